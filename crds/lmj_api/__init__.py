@@ -1,0 +1,1 @@
+"""The contract between the YAML, the operator and the trainer: data only, imports pydantic only."""

@@ -1,0 +1,21 @@
+"""The base of every message: frozen, camelCase outside, snake_case inside, no unknown fields."""
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+class Message(BaseModel):
+    """A value that crosses a process boundary as JSON or YAML."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+    )
+
+    def to_json(self) -> str:
+        """The value as one line of JSON, camelCase; nulls are written, for a null may differ from a default."""
+        return self.model_dump_json(by_alias=True)

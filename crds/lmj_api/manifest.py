@@ -1,0 +1,43 @@
+"""The manifest of a checkpoint: written last and atomically, so a folder without one is no checkpoint."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lmj_api.base import Message
+
+
+class ManifestFile(Message):
+    """One rank's file of a checkpoint."""
+
+    name: Annotated[str, Field(pattern=r"^rank-[0-9]+\.safetensors$")]
+    """File name inside the checkpoint's folder."""
+    size: Annotated[int, Field(ge=0)]
+    """Size in bytes."""
+    xxh128: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """XXH3-128 digest of the whole file, hex."""
+
+
+class Manifest(Message):
+    """What a checkpoint holds: the state after ``step`` committed steps."""
+
+    format: Literal["lmj.checkpoint/1"] = "lmj.checkpoint/1"
+    """Version of this format."""
+    job: str
+    """Name of the job that wrote it."""
+    view: Annotated[int, Field(ge=1)]
+    """Number of the view that wrote it."""
+    step: Annotated[int, Field(ge=0)]
+    """Committed steps; also the position in the data and in the learning rate schedule, which are functions of it."""
+    epoch: Annotated[float, Field(ge=0)]
+    """Epochs done, with the fraction."""
+    state_digest: str
+    """Digest of the parts of the spec that the state depends on (model, data, hyper-parameters, not the number of stages)."""
+    seconds: Annotated[float, Field(ge=0)]
+    """Training time so far, in seconds."""
+    best: bool = False
+    """The best validation accuracy so far was reached here."""
+    accuracy: float | None = None
+    """Validation accuracy at this step, when it was evaluated."""
+    files: list[ManifestFile]
+    """One file a rank; a tensor lives in one of them, named as in the model, with its moments as ``exp_avg/NAME`` and ``exp_avg_sq/NAME``."""

@@ -1,0 +1,216 @@
+"""What the operator and the agents say to each other (HTTP, JSON), and the agent and its worker (a socket, JSON lines)."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from lmj_api.base import Message
+from lmj_api.view import View
+
+USER_ERROR = 2
+"""Exit code of a worker (and of every command) for a mistake that a restart cannot mend: bad spec, bad data, wrong model."""
+
+
+class WorkerPhase(StrEnum):
+    """Where a worker is in its life."""
+
+    STARTING = "Starting"
+    """The process runs: imports, data, model. It has no address yet."""
+    READY = "Ready"
+    """It has an address and waits for a view (a first one, or the next after a broken one)."""
+    RUNNING = "Running"
+    """It is a member of ``view`` and trains or evaluates."""
+    COMPLETED = "Completed"
+    """The job's last step is committed and all of its outputs are on disk."""
+    DRAINED = "Drained"
+    """It was asked to leave, took a checkpoint and left."""
+    EXITED = "Exited"
+    """The process is gone without having completed or drained: see ``exit``."""
+
+
+class Exit(Message):
+    """How a worker process ended."""
+
+    code: int
+    """Exit code; negative: the signal that ended it. ``2`` is a user's error."""
+    message: str
+    """One line that says why: the error for the user, or the last line of stderr."""
+    stderr: list[str] = []
+    """Last lines of stderr."""
+
+
+class Progress(Message):
+    """The newest committed step."""
+
+    step: Annotated[int, Field(ge=0)]
+    """Committed steps."""
+    steps: Annotated[int, Field(ge=1)]
+    """Steps of the whole job."""
+    epoch: float
+    """Epochs done, with the fraction."""
+    loss: float | None = None
+    """Mean loss of the step's global batch."""
+    learning_rate: float | None = None
+    """Learning rate of the step."""
+    grad_norm: float | None = None
+    """Norm of the step's gradient over all stages, before clipping."""
+    samples_per_second: float | None = None
+    """Throughput over the last seconds."""
+    eta_seconds: float | None = None
+    """Estimated time to the last step."""
+    activity: str = "train"
+    """What it does now: ``train``, ``evaluate``, ``checkpoint``, ``export`` or ``prepare``, with details after it."""
+
+
+class Evaluation(Message):
+    """A pass over a split without training."""
+
+    split: str
+    """``validation`` or ``test``."""
+    step: Annotated[int, Field(ge=0)]
+    """Committed steps of the weights."""
+    samples: Annotated[int, Field(ge=1)]
+    """Rows of the split."""
+    loss: float
+    """Mean cross entropy."""
+    accuracy: float
+    """Part of the rows with the right label, 0 to 1."""
+    f1: float
+    """F1 of the second label when there are two, else the mean F1 of all."""
+    labels: list[str]
+    """Names of the labels, the order of ``confusion``."""
+    confusion: list[list[int]]
+    """Rows: true label; columns: predicted label; counts."""
+
+
+class CheckpointInfo(Message):
+    """A checkpoint in the job's checkpoint folder."""
+
+    name: str
+    """Its folder, relative to the checkpoint folder."""
+    step: Annotated[int, Field(ge=0)]
+    """Committed steps that it holds."""
+    size: Annotated[int, Field(ge=0)] = 0
+    """Bytes of all its files."""
+    best: bool = False
+    """The best validation accuracy so far was reached here."""
+    time: float = 0.0
+    """When its manifest was written, seconds since the epoch."""
+    problem: str | None = None
+    """Why it cannot be used: the file and the digest. None: it was verified, or written by this job's running workers."""
+
+
+class WorkerState(Message):
+    """All that an agent knows of its worker."""
+
+    incarnation: Annotated[int, Field(ge=0)] = 0
+    """Which worker process of this pod, from 1; 0: none was started yet."""
+    phase: WorkerPhase = WorkerPhase.STARTING
+    """Where it is in its life."""
+    since: float = 0.0
+    """When it entered the phase, seconds since the epoch."""
+    pid: int | None = None
+    """Process id, in the pod."""
+    address: str | None = None
+    """Where it listens for RPC; set from ``Ready`` on."""
+    view: int = 0
+    """Number of the newest view that it joined (``Running``) or was in (``Ready``: it dropped it)."""
+    progress: Progress | None = None
+    """Its newest committed step."""
+    heartbeat: float = 0.0
+    """When the worker last made progress (a commit, an evaluated batch, a prepared part), seconds since the epoch."""
+    lost: str | None = None
+    """Why it dropped its last view, when it did: the peer and the error."""
+    exit: Exit | None = None
+    """How it ended; set when ``Exited``."""
+
+
+class AgentState(Message):
+    """Answer of ``GET /v1/state``."""
+
+    pod: str
+    """Name of the pod."""
+    rank: Annotated[int, Field(ge=0)]
+    """Rank that the pod is for."""
+    started: float
+    """When the agent started, seconds since the epoch."""
+    view: View | None = None
+    """Newest view that the agent accepted."""
+    worker: WorkerState = WorkerState()
+    """Its worker."""
+    checkpoints: list[CheckpointInfo] = []
+    """Checkpoints that the pod sees, newest first; those with a problem too."""
+    evaluations: list[Evaluation] = []
+    """The newest evaluation of each split, and the best validation; only on the rank that reports (0)."""
+    draining: bool = False
+    """``POST /v1/drain`` was received."""
+
+
+class EventKind(StrEnum):
+    """Kinds of events."""
+
+    WORKER_STARTED = "workerStarted"
+    PREPARING = "preparing"
+    READY = "ready"
+    JOINED = "joined"
+    COMMITTED = "committed"
+    EVALUATED = "evaluated"
+    CHECKPOINTED = "checkpointed"
+    LOST_PEER = "lostPeer"
+    WARNING = "warning"
+    DRAINED = "drained"
+    COMPLETED = "completed"
+    WORKER_EXITED = "workerExited"
+
+
+class Event(Message):
+    """One line of ``GET /v1/events?after=SEQ``, and of the worker's socket (with ``seq`` 0). State tells what is; events tell what happened."""
+
+    seq: Annotated[int, Field(ge=0)] = 0
+    """Number of the event, from 1, in this agent's life."""
+    time: float
+    """When, seconds since the epoch."""
+    kind: EventKind
+    """What happened."""
+    message: str = ""
+    """One line for people."""
+    address: str | None = None
+    """``ready``: the worker's RPC address."""
+    view: int | None = None
+    """``joined``, ``lostPeer``: number of the view."""
+    progress: Progress | None = None
+    """``committed``, ``joined``, ``preparing``: where it stands."""
+    evaluation: Evaluation | None = None
+    """``evaluated``: the result."""
+    best: bool = False
+    """``evaluated``: the best validation accuracy so far."""
+    checkpoint: CheckpointInfo | None = None
+    """``checkpointed``: the checkpoint, now durable."""
+    removed: list[str] = []
+    """``checkpointed``: older checkpoints that were removed for it."""
+    exit: Exit | None = None
+    """``workerExited``: how."""
+
+
+class CommandKind(StrEnum):
+    """What an agent tells its worker."""
+
+    VIEW = "view"
+    DRAIN = "drain"
+
+
+class Command(Message):
+    """One line from the agent to its worker."""
+
+    kind: CommandKind
+    """``view``: join it. ``drain``: take a checkpoint and leave."""
+    view: View | None = None
+    """``view``: which."""
+
+
+class StartWorker(Message):
+    """Body of ``PUT /v1/worker``: have worker ``incarnation`` running. Idempotent: one that was started already is left alone, an older number is refused."""
+
+    incarnation: Annotated[int, Field(ge=1)]
+    """Number of the worker process in this pod."""

@@ -1,0 +1,41 @@
+"""What a user writes: ``LiveMigrationJob`` and the parts of its ``spec``, one part a file."""
+
+from lmj_api.spec.checkpoint import Checkpoint
+from lmj_api.spec.dataset import Dataset, Splits
+from lmj_api.spec.job import JobSpec, LiveMigrationJob, Metadata
+from lmj_api.spec.lifecycle import CleanPodPolicy
+from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
+from lmj_api.spec.model import Architecture, Model, Scratch, Task
+from lmj_api.spec.output import Output, Weights
+from lmj_api.spec.pipeline import Pipeline, Strategy
+from lmj_api.spec.placement import Placement, StagePlacement
+from lmj_api.spec.recovery import Recovery
+from lmj_api.spec.training import Device, LearningRateSchedule, Precision, Training
+
+__all__ = [
+    "Architecture",
+    "Checkpoint",
+    "CleanPodPolicy",
+    "Dataset",
+    "Device",
+    "JobSpec",
+    "LearningRateSchedule",
+    "LiveMigrationJob",
+    "Metadata",
+    "Migration",
+    "MigrationStrategy",
+    "MigrationTimeout",
+    "Model",
+    "Output",
+    "Pipeline",
+    "Placement",
+    "Precision",
+    "Recovery",
+    "Scratch",
+    "Splits",
+    "StagePlacement",
+    "Strategy",
+    "Task",
+    "Training",
+    "Weights",
+]

@@ -1,0 +1,20 @@
+"""When checkpoints are taken and how many stay."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lmj_api.base import Message
+
+
+class Checkpoint(Message):
+    """Checkpoints: written beside training, resumable at the exact step and into another number of stages."""
+
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """Folder of the checkpoints. Unset: ``checkpoints`` in ``output.path``."""
+    every_steps: Annotated[int, Field(ge=1)] | None = 100
+    """A checkpoint after every so many steps. Null: not by steps."""
+    every_seconds: Annotated[int, Field(ge=1)] | None = None
+    """A checkpoint at the first step boundary after so many seconds. Null: not by time."""
+    keep: Annotated[int, Field(ge=1)] = 3
+    """Newest checkpoints to keep; the best one by validation stays besides."""

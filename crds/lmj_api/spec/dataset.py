@@ -1,0 +1,70 @@
+"""What the model is trained on."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from lmj_api.base import Message
+
+Name = Annotated[str, Field(min_length=1)]
+
+
+class Splits(Message):
+    """Where train, validation and test rows come from.
+
+    A part named by ``train``, ``validation`` or ``test`` is taken as it is: a split of a hub dataset or saved folder, or another
+    file. A part without a name is cut off the training rows by its fraction, in the order of ``training.seed``.
+    """
+
+    train: Name = "train"
+    """Split name (hub and saved datasets); a file given as ``source`` is the training split whatever this says."""
+    validation: Name | None = None
+    """Split name, or a file, of the validation rows."""
+    test: Name | None = None
+    """Split name, or a file, of the test rows."""
+    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Part of the training rows to validate on, when ``validation`` is not set."""
+    test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Part of the training rows to test on, when ``test`` is not set."""
+
+    @model_validator(mode="after")
+    def _something_left(self) -> Self:
+        if self.validation_fraction + self.test_fraction >= 1:
+            raise ValueError("validationFraction + testFraction leave no training rows: make their sum less than 1")
+        if self.validation is not None and self.validation_fraction:
+            raise ValueError("set validation or validationFraction, not both")
+        if self.test is not None and self.test_fraction:
+            raise ValueError("set test or testFraction, not both")
+        return self
+
+
+class MaxSamples(Message):
+    """Caps on the rows of each split, taken in the order of ``training.seed``."""
+
+    train: Annotated[int, Field(ge=1)] | None = None
+    """Most training rows (before fractions are cut off)."""
+    validation: Annotated[int, Field(ge=1)] | None = None
+    """Most validation rows."""
+    test: Annotated[int, Field(ge=1)] | None = None
+    """Most test rows."""
+
+
+class Dataset(Message):
+    """The dataset: labelled texts, or labelled pairs of texts."""
+
+    source: Name
+    """A ``.csv``, ``.tsv``, ``.jsonl``, ``.json`` or ``.parquet`` file, a folder that ``save_to_disk`` wrote, or a hub id. A relative path is relative to the job's file."""
+    config: Name | None = None
+    """Configuration of a hub dataset (``sst2`` of ``glue``)."""
+    revision: Name | None = None
+    """Branch, tag or commit of a hub id."""
+    text: Annotated[list[Name], Field(min_length=1, max_length=2)]
+    """Column of the text, or the two columns of a pair."""
+    label: Name
+    """Column of the label: names as in ``model.labels``, or their numbers."""
+    splits: Splits = Splits()
+    """Train, validation and test rows."""
+    max_samples: MaxSamples = MaxSamples()
+    """Caps on the number of rows."""
+    max_length: Annotated[int, Field(ge=2, le=65536)] = 128
+    """Tokens of a sample; longer ones are cut. At most what the model can read."""

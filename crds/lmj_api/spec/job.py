@@ -1,0 +1,94 @@
+"""The job: one YAML file, the same on a laptop and on a cluster."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from lmj_api.base import Message
+from lmj_api.spec.checkpoint import Checkpoint
+from lmj_api.spec.dataset import Dataset
+from lmj_api.spec.lifecycle import CleanPodPolicy
+from lmj_api.spec.migration import Migration
+from lmj_api.spec.model import Model
+from lmj_api.spec.output import Output
+from lmj_api.spec.pipeline import Pipeline, Strategy
+from lmj_api.spec.placement import Placement
+from lmj_api.spec.recovery import Recovery
+from lmj_api.spec.training import Training
+
+
+class JobSpec(Message):
+    """What to train, on what, how, and what to do when things fail."""
+
+    strategy: Strategy = Strategy.PIPELINE
+    """How ranks share the work."""
+    pipeline: Pipeline = Pipeline()
+    """Stages and micro-batches."""
+    model: Model
+    """The model."""
+    dataset: Dataset
+    """The dataset."""
+    training: Training = Training()
+    """Hyper-parameters."""
+    checkpoint: Checkpoint = Checkpoint()
+    """Checkpoints."""
+    output: Output
+    """Where the results go."""
+    recovery: Recovery = Recovery()
+    """What happens when something fails."""
+    migration: Migration = Migration()
+    """How ranks move between nodes."""
+    placement: Placement = Placement()
+    """Which nodes ranks run on."""
+    template: dict[str, Any] | None = None
+    """Overrides merged into each rank's pod (a pod template: ``metadata`` and ``spec``)."""
+    suspend: bool = False
+    """Take a checkpoint, stop, and wait until this is false again."""
+    active_deadline_seconds: Annotated[int, Field(ge=1)] | None = None
+    """The job fails when it has been active for longer."""
+    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = None
+    """Delete the finished job after so many seconds. Null: keep it."""
+    clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
+    """Pods deleted when the job ends."""
+
+    @model_validator(mode="after")
+    def _batches_divide(self) -> Self:
+        size, parts = self.training.batch_size, self.pipeline.micro_batches
+        if size % parts:
+            raise ValueError(f"training.batchSize {size} is not a multiple of pipeline.microBatches {parts}")
+        return self
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self.pipeline.stages
+
+
+class Metadata(Message):
+    """The part of an object's metadata that matters here; others (labels, managedFields, ...) may be there."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
+    """Name of the job; pods are called after it."""
+    namespace: str | None = None
+    """Namespace of the job."""
+    uid: str | None = None
+    """Set by the API server."""
+    generation: int | None = None
+    """Set by the API server: counts changes of the spec."""
+
+
+class LiveMigrationJob(Message):
+    """One training job."""
+
+    api_version: Literal["lmj.dev/v1alpha1"] = "lmj.dev/v1alpha1"
+    """API group and version."""
+    kind: Literal["LiveMigrationJob"] = "LiveMigrationJob"
+    """Kind of the object."""
+    metadata: Metadata
+    """Name and namespace."""
+    spec: JobSpec
+    """What to do."""
+    status: dict[str, Any] | None = None
+    """What the operator last saw; ignored when a file is read."""

@@ -1,0 +1,75 @@
+"""Which model is trained, and for what."""
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from lmj_api.base import Message
+
+
+class Task(StrEnum):
+    """What the model learns. ``SequenceClassification``: one label for each text or pair of texts."""
+
+    SEQUENCE_CLASSIFICATION = "SequenceClassification"
+
+
+class Architecture(StrEnum):
+    """The families of models that can be cut into stages."""
+
+    BERT = "bert"
+    DISTILBERT = "distilbert"
+    ROBERTA = "roberta"
+    ELECTRA = "electra"
+
+
+class Scratch(Message):
+    """A model with random weights (from ``training.seed``) and a WordPiece tokenizer trained on the training texts."""
+
+    architecture: Architecture = Architecture.BERT
+    """Family of the model."""
+    layers: Annotated[int, Field(ge=1, le=256)] = 4
+    """Number of encoder layers."""
+    hidden_size: Annotated[int, Field(ge=1, le=16384)] = 128
+    """Width of the hidden states; a multiple of ``heads``."""
+    heads: Annotated[int, Field(ge=1, le=256)] = 4
+    """Attention heads in a layer."""
+    intermediate_size: Annotated[int, Field(ge=1, le=65536)] = 512
+    """Width of the feed-forward part."""
+    vocabulary: Annotated[int, Field(ge=16, le=1_000_000)] = 8000
+    """Largest size of the vocabulary that the tokenizer learns."""
+    max_positions: Annotated[int, Field(ge=2, le=65536)] = 512
+    """Longest sequence that the model can read, in tokens."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Dropout of hidden states and of attention."""
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.hidden_size % self.heads:
+            raise ValueError(f"hiddenSize {self.hidden_size} is not a multiple of heads {self.heads}")
+        return self
+
+
+class Model(Message):
+    """The model: either ``source`` (pretrained weights) or ``scratch`` (random ones)."""
+
+    source: Annotated[str, Field(min_length=1)] | None = None
+    """A hub id (``bert-base-uncased``) or a folder that ``save_pretrained`` wrote; its tokenizer comes with it."""
+    revision: Annotated[str, Field(min_length=1)] | None = None
+    """Branch, tag or commit of a hub id."""
+    scratch: Scratch | None = None
+    """Train from random weights; set instead of ``source``."""
+    task: Task = Task.SEQUENCE_CLASSIFICATION
+    """What the model learns."""
+    labels: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2, max_length=10_000)] | None = None
+    """Names of the labels in the order of their ids. Unset: the sorted distinct values of the label column."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Overrides every dropout of a ``source`` model. Unset: as its config says."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.source is None) == (self.scratch is None):
+            raise ValueError("set exactly one of source (pretrained weights) and scratch (random weights)")
+        if self.labels is not None and len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels holds a name twice")
+        return self

@@ -1,0 +1,26 @@
+"""Where the results go."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from lmj_api.base import Message
+
+
+class Weights(StrEnum):
+    """Which weights become the final model: those of the last step, or of the best validation accuracy."""
+
+    LAST = "Last"
+    BEST = "Best"
+
+
+class Output(Message):
+    """The output folder: ``model/`` (``save_pretrained``), ``evaluation.json``, ``metrics.jsonl``, ``checkpoints/``, ``logs/``."""
+
+    path: Annotated[str, Field(min_length=1)]
+    """The folder, made when it is not there. A relative path is relative to the folder that the command runs in."""
+    weights: Weights = Weights.LAST
+    """Which weights become the final model."""
+    tensorboard: bool = False
+    """Also write TensorBoard event files into ``tensorboard/`` (needs the ``tensorboard`` extra)."""

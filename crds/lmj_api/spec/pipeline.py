@@ -1,0 +1,31 @@
+"""How the model is spread over ranks."""
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from lmj_api.base import Message
+
+
+class Strategy(StrEnum):
+    """How ranks share the work. ``Pipeline``: each rank holds a part of the layers."""
+
+    PIPELINE = "Pipeline"
+
+
+class Pipeline(Message):
+    """The pipeline: its stages (one rank each) and the micro-batches that flow through them."""
+
+    stages: Annotated[int, Field(ge=1, le=64)] = 2
+    """Number of stages, which is the number of ranks (the world size)."""
+    micro_batches: Annotated[int, Field(ge=1, le=1024)] = 4
+    """Micro-batches in a batch; ``training.batchSize`` must be a multiple of it. More of them make the pipeline's bubble smaller."""
+    layers: list[Annotated[int, Field(ge=0)]] | None = None
+    """Encoder layers of each stage, first to last. Unset: balanced by cost."""
+
+    @model_validator(mode="after")
+    def _one_number_a_stage(self) -> Self:
+        if self.layers is not None and len(self.layers) != self.stages:
+            raise ValueError(f"layers names {len(self.layers)} stages, stages is {self.stages}: give one number for each stage")
+        return self

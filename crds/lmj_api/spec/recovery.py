@@ -1,0 +1,22 @@
+"""What happens when something fails."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lmj_api.base import Message
+
+
+class Recovery(Message):
+    """The failure ladder's budgets. A user's error (bad data, wrong model) is final at once and uses none."""
+
+    max_restarts: Annotated[int, Field(ge=0)] = 10
+    """Restarts, of all ranks together, before the job fails."""
+    backoff_seconds: Annotated[float, Field(ge=0)] = 1.0
+    """Wait before the second restart in a row that brought no new step; doubles with each, up to ``maxBackoffSeconds``. The first is at once."""
+    max_backoff_seconds: Annotated[float, Field(ge=0)] = 60.0
+    """Longest wait before a restart."""
+    start_timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """A worker that is not ready to join by then is restarted. Tokenizing the dataset counts."""
+    hang_timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """A running job without a committed step or evaluated batch for so long is hung: its workers are restarted."""

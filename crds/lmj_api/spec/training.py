@@ -1,0 +1,78 @@
+"""The hyper-parameters."""
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from lmj_api.base import Message
+
+
+class LearningRateSchedule(StrEnum):
+    """How the learning rate goes on after warm-up: down to 0 in a line or half a cosine, or constant."""
+
+    LINEAR = "Linear"
+    COSINE = "Cosine"
+    CONSTANT = "Constant"
+
+
+class Precision(StrEnum):
+    """Arithmetic of forward and backward: ``BFloat16`` is autocast; weights and optimizer stay float32."""
+
+    FLOAT32 = "Float32"
+    BFLOAT16 = "BFloat16"
+
+
+class Device(StrEnum):
+    """Where stages compute. ``Auto``: a GPU if the rank sees one, else the CPU."""
+
+    AUTO = "Auto"
+    CPU = "CPU"
+    CUDA = "CUDA"
+
+
+class Training(Message):
+    """One run: how long, on which batches, with which optimizer (AdamW)."""
+
+    epochs: Annotated[int, Field(ge=1)] = 3
+    """Passes over the training rows. Rows that do not fill a last batch are left out of that epoch (others in each)."""
+    max_steps: Annotated[int, Field(ge=1)] | None = None
+    """Stop after this many steps, whatever ``epochs`` says."""
+    batch_size: Annotated[int, Field(ge=1)] = 32
+    """Samples in a batch, over all micro-batches."""
+    gradient_accumulation_steps: Annotated[int, Field(ge=1)] = 1
+    """Batches in one optimizer step; a step's global batch is ``batchSize`` times this."""
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-5
+    """Peak learning rate."""
+    schedule: LearningRateSchedule = LearningRateSchedule.LINEAR
+    """Learning rate after warm-up."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps in which the learning rate rises from 0 to its peak."""
+    warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Warm-up as a part of all steps; set this or ``warmupSteps``."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """Decoupled weight decay; biases and layer norms are not decayed."""
+    adam_beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """AdamW's first-moment decay."""
+    adam_beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """AdamW's second-moment decay."""
+    adam_epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    """AdamW's epsilon."""
+    max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    """Clip the gradient's norm over all stages to this. Null: no clipping."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Random weights, sample order and dropout all derive from it."""
+    precision: Precision = Precision.FLOAT32
+    """Arithmetic of forward and backward."""
+    gradient_checkpointing: bool = False
+    """Recompute each layer in the backward pass instead of keeping its activations: less memory, a third more compute."""
+    threads: Annotated[int, Field(ge=1, le=256)] = 1
+    """CPU threads that a rank computes with. Equal numbers give equal bits."""
+    device: Device = Device.AUTO
+    """Where stages compute."""
+
+    @model_validator(mode="after")
+    def _one_warmup(self) -> Self:
+        if self.warmup_steps and self.warmup_ratio:
+            raise ValueError("set warmupSteps or warmupRatio, not both")
+        return self

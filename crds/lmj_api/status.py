@@ -1,0 +1,137 @@
+"""What a job's status says."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lmj_api.base import Message
+from lmj_api.protocol import CheckpointInfo, Evaluation, Progress
+from lmj_api.view import View
+
+
+class Phase(StrEnum):
+    """The one-word summary."""
+
+    PENDING = "Pending"
+    """Pods are being made and workers start."""
+    RUNNING = "Running"
+    """A view trains."""
+    RECOVERING = "Recovering"
+    """A rank failed; the next view is being formed."""
+    SUSPENDING = "Suspending"
+    """A last checkpoint is being taken."""
+    SUSPENDED = "Suspended"
+    """Stopped at a checkpoint, without pods."""
+    SUCCEEDED = "Succeeded"
+    """Trained to the end; the model is saved."""
+    FAILED = "Failed"
+    """Given up: the message says why."""
+
+
+class Condition(Message):
+    """As ``metav1.Condition``."""
+
+    type: str
+    """Name of the condition."""
+    status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
+    reason: Annotated[str, Field(pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
+    """Why, in one CamelCase word."""
+    message: str
+    """Why, in one sentence."""
+    last_transition_time: str
+    """When ``status`` last changed, RFC 3339."""
+    observed_generation: int | None = None
+    """Generation of the spec that this speaks of."""
+
+
+class RankStatus(Message):
+    """One rank."""
+
+    rank: int
+    """The rank."""
+    pod: str | None = None
+    """Its pod."""
+    node: str | None = None
+    """Node of the pod."""
+    state: str
+    """Where its worker is in its life; ``NoPod`` or ``Unreachable`` when there is none to ask."""
+    incarnation: int = 0
+    """Which worker process of the pod."""
+    step: int = 0
+    """Newest step that it reported."""
+    heartbeat_seconds: float | None = None
+    """Age of its newest sign of progress when the status was written."""
+    restarts: int = 0
+    """Times that its worker or pod was replaced."""
+    exit_code: int | None = None
+    """Exit code of its last failure."""
+    exit_message: str | None = None
+    """One line on its last failure."""
+
+
+class Incident(Message):
+    """Something that interrupted training, and what it cost."""
+
+    time: str
+    """When it was noticed, RFC 3339."""
+    kind: str
+    """``WorkerExited``, ``PodGone``, ``Hang``, ``StartTimeout``."""
+    rank: int
+    """The rank that failed."""
+    pod: str
+    """Its pod."""
+    message: str
+    """What happened, in one sentence."""
+    view: int
+    """Number of the view that it broke; 0: before the first."""
+    step: int
+    """Committed steps when it was noticed."""
+    steps_lost: int | None = None
+    """Steps that are done again; None until the next view runs."""
+    seconds: float | None = None
+    """From notice to the next new step; None until then."""
+
+
+class JobStatus(Message):
+    """What the operator last saw, and the few facts that cannot be observed again (counters, incidents)."""
+
+    phase: Phase = Phase.PENDING
+    """The one-word summary."""
+    message: str = ""
+    """Why it is in this phase, in one sentence."""
+    observed_generation: int | None = None
+    """Generation of the spec that this speaks of."""
+    conditions: list[Condition] = []
+    """Standing facts, by type."""
+    view: View | None = None
+    """Newest view; the next has a higher number."""
+    serials: dict[str, int] = {}
+    """Highest pod serial made for each rank (keys are ranks): a serial is never used twice."""
+    progress: Progress | None = None
+    """Newest committed step."""
+    evaluations: list[Evaluation] = []
+    """Newest evaluation of each split."""
+    ranks: list[RankStatus] = []
+    """All ranks, in order."""
+    checkpoint: CheckpointInfo | None = None
+    """Newest durable checkpoint."""
+    restarts: int = 0
+    """Workers and pods replaced."""
+    restarts_without_progress: int = 0
+    """Restarts since the last new step: the exponent of the back-off."""
+    restart_step: int = 0
+    """Highest step when the last restart was decided."""
+    not_before: float | None = None
+    """No restart before this time (back-off), seconds since the epoch."""
+    migrations: int = 0
+    """Ranks moved."""
+    steps_lost: int = 0
+    """Steps done again, over all incidents."""
+    incidents: list[Incident] = []
+    """The last 10, oldest first."""
+    started: float | None = None
+    """When the first pod was made, seconds since the epoch."""
+    finished: float | None = None
+    """When it succeeded or failed, seconds since the epoch."""

@@ -1,0 +1,42 @@
+"""A view: one membership of the group. Numbers only grow; everything a member sends or writes carries one, and older ones are refused."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lmj_api.base import Message
+
+
+class Member(Message):
+    """One rank of a view."""
+
+    rank: Annotated[int, Field(ge=0)]
+    """The rank, which is the pipeline stage."""
+    pod: str
+    """Pod that the rank runs in."""
+    incarnation: Annotated[int, Field(ge=1)]
+    """Which worker process of that pod, from 1: a restarted worker is another member."""
+    address: str
+    """Where its worker listens for RPC, as the worker published it."""
+
+
+class Resume(Message):
+    """The state that a view starts from."""
+
+    step: Annotated[int, Field(ge=0)]
+    """Committed steps so far; 0 is the beginning."""
+    checkpoint: str | None = None
+    """Folder of the checkpoint to load, relative to the job's checkpoint folder. None with step 0: initial weights."""
+
+
+class View(Message):
+    """One membership of the group."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Number of the view."""
+    members: list[Member]
+    """All ranks, in order of rank."""
+    resume: Resume
+    """The state that it starts from."""
+    reason: str
+    """Why this view was formed, in one sentence."""
