@@ -1,0 +1,1 @@
+"""Observe, plan, apply: from a LiveMigrationJob to running ranks; backends, and the lmj command. Never imports torch."""
