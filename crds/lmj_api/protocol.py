@@ -141,6 +141,8 @@ class AgentState(Message):
     """Its worker."""
     checkpoints: list[CheckpointInfo] = []
     """Checkpoints that the pod sees, newest first; those with a problem too."""
+    scanned: bool = False
+    """``checkpoints`` is complete: the scan of the checkpoint folder, which begins with the agent, is done."""
     evaluations: list[Evaluation] = []
     """The newest evaluation of each split, and the best validation; only on the rank that reports (0)."""
     draining: bool = False
@@ -175,6 +177,10 @@ class Event(Message):
     """What happened."""
     message: str = ""
     """One line for people."""
+    incarnation: int | None = None
+    """``workerStarted``, ``workerExited``: which worker process."""
+    pid: int | None = None
+    """``workerStarted``: its process id, in the pod."""
     address: str | None = None
     """``ready``: the worker's RPC address."""
     view: int | None = None
