@@ -1,0 +1,208 @@
+"""The CustomResourceDefinition, derived from the models: what an API server accepts is what :mod:`lmj_api.load` accepts.
+
+pydantic's JSON schema is not structural (``$ref``, ``anyOf`` with null, ``const``, numeric ``exclusiveMinimum``), so
+:func:`structural` rewrites it; rules between fields, which the models check in code, are repeated as CEL.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from lmj_api import names
+from lmj_api.spec.job import JobSpec, Metadata
+from lmj_api.status import JobStatus
+
+Schema = dict[str, Any]
+
+_KEPT = ("enum", "maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum", "pattern", "required")
+_FREE = "x-kubernetes-preserve-unknown-fields"
+
+_FIXED = "cannot be changed after the job is made: make a new job"
+RULES: dict[str, list[tuple[str, str]]] = {
+    "": [
+        (
+            "self.training.batchSize % self.pipeline.microBatches == 0",
+            "training.batchSize must be a multiple of pipeline.microBatches",
+        ),
+        (
+            "self.training.warmupSteps == 0 || self.training.warmupRatio == 0.0",
+            "training: set warmupSteps or warmupRatio, not both",
+        ),
+    ],
+    "strategy": [("self == oldSelf", f"strategy {_FIXED}")],
+    "pipeline": [
+        ("self == oldSelf", f"pipeline {_FIXED}"),
+        ("!has(self.layers) || size(self.layers) == self.stages", "layers needs one number for each stage"),
+    ],
+    "model": [
+        ("self == oldSelf", f"model {_FIXED}"),
+        ("has(self.source) != has(self.scratch)", "set exactly one of source (pretrained weights) and scratch (random weights)"),
+    ],
+    "model.scratch": [("self.hiddenSize % self.heads == 0", "hiddenSize must be a multiple of heads")],
+    "dataset": [
+        ("self == oldSelf", f"dataset {_FIXED}"),
+        (
+            "self.splits.validationFraction + self.splits.testFraction < 1.0",
+            "splits: validationFraction + testFraction leave no training rows: make their sum less than 1",
+        ),
+        (
+            "!has(self.splits.validation) || self.splits.validationFraction == 0.0",
+            "splits: set validation or validationFraction, not both",
+        ),
+        ("!has(self.splits.test) || self.splits.testFraction == 0.0", "splits: set test or testFraction, not both"),
+    ],
+}
+"""CEL rules of the spec, by path: ``(rule, message)``. Null counts as unset for ``has``. A rule that reads a field with a
+default stands above the part that has the default ``{}``: a server checks that ``{}`` before it fills it in."""
+
+LISTS: dict[str, Schema] = {
+    "spec.model.labels": {"x-kubernetes-list-type": "set"},
+    "status.conditions": {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+}
+"""How lists merge; a set also refuses an item that is there twice."""
+
+COLUMNS = [
+    ("Phase", "string", ".status.phase", 0, "The one-word summary"),
+    ("Step", "integer", ".status.progress.step", 0, "Committed steps"),
+    ("Epoch", "number", ".status.progress.epoch", 0, "Epochs done"),
+    ("Loss", "number", ".status.progress.loss", 0, "Mean loss of the newest step"),
+    ("Restarts", "integer", ".status.restarts", 0, "Workers and pods replaced"),
+    ("Migrations", "integer", ".status.migrations", 0, "Ranks moved"),
+    ("ETA", "integer", ".status.progress.etaSeconds", 0, "Seconds to the last step, estimated"),
+    ("Age", "date", ".metadata.creationTimestamp", 0, "Time since the job was made"),
+    ("Stages", "integer", ".spec.pipeline.stages", 1, "Pipeline stages, one rank each"),
+    ("Checkpoint", "integer", ".status.checkpoint.step", 1, "Step of the newest durable checkpoint"),
+    ("Message", "string", ".status.message", 1, "Why the job is in its phase"),
+]
+"""What ``kubectl get lmj`` prints: name, type, path, priority (1: only with ``-o wide``), description."""
+
+
+def crd() -> Schema:
+    """The CustomResourceDefinition as a mapping, ready for a YAML or JSON writer."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.PLURAL}.{names.GROUP}"},
+        "spec": {
+            "group": names.GROUP,
+            "names": {
+                "kind": names.KIND,
+                "listKind": f"{names.KIND}List",
+                "plural": names.PLURAL,
+                "singular": names.SINGULAR,
+                "shortNames": [names.SHORT],
+                "categories": ["all"],
+            },
+            "scope": "Namespaced",
+            "versions": [
+                {
+                    "name": names.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": _root()},
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [
+                        {"name": name, "type": kind, "jsonPath": path, "description": about, "priority": priority}
+                        for name, kind, path, priority, about in COLUMNS
+                    ],
+                }
+            ],
+        },
+    }
+
+
+def structural(model: type[BaseModel]) -> Schema:
+    """The structural schema of ``model``: every node has a type, references are inlined, null is ``nullable``."""
+    schema = model.model_json_schema(by_alias=True)
+    return _convert(schema, schema.get("$defs", {}))
+
+
+def _root() -> Schema:
+    spec, status = structural(JobSpec), _without_defaults(structural(JobStatus))
+    for path, rules in RULES.items():
+        _at(spec, path)["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+    root = {
+        "type": "object",
+        "description": "One training job whose ranks move between nodes while it trains.",
+        "required": ["metadata", "spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            # An API server allows rules on the name alone here.
+            "metadata": {"type": "object", "properties": {"name": _name()}},
+            "spec": spec,
+            "status": status,
+        },
+    }
+    for path, how in LISTS.items():
+        _at(root, path).update(how)
+    return root
+
+
+def _name() -> Schema:
+    name: Schema = structural(Metadata)["properties"]["name"]
+    return {key: value for key, value in name.items() if key != "description"}
+
+
+def _at(schema: Schema, path: str) -> Schema:
+    """The schema of the field at ``path`` (``model.scratch``)."""
+    for part in filter(None, path.split(".")):
+        schema = schema["properties"][part]
+    return schema
+
+
+def _convert(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    """``node`` of pydantic's schema made structural. Raises TypeError for a choice between types, which is not."""
+    while "$ref" in node:
+        target = definitions[node["$ref"].rsplit("/", 1)[-1]]
+        node = {**target, **node, "description": _joined(node.get("description"), target.get("description"))}
+        if "$ref" in target:
+            node["$ref"] = target["$ref"]
+        else:
+            del node["$ref"]
+    if "anyOf" in node:
+        others = [option for option in node["anyOf"] if option.get("type") != "null"]
+        if len(others) != 1:
+            raise TypeError(f"a choice between types is not structural: {node['anyOf']}")
+        outer = {key: value for key, value in node.items() if key != "anyOf"}
+        about = _joined(node.get("description"), others[0].get("description"))
+        return {**_convert({**others[0], **outer, "description": about}, definitions), "nullable": True}
+    result: Schema = {key: node[key] for key in ("type", "description") if node.get(key)}
+    result |= {key: node[key] for key in _KEPT if key in node}
+    if "const" in node:
+        result["enum"] = [node["const"]]
+    for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if exclusive in node:
+            result |= {bound: node[exclusive], exclusive: True}
+    if "items" in node:
+        result["items"] = _convert(node["items"], definitions)
+    if "properties" in node:
+        result["properties"] = {name: _convert(child, definitions) for name, child in node["properties"].items()}
+    elif node.get("type") == "object":
+        values = node.get("additionalProperties")
+        # A mapping of anything (a pod template) is kept as it is.
+        result |= {"additionalProperties": _convert(values, definitions)} if isinstance(values, dict) else {_FREE: True}
+    if node.get("default") is not None:
+        # A part of the spec defaults to {}, and its fields to their own defaults.
+        result["default"] = {} if "properties" in node else node["default"]
+    return result
+
+
+def _joined(field: str | None, kind: str | None) -> str | None:
+    """The description of a field and that of its type, without saying the same twice."""
+    if not field or not kind:
+        return field or kind
+    return kind if kind.startswith(field.rstrip(".")) else f"{field} {kind}"
+
+
+def _without_defaults(node: Schema) -> Schema:
+    """``node`` for a status: the operator writes what is, the server adds nothing."""
+    return {
+        key: {name: _without_defaults(child) for name, child in value.items()}
+        if key == "properties"
+        else _without_defaults(value)
+        if key in ("items", "additionalProperties")
+        else value
+        for key, value in node.items()
+        if key != "default"
+    }
