@@ -77,7 +77,7 @@ class Incident(Message):
     time: str
     """When it was noticed, RFC 3339."""
     kind: str
-    """``WorkerExited``, ``PodGone``, ``Hang``, ``StartTimeout``."""
+    """``WorkerExited``, ``PodGone``, ``Hang``, ``StartTimeout``, ``ViewDropped`` (a link broke, all members live)."""
     rank: int
     """The rank that failed."""
     pod: str
@@ -99,6 +99,8 @@ class JobStatus(Message):
 
     phase: Phase = Phase.PENDING
     """The one-word summary."""
+    phase_since: float | None = None
+    """When it entered the phase, seconds since the epoch."""
     message: str = ""
     """Why it is in this phase, in one sentence."""
     observed_generation: int | None = None

@@ -1,0 +1,19 @@
+"""The operator's core: what is observed in, what to do out. Pure: no input or output, no clock, no random numbers."""
+
+from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Drain, PutView, StartWorker
+from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.plan import Plan, plan
+
+__all__ = [
+    "Action",
+    "CreatePod",
+    "DeletePod",
+    "Drain",
+    "Observed",
+    "Plan",
+    "PodObserved",
+    "PodPhase",
+    "PutView",
+    "StartWorker",
+    "plan",
+]

@@ -1,0 +1,62 @@
+"""What a backend can be told to do. Every action may be repeated: the second time changes nothing."""
+
+from dataclasses import dataclass
+
+from lmj_api.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Make the ``serial``-th pod of ``rank``."""
+
+    rank: int
+    serial: int
+
+    def __str__(self) -> str:
+        return f"create pod r{self.rank}-{self.serial}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Remove a pod with all of its processes."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"delete pod {self.name}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    """Have worker ``incarnation`` running in ``pod``; an older one that still runs is ended for it."""
+
+    pod: str
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"start worker {self.incarnation} in {self.pod}"
+
+
+@dataclass(frozen=True, slots=True)
+class PutView:
+    """Tell the agent of ``pod`` the newest view."""
+
+    pod: str
+    view: View
+
+    def __str__(self) -> str:
+        return f"put view {self.view.number} to {self.pod}"
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Ask ``pod`` to take a checkpoint with its peers and leave."""
+
+    pod: str
+
+    def __str__(self) -> str:
+        return f"drain {self.pod}"
+
+
+Action = CreatePod | DeletePod | StartWorker | PutView | Drain

@@ -1,0 +1,49 @@
+"""How often a job may be restarted, and how long each restart waits."""
+
+from dataclasses import dataclass
+
+from lmj_api.spec.recovery import Recovery
+from lmj_api.status import JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The budget after a restart was charged to it."""
+
+    allowed: bool
+    """False: the budget is spent, the job must be given up."""
+    restarts: int
+    without_progress: int
+    restart_step: int
+    not_before: float
+    """The restart waits until then, seconds since the epoch."""
+    reason: str
+    """One clause for people."""
+
+
+def backoff(recovery: Recovery, without_progress: int) -> float:
+    """Seconds that the ``without_progress``-th restart in a row without a new step waits; the first does not."""
+    if without_progress <= 1 or recovery.backoff_seconds == 0:
+        return 0.0
+    # The exponent is bounded, for 2.0 ** 1024 is an error and not infinity.
+    return min(recovery.backoff_seconds * 2.0 ** min(without_progress - 2, 64), recovery.max_backoff_seconds)
+
+
+def charge(recovery: Recovery, status: JobStatus, step: int, failures: int, now: float) -> Charge:
+    """Charge ``failures`` noticed together at ``now``, with ``step`` committed steps: each is a restart, all of them one wait."""
+    restarts = status.restarts + failures
+    in_row = 1 if step > status.restart_step else status.restarts_without_progress + 1
+    wait = backoff(recovery, in_row)
+    allowed = restarts <= recovery.max_restarts
+    if not allowed:
+        reason = f"recovery.maxRestarts {recovery.max_restarts} is used up"
+    else:
+        reason = f"restart {restarts} of {recovery.max_restarts} {f'in {wait:.3g} s' if wait else 'at once'}"
+    return Charge(
+        allowed=allowed,
+        restarts=restarts,
+        without_progress=in_row,
+        restart_step=max(status.restart_step, step),
+        not_before=now + wait,
+        reason=reason,
+    )

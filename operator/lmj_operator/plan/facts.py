@@ -1,0 +1,62 @@
+"""What is known of each rank: the pod that stands for it, and the worker that must run there."""
+
+from dataclasses import dataclass
+
+from lmj_api.names import pod_name
+from lmj_api.protocol import AgentState, WorkerPhase, WorkerState
+from lmj_api.status import RankStatus
+from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """One rank."""
+
+    rank: int
+    serial: int
+    """Highest serial that was ever wanted for the rank; 0: none yet."""
+    pod: PodObserved | None
+    """The pod of that serial, when there is one."""
+    seen: bool
+    """A pod of that serial was observed, now or before: when it is not there now, it is gone and not just unborn."""
+    incarnation: int
+    """The worker that must run in the pod, from 1; at least the observed one. An older one is being replaced."""
+    known: RankStatus
+    """What the stored status says of the rank."""
+
+    @property
+    def agent(self) -> AgentState | None:
+        """The agent's answer, of a pod that is not on its way out."""
+        return self.pod.agent if self.pod is not None and self.pod.phase is PodPhase.RUNNING else None
+
+    @property
+    def worker(self) -> WorkerState | None:
+        """The worker that must run, when the agent says that it has it; None while an older one is being replaced."""
+        agent = self.agent
+        return agent.worker if agent is not None and agent.worker.incarnation >= self.incarnation else None
+
+    def in_phase(self, *phases: WorkerPhase) -> bool:
+        """Whether the rank's worker is in one of ``phases``."""
+        return self.worker is not None and self.worker.phase in phases
+
+
+def rank_facts(observed: Observed) -> tuple[RankFacts, ...]:
+    """The facts of all ranks of the spec, in order."""
+    return tuple(_facts(observed, rank) for rank in range(observed.spec.world_size))
+
+
+def _facts(observed: Observed, rank: int) -> RankFacts:
+    known = next((r for r in observed.status.ranks if r.rank == rank), RankStatus(rank=rank, state="NoPod"))
+    pods = {pod.serial: pod for pod in observed.pods if pod.rank == rank}
+    serial = max([observed.status.serials.get(str(rank), 0), *pods])
+    pod = pods.get(serial)
+    same = serial > 0 and known.pod == pod_name(observed.name, rank, serial)
+    there = pod.agent.worker.incarnation if pod is not None and pod.agent is not None else 0
+    return RankFacts(
+        rank=rank,
+        serial=serial,
+        pod=pod,
+        seen=same or pod is not None,
+        incarnation=max(there, known.incarnation if same else 0, 1),
+        known=known,
+    )

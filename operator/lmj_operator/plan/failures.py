@@ -1,0 +1,137 @@
+"""What is wrong: pure looks at what was observed, each failure with its kind, its reason and its remedy."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lmj_api.names import pod_name
+from lmj_api.protocol import USER_ERROR, WorkerPhase
+from lmj_api.spec.recovery import Recovery
+from lmj_api.view import View
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.membership import joined, left
+from lmj_operator.plan.observed import PodPhase
+
+UNREACHABLE_SECONDS = 30.0
+"""An agent that had a worker and does not answer for so long is taken for gone: its peers notice a death far earlier, this is for the rest."""
+
+DROP_GRACE_SECONDS = 1.0
+"""A member that dropped the view tells of a broken peer before the peer's agent does: wait so long for the cause to show."""
+
+
+class Remedy(StrEnum):
+    """What mends a failure."""
+
+    WORKER = "worker"
+    """Another worker in the same pod."""
+    POD = "pod"
+    """Another pod."""
+    GROUP = "group"
+    """Another worker in every pod."""
+    VIEW = "view"
+    """The same members in another view."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure."""
+
+    kind: str
+    """As in :class:`lmj_api.status.Incident`."""
+    rank: int
+    pod: str
+    message: str
+    remedy: Remedy
+    exit_code: int | None = None
+    final: bool = False
+    """A user's error: no restart mends it."""
+
+
+def find_failures(job: str, ranks: tuple[RankFacts, ...], recovery: Recovery, now: float) -> tuple[Failure, ...]:
+    """Failures of single ranks that were not acted on yet."""
+    return tuple(f for facts in ranks if (f := _pod_failure(job, facts, recovery, now) or _worker_failure(facts, recovery, now)))
+
+
+def _pod_failure(job: str, facts: RankFacts, recovery: Recovery, now: float) -> Failure | None:
+    pod = facts.pod
+    if pod is None:
+        if not facts.seen:
+            return None
+        name = pod_name(job, facts.rank, facts.serial)
+        return Failure("PodGone", facts.rank, name, f"pod {name} is gone", Remedy.POD)
+    if pod.phase is PodPhase.GONE:
+        final = pod.exit_code == USER_ERROR
+        message = pod.exit_message or f"its agent ended with {describe_exit(pod.exit_code)}"
+        text = message if final else f"pod {pod.name} is gone: {message}"
+        return Failure("PodGone", facts.rank, pod.name, text, Remedy.POD, pod.exit_code, final)
+    if pod.phase is PodPhase.TERMINATING:
+        return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} is being deleted", Remedy.POD)
+    if pod.agent is None:
+        had_worker = facts.known.pod == pod.name and facts.known.incarnation > 0
+        limit = UNREACHABLE_SECONDS if had_worker else recovery.start_timeout_seconds
+        since = pod.created if pod.unreachable_since is None or not had_worker else pod.unreachable_since
+        if now - since > limit:
+            kind = "PodGone" if had_worker else "StartTimeout"
+            return Failure(kind, facts.rank, pod.name, f"the agent of {pod.name} has not answered for {limit:g} s", Remedy.POD)
+    return None
+
+
+def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure | None:
+    worker, pod = facts.worker, facts.pod
+    if worker is None or pod is None:
+        return None
+    if worker.phase is WorkerPhase.EXITED:
+        code = worker.exit.code if worker.exit else None
+        why = worker.exit.message if worker.exit else ""
+        final = code == USER_ERROR
+        text = (
+            why
+            if final
+            else f"worker {worker.incarnation} of {pod.name} ended with {describe_exit(code)}{': ' if why else ''}{why}"
+        )
+        return Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final)
+    if worker.phase is WorkerPhase.DRAINED:
+        return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD)
+    limit = recovery.start_timeout_seconds
+    if worker.phase is WorkerPhase.STARTING and worker.incarnation > 0 and now - worker.since > limit:
+        text = f"worker {worker.incarnation} of {pod.name} was not ready within {limit:g} s (recovery.startTimeoutSeconds)"
+        return Failure("StartTimeout", facts.rank, pod.name, text, Remedy.WORKER)
+    return None
+
+
+def find_hang(
+    ranks: tuple[RankFacts, ...], view: View | None, not_before: float, recovery: Recovery, now: float
+) -> Failure | None:
+    """A view whose members are all there and none of whom has made progress for ``hangTimeoutSeconds``, be it that they never joined."""
+    if view is None or not joined(ranks, view):
+        return None
+    beats = {f.rank: max(f.worker.heartbeat, f.worker.since) for f in ranks if f.worker is not None}
+    if not beats or now - max(*beats.values(), not_before, 0.0) <= recovery.hang_timeout_seconds:
+        return None
+    rank = min(beats, key=lambda r: (beats[r], r))
+    limit = recovery.hang_timeout_seconds
+    text = f"no progress in view {view.number} for {limit:g} s (recovery.hangTimeoutSeconds)"
+    return Failure("Hang", rank, next(f.pod.name for f in ranks if f.rank == rank and f.pod is not None), text, Remedy.GROUP)
+
+
+def find_dropped(ranks: tuple[RankFacts, ...], view: View | None, now: float) -> tuple[Failure | None, float | None]:
+    """A view that a member left although all members live: ``(failure, None)``, or ``(None, seconds)`` while the cause may still show."""
+    if view is None or not joined(ranks, view):
+        return None, None
+    gone = [f for f in ranks if left(f, view)]
+    if not gone:
+        return None, None
+    first = min(gone, key=lambda f: (f.worker.since if f.worker else 0.0, f.rank))
+    assert first.worker is not None
+    assert first.pod is not None
+    wait = first.worker.since + DROP_GRACE_SECONDS - now
+    if len(gone) < len(ranks) and 0 < wait <= DROP_GRACE_SECONDS:
+        return None, wait
+    text = f"{first.pod.name} left view {view.number}: {first.worker.lost or 'its link to a peer broke'}"
+    return Failure("ViewDropped", first.rank, first.pod.name, text, Remedy.VIEW), None
+
+
+def describe_exit(code: int | None) -> str:
+    """``signal 9`` or ``exit code 1``."""
+    if code is None:
+        return "an unknown exit code"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,61 @@
+"""What a backend saw of a job: everything that the plan may look at."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lmj_api.protocol import AgentState
+from lmj_api.spec.job import JobSpec
+from lmj_api.status import JobStatus
+
+
+class PodPhase(StrEnum):
+    """Where a pod is in its life."""
+
+    PENDING = "Pending"
+    """Made, but nothing runs in it yet."""
+    RUNNING = "Running"
+    """Its agent's process runs; whether it answers is another matter."""
+    TERMINATING = "Terminating"
+    """It was told to go and is not gone yet."""
+    GONE = "Gone"
+    """Its agent's process ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodObserved:
+    """One pod. Times are seconds since the epoch."""
+
+    name: str
+    rank: int
+    serial: int
+    phase: PodPhase
+    created: float
+    node: str | None = None
+    exit_code: int | None = None
+    """How the agent's process ended, when the phase is ``Gone``; negative: the signal."""
+    exit_message: str | None = None
+    """One line on that."""
+    agent: AgentState | None = None
+    """The agent's answer; None: it did not answer this time."""
+    unreachable_since: float | None = None
+    """Since when a running agent has not answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One job with its pods and the status that was stored last."""
+
+    name: str
+    spec: JobSpec
+    status: JobStatus
+    pods: tuple[PodObserved, ...] = ()
+    generation: int | None = None
+    deleted: bool = False
+    """The job is being deleted: its pods must go."""
+    interrupted: bool = False
+    """The person at the terminal asked to leave (Ctrl-C): as ``suspend``, until the next run."""
+
+    @property
+    def stop_wanted(self) -> bool:
+        """Whether the job must take a checkpoint and leave."""
+        return self.spec.suspend or self.interrupted

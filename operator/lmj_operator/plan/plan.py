@@ -1,0 +1,309 @@
+"""From what is observed to what is done: the whole of the operator's judgement.
+
+The status that a plan returns is stored *before* its actions are carried out. So whatever an action needs to be unique (a view's
+number, a pod's serial, a restart's count) is durable before anybody can see it, and a plan that is made again after a crash in between,
+or from a stale observation, comes to the same actions and counts nothing twice.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.spec.lifecycle import CleanPodPolicy
+from lmj_api.status import JobStatus, Phase
+from lmj_api.view import View
+from lmj_operator.plan.actions import Action, DeletePod, Drain
+from lmj_operator.plan.budget import charge
+from lmj_operator.plan.conditions import conditions
+from lmj_operator.plan.facts import RankFacts, rank_facts
+from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang
+from lmj_operator.plan.incidents import is_open, record, settle
+from lmj_operator.plan.membership import newest_view, next_view
+from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.phases import TERMINAL, move
+from lmj_operator.plan.report import checkpoint, evaluations, newest_step, progress, rank_table
+from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
+
+POLL_SECONDS = 2.0
+"""Look again after so long, even when nothing was heard."""
+
+CHANGING_SECONDS = 0.5
+"""The same while something is under way."""
+
+COMPLETION_GRACE_SECONDS = 10.0
+"""When one rank has completed, the outputs are on disk: the others get so long to say the same."""
+
+SUSPEND_SECONDS = 300.0
+"""Longest time for the last checkpoint of a suspension."""
+
+_ENDED = (WorkerPhase.DRAINED, WorkerPhase.COMPLETED, WorkerPhase.EXITED)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now. Store ``status``, then carry out ``actions``, then look again after ``wake_after`` seconds or when something is heard."""
+
+    status: JobStatus
+    reason: str
+    actions: tuple[Action, ...] = ()
+    wake_after: float | None = None
+    """Seconds; None: nothing will change by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """One pass: what was observed, and what follows from it at once."""
+
+    observed: Observed
+    now: float
+    ranks: tuple[RankFacts, ...]
+    newest: View | None
+    step: int
+    """Highest committed step that anybody told of."""
+    wanted: dict[int, Want]
+    failures: tuple[Failure, ...] = ()
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Changes to the stored status besides the report."""
+
+
+def plan(observed: Observed, now: float) -> Plan:
+    """The plan for what was ``observed`` at ``now`` (seconds since the epoch). Total: every observation has one."""
+    if observed.status.phase in TERMINAL or observed.deleted:
+        return _clean_up(observed, now)
+    ranks = rank_facts(observed)
+    scene = _Scene(
+        observed=observed,
+        now=now,
+        ranks=ranks,
+        newest=newest_view(observed.status, observed.pods),
+        step=newest_step(ranks, observed.status.progress),
+        wanted=wants(ranks, ()),
+    )
+    if observed.status.phase is Phase.SUSPENDED:
+        return _stay(scene) if observed.stop_wanted else _wake(scene)
+    return _completed(scene) or _expired(scene) or (_suspend(scene) if _leaving(observed) else _run(scene))
+
+
+def _leaving(observed: Observed) -> bool:
+    return observed.stop_wanted or observed.status.phase is Phase.SUSPENDING
+
+
+def _clean_up(observed: Observed, now: float) -> Plan:
+    """After the end: remove the pods that the policy does not keep."""
+    policy = observed.spec.clean_pod_policy
+    reason = "the job is deleted" if observed.deleted else f"the job has {observed.status.phase.value.lower()}"
+    gone = [p for p in observed.pods if observed.deleted or policy is CleanPodPolicy.ALL or _counts_as_running(p, policy)]
+    return Plan(observed.status, reason, tuple(DeletePod(p.name, reason) for p in gone), CHANGING_SECONDS if gone else None)
+
+
+def _counts_as_running(pod: PodObserved, policy: CleanPodPolicy) -> bool:
+    return policy is CleanPodPolicy.RUNNING and pod.phase in (PodPhase.PENDING, PodPhase.RUNNING)
+
+
+def _completed(scene: _Scene) -> Plan | None:
+    """A worker completes when all outputs are on disk (rank 0 wrote them, the others were told so by it): no death after that matters."""
+    first = min((f.worker.since for f in scene.ranks if f.worker and f.in_phase(WorkerPhase.COMPLETED)), default=None)
+    if first is None:
+        return None
+    others = [f for f in scene.ranks if f.agent is not None and not f.in_phase(*_ENDED)]
+    left = first + COMPLETION_GRACE_SECONDS - scene.now
+    if others and 0 < left <= COMPLETION_GRACE_SECONDS:
+        status = _status(scene, scene.observed.status.phase, "trained to the end; the last ranks leave")
+        return Plan(status, status.message, (), min(left, CHANGING_SECONDS))
+    return _end(scene, Phase.SUCCEEDED, "trained to the end; the model is saved")
+
+
+def _expired(scene: _Scene) -> Plan | None:
+    limit, started = scene.observed.spec.active_deadline_seconds, scene.observed.status.started
+    if limit is None or started is None or scene.now - started < limit:
+        return None
+    return _end(scene, Phase.FAILED, f"active for longer than {limit} s (activeDeadlineSeconds)")
+
+
+def _end(scene: _Scene, phase: Phase, message: str) -> Plan:
+    status = _status(scene, phase, message, finished=scene.now)
+    after = _clean_up(Observed(scene.observed.name, scene.observed.spec, status, scene.observed.pods), scene.now)
+    return Plan(status, message, after.actions, CHANGING_SECONDS)
+
+
+def _stay(scene: _Scene) -> Plan:
+    """Suspended: no pods."""
+    pods = scene.observed.pods
+    status = _status(scene, Phase.SUSPENDED, scene.observed.status.message)
+    actions = tuple(DeletePod(p.name, "the job is suspended") for p in pods)
+    return Plan(status, "suspended", actions, CHANGING_SECONDS if pods else None)
+
+
+def _wake(scene: _Scene) -> Plan:
+    """Out of suspension: pods of higher serials. They are made in the next pass, when the serials are durable."""
+    serials = {str(f.rank): f.serial + 1 for f in scene.ranks}
+    status = _status(
+        scene, Phase.PENDING, "resumes from its newest checkpoint", serials=serials, started=scene.now, not_before=None
+    )
+    return Plan(status, status.message, (), 0.0)
+
+
+def _suspend(scene: _Scene) -> Plan:
+    """Ask all to take a last checkpoint; when nobody runs any more, remove the pods."""
+    observed, now = scene.observed, scene.now
+    if not observed.pods:
+        step, saved = scene.step, checkpoint(scene.ranks, observed.status.checkpoint)
+        at = (
+            f"stopped at step {step}"
+            if saved is not None and saved.step == step
+            else f"stopped; goes on from step {saved.step if saved else 0}"
+        )
+        status = _status(scene, Phase.SUSPENDED, at)
+        blank = [r.model_copy(update={"pod": None, "incarnation": 0}) for r in status.ranks]
+        return Plan(status.model_copy(update={"ranks": blank}), at, (), None)
+    final = next((f for f in find_failures(observed.name, scene.ranks, observed.spec.recovery, now) if f.final), None)
+    if final is not None:
+        return _end(scene, Phase.FAILED, final.message)
+    status = _status(scene, Phase.SUSPENDING, "takes a last checkpoint")
+    since = status.phase_since if status.phase_since is not None else now
+    if all(_has_left(f) for f in scene.ranks) or now - since > SUSPEND_SECONDS:
+        return Plan(
+            status, status.message, tuple(DeletePod(p.name, "the job is suspended") for p in observed.pods), CHANGING_SECONDS
+        )
+    drains = tuple(Drain(f.pod.name) for f in scene.ranks if f.pod is not None and f.agent is not None and not f.agent.draining)
+    return Plan(status, status.message, drains, CHANGING_SECONDS)
+
+
+def _has_left(facts: RankFacts) -> bool:
+    """Only a running worker has anything to save, and it has not left before it says so."""
+    agent = facts.agent
+    if agent is None or agent.worker.incarnation == 0 or agent.worker.phase in _ENDED:
+        return True
+    return agent.draining and agent.worker.phase is not WorkerPhase.RUNNING
+
+
+def _run(scene: _Scene) -> Plan:
+    """Have every rank in the newest view."""
+    observed, spec, now = scene.observed, scene.observed.spec, scene.now
+    not_before = observed.status.not_before or 0.0
+    failures = find_failures(observed.name, scene.ranks, spec.recovery, now)
+    final = next((f for f in failures if f.final), None)
+    if final is not None:
+        return _end(_with_failures(scene, failures), Phase.FAILED, final.message)
+    hang = find_hang(scene.ranks, scene.newest, not_before, spec.recovery, now)
+    dropped, grace = find_dropped(scene.ranks, scene.newest, now)
+    if not failures and hang is not None:
+        failures = (hang,)
+    elif not failures and dropped is not None and not _counted(observed.status, scene.newest):
+        failures = (dropped,)
+    reason = ""
+    if failures:
+        scene = _with_failures(scene, failures)
+        cost = charge(spec.recovery, observed.status, scene.step, len(failures), now)
+        if not cost.allowed:
+            return _end(scene, Phase.FAILED, f"{failures[-1].message}; given up, for {cost.reason}")
+        not_before = cost.not_before
+        reason = f"{failures[-1].message}; {cost.reason}"
+        scene.changes.update(
+            restarts=cost.restarts,
+            restarts_without_progress=cost.without_progress,
+            restart_step=cost.restart_step,
+            not_before=cost.not_before,
+        )
+    return _advance(scene, not_before, grace, reason)
+
+
+def _counted(status: JobStatus, view: View | None) -> bool:
+    return any(i.kind == "ViewDropped" and view is not None and i.view == view.number for i in status.incidents)
+
+
+def _with_failures(scene: _Scene, failures: tuple[Failure, ...]) -> _Scene:
+    old = scene.observed.status.incidents
+    incidents = record(old, failures, scene.newest.number if scene.newest else 0, scene.step, scene.now)
+    return _Scene(
+        scene.observed,
+        scene.now,
+        scene.ranks,
+        scene.newest,
+        scene.step,
+        wants(scene.ranks, failures),
+        failures,
+        {"incidents": incidents},
+    )
+
+
+def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str) -> Plan:
+    """Pods, workers and the view, towards what is wanted."""
+    observed, now = scene.observed, scene.now
+    actions = pod_actions(observed.pods, scene.ranks, scene.wanted, not_before, now)
+    waits = [not_before - now] if now < not_before else []
+    view, why = scene.newest, reason
+    if grace is not None:
+        waits.append(grace)
+        why = why or "a member left the view; its cause may still show"
+    elif not scene.failures and now >= not_before:
+        choice = next_view(scene.ranks, scene.newest)
+        view, why = choice.view, choice.reason
+        if view is not None:
+            actions += view_actions(scene.ranks, view)
+    elif not why:
+        why = observed.status.message
+    runs = view is not None and _runs(scene.ranks, view)
+    phase = _phase(observed.status, runs, bool(scene.failures))
+    started = observed.status.started if observed.status.started is not None else now
+    message = f"view {view.number} trains" if runs and view is not None else why
+    serials = {str(rank): want.serial for rank, want in scene.wanted.items()}
+    status = _status(scene, phase, message, view=view, runs=runs, serials=serials, started=started)
+    return Plan(status, message, actions, min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS]))
+
+
+def _runs(ranks: tuple[RankFacts, ...], view: View) -> bool:
+    running = [m for m in view.members for f in ranks if f.rank == m.rank and f.in_phase(WorkerPhase.RUNNING) and f.worker]
+    return len(running) == len(view.members) == len(ranks) and all(
+        f.worker is not None
+        and f.worker.view == view.number
+        and f.worker.incarnation == m.incarnation
+        and f.pod is not None
+        and f.pod.name == m.pod
+        for f, m in zip(ranks, view.members, strict=True)
+    )
+
+
+def _phase(status: JobStatus, runs: bool, failed: bool) -> Phase:
+    if runs and not failed:
+        return Phase.RUNNING
+    if failed or status.phase is Phase.RUNNING or any(is_open(i) for i in status.incidents):
+        return Phase.RECOVERING
+    return status.phase
+
+
+def _status(
+    scene: _Scene, phase: Phase, message: str, *, view: View | None = None, runs: bool = False, **changes: Any
+) -> JobStatus:
+    """The stored status with everything that this pass saw."""
+    observed, now, old = scene.observed, scene.now, scene.observed.status
+    view = view or scene.newest
+    phase = move(old.phase, phase)
+    at = progress(scene.ranks, view, old.progress)
+    done = phase is Phase.SUCCEEDED
+    incidents, lost = settle(
+        scene.changes.get("incidents", old.incidents),
+        view.number if runs and view is not None else 0,
+        view.resume.step if view is not None else 0,
+        at.step if at is not None and (runs or done) else 0,
+        done,
+        now,
+    )
+    return old.model_copy(
+        update={
+            "phase": phase,
+            "phase_since": old.phase_since if phase is old.phase and old.phase_since is not None else now,
+            "message": message,
+            "observed_generation": observed.generation,
+            "conditions": conditions(old.conditions, phase, message, observed.generation, now),
+            "view": view,
+            "progress": at,
+            "evaluations": evaluations(scene.ranks, old.evaluations),
+            "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now),
+            "checkpoint": checkpoint(scene.ranks, old.checkpoint),
+            **scene.changes,
+            **changes,
+            "incidents": incidents,
+            "steps_lost": old.steps_lost + lost,
+        }
+    )

@@ -1,0 +1,76 @@
+"""The parts of the status that tell what the ranks do now."""
+
+from lmj_api.protocol import CheckpointInfo, Evaluation, Progress, WorkerPhase
+from lmj_api.status import RankStatus
+from lmj_api.view import View
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.failures import Failure
+from lmj_operator.plan.observed import PodPhase
+from lmj_operator.plan.wants import Want
+
+TRAINED = (WorkerPhase.RUNNING, WorkerPhase.COMPLETED, WorkerPhase.DRAINED)
+
+
+def progress(ranks: tuple[RankFacts, ...], view: View | None, old: Progress | None) -> Progress | None:
+    """The newest committed step that a member of ``view`` reports (it is lower than ``old`` after a rollback); else ``old``."""
+    number = view.number if view else 0
+    reports = [f.worker.progress for f in ranks if f.worker is not None and f.in_phase(*TRAINED) and f.worker.view >= number]
+    known = [p for p in reports if p is not None]
+    # At the same step the rank that knows the loss says more than one that does not.
+    return max(known, key=lambda p: (p.step, p.loss is not None, p.samples_per_second is not None), default=old)
+
+
+def newest_step(ranks: tuple[RankFacts, ...], old: Progress | None) -> int:
+    """Highest committed step that anybody has told of, the workers that died since included."""
+    told = [f.pod.agent.worker.progress for f in ranks if f.pod is not None and f.pod.agent is not None]
+    return max([p.step for p in told if p is not None] + [old.step if old else 0])
+
+
+def evaluations(ranks: tuple[RankFacts, ...], old: list[Evaluation]) -> list[Evaluation]:
+    """The evaluations that rank 0 reports; the old ones while it is not there."""
+    agent = ranks[0].agent
+    return agent.evaluations if agent is not None and agent.evaluations else old
+
+
+def checkpoint(ranks: tuple[RankFacts, ...], old: CheckpointInfo | None) -> CheckpointInfo | None:
+    """The newest usable checkpoint that any rank sees; the old one while nobody has looked."""
+    seen = [c for f in ranks if f.agent is not None for c in f.agent.checkpoints if c.problem is None]
+    return max(seen, key=lambda c: c.step, default=old)
+
+
+def rank_table(
+    ranks: tuple[RankFacts, ...], wanted: dict[int, Want], failures: tuple[Failure, ...], now: float
+) -> list[RankStatus]:
+    """All ranks. ``wanted`` is written before it is done, so that a restart is counted once, whatever happens in between."""
+    hit = {f.rank: f for f in failures}
+    return [_rank(f, wanted[f.rank], hit.get(f.rank), now) for f in ranks]
+
+
+def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float) -> RankStatus:
+    pod, known = facts.pod, facts.known
+    worker = pod.agent.worker if pod is not None and pod.agent is not None else None
+    had_worker = pod is not None and known.pod == pod.name and known.incarnation > 0
+    incarnation = known.incarnation
+    if pod is not None and want.serial == facts.serial:
+        # The number speaks of the pod that is named: a pod that has not answered yet has no worker.
+        incarnation = want.incarnation if worker is not None or had_worker else 0
+    return RankStatus(
+        rank=facts.rank,
+        pod=pod.name if pod is not None else known.pod,
+        node=pod.node if pod is not None else known.node,
+        state=_state(facts),
+        incarnation=incarnation,
+        step=worker.progress.step if worker is not None and worker.progress is not None else known.step,
+        heartbeat_seconds=round(max(0.0, now - worker.heartbeat), 1) if worker is not None and worker.heartbeat else None,
+        restarts=known.restarts + want.replaced,
+        exit_code=failure.exit_code if failure is not None else known.exit_code,
+        exit_message=failure.message if failure is not None else known.exit_message,
+    )
+
+
+def _state(facts: RankFacts) -> str:
+    if facts.pod is None or facts.pod.phase is PodPhase.GONE:
+        return "NoPod"
+    if facts.pod.agent is None:
+        return "Unreachable" if facts.known.pod == facts.pod.name and facts.known.incarnation else "Pending"
+    return facts.pod.agent.worker.phase.value

@@ -1,0 +1,73 @@
+"""What must be there: pod and worker of each rank, and the actions that bring it about."""
+
+from dataclasses import dataclass
+
+from lmj_api.view import View
+from lmj_operator.plan.actions import Action, CreatePod, DeletePod, PutView, StartWorker
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.failures import Failure, Remedy
+from lmj_operator.plan.membership import member
+from lmj_operator.plan.observed import PodObserved
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """The pod and the worker that must be there for a rank."""
+
+    serial: int
+    incarnation: int
+    replaced: bool = False
+    """Another one than before, because of a failure."""
+
+
+def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[int, Want]:
+    """What each rank needs, by rank, after the remedies of ``failures``."""
+    hit = {f.rank: f.remedy for f in failures}
+    group = any(f.remedy is Remedy.GROUP for f in failures)
+    made: dict[int, Want] = {}
+    for facts in ranks:
+        remedy = hit.get(facts.rank)
+        if remedy is Remedy.POD:
+            made[facts.rank] = Want(facts.serial + 1, 1, replaced=True)
+        elif remedy is Remedy.WORKER or (group and member(facts) is not None):
+            made[facts.rank] = Want(facts.serial, facts.incarnation + 1, replaced=True)
+        else:
+            made[facts.rank] = Want(max(facts.serial, 1), facts.incarnation)
+    return made
+
+
+def pod_actions(
+    pods: tuple[PodObserved, ...], ranks: tuple[RankFacts, ...], wanted: dict[int, Want], not_before: float, now: float
+) -> tuple[Action, ...]:
+    """Remove the pods that nobody wants, make those that are missing, start their workers; replacements wait until ``not_before``."""
+    actions: list[Action] = []
+    for pod in pods:
+        want = wanted.get(pod.rank)
+        if want is None:
+            actions.append(DeletePod(pod.name, f"the job has no rank {pod.rank}"))
+        elif pod.serial < want.serial:
+            actions.append(DeletePod(pod.name, f"replaced by serial {want.serial}"))
+    for facts in ranks:
+        want = wanted[facts.rank]
+        if facts.pod is None or facts.pod.serial != want.serial:
+            if now >= not_before:
+                actions.append(CreatePod(facts.rank, want.serial))
+        elif facts.agent is not None and facts.agent.worker.incarnation < want.incarnation:
+            first = want.incarnation == 1
+            if first or now >= not_before:
+                actions.append(StartWorker(facts.pod.name, want.incarnation))
+    return tuple(actions)
+
+
+def view_actions(ranks: tuple[RankFacts, ...], view: View) -> tuple[Action, ...]:
+    """Tell ``view`` to every member that is not in it yet."""
+    members = {m.rank: m for m in view.members}
+    return tuple(
+        PutView(facts.pod.name, view)
+        for facts in ranks
+        if facts.pod is not None
+        and facts.agent is not None
+        and facts.worker is not None
+        and member(facts) == members.get(facts.rank)
+        and (facts.agent.view is None or facts.agent.view.number < view.number or facts.worker.view < view.number)
+    )
