@@ -12,7 +12,7 @@ from lmj_operator.plan.membership import joined, left
 from lmj_operator.plan.observed import PodPhase
 
 UNREACHABLE_SECONDS = 30.0
-"""An agent that had a worker and does not answer for so long is taken for gone: its peers notice a death far earlier, this is for the rest."""
+"""An agent that had a worker and does not answer for so long is taken for gone. Peers notice a death far earlier."""
 
 DROP_GRACE_SECONDS = 1.0
 """A member that dropped the view tells of a broken peer before the peer's agent does: wait so long for the cause to show."""
@@ -101,7 +101,7 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
 def find_hang(
     ranks: tuple[RankFacts, ...], view: View | None, not_before: float, recovery: Recovery, now: float
 ) -> Failure | None:
-    """A view whose members are all there and none of whom has made progress for ``hangTimeoutSeconds``, be it that they never joined."""
+    """A view whose members are all there and none has made progress for ``hangTimeoutSeconds``, be it that they never joined."""
     if view is None or not joined(ranks, view):
         return None
     beats = {f.rank: max(f.worker.heartbeat, f.worker.since) for f in ranks if f.worker is not None}
@@ -114,7 +114,7 @@ def find_hang(
 
 
 def find_dropped(ranks: tuple[RankFacts, ...], view: View | None, now: float) -> tuple[Failure | None, float | None]:
-    """A view that a member left although all members live: ``(failure, None)``, or ``(None, seconds)`` while the cause may still show."""
+    """A view that a member left although all live: ``(failure, None)``, or ``(None, seconds)`` while the cause may still show."""
     if view is None or not joined(ranks, view):
         return None, None
     gone = [f for f in ranks if left(f, view)]

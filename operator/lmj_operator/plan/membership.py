@@ -46,7 +46,7 @@ def left(facts: RankFacts, view: View) -> bool:
 
 
 def next_view(ranks: tuple[RankFacts, ...], newest: View | None) -> Membership:
-    """The view that the ranks should be in: the newest one while it holds, else the next number with all ranks, once all can join."""
+    """The view that the ranks should be in: the newest while it holds, else the next number with all ranks, once all can join."""
     members = [member(f) for f in ranks]
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]
     if missing:

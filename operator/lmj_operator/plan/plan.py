@@ -1,8 +1,8 @@
 """From what is observed to what is done: the whole of the operator's judgement.
 
-The status that a plan returns is stored *before* its actions are carried out. So whatever an action needs to be unique (a view's
-number, a pod's serial, a restart's count) is durable before anybody can see it, and a plan that is made again after a crash in between,
-or from a stale observation, comes to the same actions and counts nothing twice.
+The status that a plan returns is stored *before* its actions are carried out. So whatever an action needs to be unique (a
+view's number, a pod's serial, a restart's count) is durable before anybody can see it, and a plan that is made again after a crash
+in between, or from a stale observation, comes to the same actions and counts nothing twice.
 """
 
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts, rank_facts
 from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang
 from lmj_operator.plan.incidents import is_open, record, settle
-from lmj_operator.plan.membership import newest_view, next_view
+from lmj_operator.plan.membership import joined, newest_view, next_view
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.phases import TERMINAL, move
 from lmj_operator.plan.report import checkpoint, evaluations, newest_step, progress, rank_table
@@ -41,7 +41,7 @@ _ENDED = (WorkerPhase.DRAINED, WorkerPhase.COMPLETED, WorkerPhase.EXITED)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now. Store ``status``, then carry out ``actions``, then look again after ``wake_after`` seconds or when something is heard."""
+    """What to do now: store ``status``, carry out ``actions``, look again after ``wake_after`` seconds or on news."""
 
     status: JobStatus
     reason: str
@@ -101,7 +101,7 @@ def _counts_as_running(pod: PodObserved, policy: CleanPodPolicy) -> bool:
 
 
 def _completed(scene: _Scene) -> Plan | None:
-    """A worker completes when all outputs are on disk (rank 0 wrote them, the others were told so by it): no death after that matters."""
+    """A worker completes when all outputs are on disk (rank 0 wrote them and told the others): no death after that matters."""
     first = min((f.worker.since for f in scene.ranks if f.worker and f.in_phase(WorkerPhase.COMPLETED)), default=None)
     if first is None:
         return None
@@ -136,7 +136,7 @@ def _stay(scene: _Scene) -> Plan:
 
 def _wake(scene: _Scene) -> Plan:
     """Out of suspension: pods of higher serials. They are made in the next pass, when the serials are durable."""
-    serials = {str(f.rank): f.serial + 1 for f in scene.ranks}
+    serials = {**scene.observed.status.serials, **{str(f.rank): f.serial + 1 for f in scene.ranks}}
     status = _status(
         scene, Phase.PENDING, "resumes from its newest checkpoint", serials=serials, started=scene.now, not_before=None
     )
@@ -146,13 +146,9 @@ def _wake(scene: _Scene) -> Plan:
 def _suspend(scene: _Scene) -> Plan:
     """Ask all to take a last checkpoint; when nobody runs any more, remove the pods."""
     observed, now = scene.observed, scene.now
-    if not observed.pods:
-        step, saved = scene.step, checkpoint(scene.ranks, observed.status.checkpoint)
-        at = (
-            f"stopped at step {step}"
-            if saved is not None and saved.step == step
-            else f"stopped; goes on from step {saved.step if saved else 0}"
-        )
+    if not observed.pods and observed.status.phase in (Phase.PENDING, Phase.SUSPENDING):
+        saved = checkpoint(scene.ranks, observed.status.checkpoint)
+        at = f"stopped; goes on from step {saved.step if saved is not None else 0}"
         status = _status(scene, Phase.SUSPENDED, at)
         blank = [r.model_copy(update={"pod": None, "incarnation": 0}) for r in status.ranks]
         return Plan(status.model_copy(update={"ranks": blank}), at, (), None)
@@ -247,21 +243,15 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     phase = _phase(observed.status, runs, bool(scene.failures))
     started = observed.status.started if observed.status.started is not None else now
     message = f"view {view.number} trains" if runs and view is not None else why
-    serials = {str(rank): want.serial for rank, want in scene.wanted.items()}
+    serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in scene.wanted.items()}}
     status = _status(scene, phase, message, view=view, runs=runs, serials=serials, started=started)
     return Plan(status, message, actions, min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS]))
 
 
 def _runs(ranks: tuple[RankFacts, ...], view: View) -> bool:
-    running = [m for m in view.members for f in ranks if f.rank == m.rank and f.in_phase(WorkerPhase.RUNNING) and f.worker]
-    return len(running) == len(view.members) == len(ranks) and all(
-        f.worker is not None
-        and f.worker.view == view.number
-        and f.worker.incarnation == m.incarnation
-        and f.pod is not None
-        and f.pod.name == m.pod
-        for f, m in zip(ranks, view.members, strict=True)
-    )
+    """Whether every member of ``view`` is in it."""
+    running = all(f.in_phase(WorkerPhase.RUNNING) and f.worker is not None and f.worker.view == view.number for f in ranks)
+    return running and joined(ranks, view)
 
 
 def _phase(status: JobStatus, runs: bool, failed: bool) -> Phase:

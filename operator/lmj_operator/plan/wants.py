@@ -39,7 +39,7 @@ def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[i
 def pod_actions(
     pods: tuple[PodObserved, ...], ranks: tuple[RankFacts, ...], wanted: dict[int, Want], not_before: float, now: float
 ) -> tuple[Action, ...]:
-    """Remove the pods that nobody wants, make those that are missing, start their workers; replacements wait until ``not_before``."""
+    """Remove pods that nobody wants, make missing ones, start their workers; replacements wait until ``not_before``."""
     actions: list[Action] = []
     for pod in pods:
         want = wanted.get(pod.rank)
