@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 class FieldType:
     """The type at one place of a document."""
 
-    type: Any
+    annotation: Any
     """The annotation, without ``None`` and ``Annotated``: a class, ``list[...]``, ``dict[...]``, ``Literal[...]`` or ``Any``."""
     nullable: bool = False
     """``None`` is allowed too."""
@@ -22,34 +22,34 @@ class FieldType:
     @property
     def model(self) -> type[BaseModel] | None:
         """The model, when it is one."""
-        return self.type if isinstance(self.type, type) and issubclass(self.type, BaseModel) else None
+        return self.annotation if isinstance(self.annotation, type) and issubclass(self.annotation, BaseModel) else None
 
     @property
     def is_float(self) -> bool:
         """A number that need not be whole."""
-        return self.type is float
+        return self.annotation is float
 
     @property
     def is_text(self) -> bool:
         """Text, or an enumeration of texts."""
-        return self.type is str or (isinstance(self.type, type) and issubclass(self.type, Enum))
+        return self.annotation is str or (isinstance(self.annotation, type) and issubclass(self.annotation, Enum))
 
     @property
     def is_list(self) -> bool:
         """A list."""
-        return get_origin(self.type) is list
+        return get_origin(self.annotation) is list
 
     @property
     def is_mapping(self) -> bool:
         """A mapping with keys of the user's choice."""
-        return get_origin(self.type) is dict
+        return get_origin(self.annotation) is dict
 
     @property
     def choices(self) -> list[str]:
         """The allowed values, when there is a list of them."""
-        if isinstance(self.type, type) and issubclass(self.type, Enum):
-            return [str(member.value) for member in self.type]
-        return [str(value) for value in get_args(self.type)] if get_origin(self.type) is Literal else []
+        if isinstance(self.annotation, type) and issubclass(self.annotation, Enum):
+            return [str(member.value) for member in self.annotation]
+        return [str(value) for value in get_args(self.annotation)] if get_origin(self.annotation) is Literal else []
 
     @property
     def fields(self) -> dict[str, FieldInfo]:
@@ -65,11 +65,11 @@ class FieldType:
         """The type of the field or key ``name``; :data:`ANY` where it is unknown."""
         if name in (fields := self.fields):
             return field_type(fields[name].annotation)
-        return field_type(get_args(self.type)[1]) if self.is_mapping else ANY
+        return field_type(get_args(self.annotation)[1]) if self.is_mapping else ANY
 
     def item(self) -> "FieldType":
         """The type of a list's items; :data:`ANY` for what is no list."""
-        return field_type(get_args(self.type)[0]) if self.is_list else ANY
+        return field_type(get_args(self.annotation)[0]) if self.is_list else ANY
 
     def paths(self, prefix: str = "") -> Iterator[str]:
         """The paths of all fields below, lists left out: ``training.batchSize``."""
@@ -86,7 +86,7 @@ def field_type(annotation: Any) -> FieldType:
         others = [option for option in get_args(annotation) if option is not NoneType]
         if len(others) != 1:
             raise TypeError(f"{annotation} is a choice between types, which a structural schema cannot say")
-        return FieldType(field_type(others[0]).type, nullable=True)
+        return FieldType(field_type(others[0]).annotation, nullable=True)
     return FieldType(annotation)
 
 

@@ -39,5 +39,9 @@ class Manifest(Message):
     """The best validation accuracy so far was reached here."""
     accuracy: float | None = None
     """Validation accuracy at this step, when it was evaluated."""
+    best_step: int | None = None
+    """Step of the best validation accuracy so far."""
+    best_accuracy: float | None = None
+    """Best validation accuracy so far."""
     files: list[ManifestFile]
     """One file a rank; a tensor lives in one of them, named as in the model, with its moments as ``exp_avg/NAME`` and ``exp_avg_sq/NAME``."""

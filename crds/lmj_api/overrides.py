@@ -48,7 +48,7 @@ def _put(node: object, names: list[str], text: str, kind: FieldType, above: list
 
 
 def _free(kind: FieldType) -> bool:
-    return not (kind.is_text or kind.is_list or kind.is_float or kind.choices or kind.type in (int, bool))
+    return not (kind.is_text or kind.is_list or kind.is_float or kind.choices or kind.annotation in (int, bool))
 
 
 def _value(text: str, kind: FieldType) -> object:

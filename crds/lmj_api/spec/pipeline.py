@@ -21,7 +21,7 @@ class Pipeline(Message):
     """Number of stages, which is the number of ranks (the world size)."""
     micro_batches: Annotated[int, Field(ge=1, le=1024)] = 4
     """Micro-batches in a batch; ``training.batchSize`` must be a multiple of it. More of them make the pipeline's bubble smaller."""
-    layers: list[Annotated[int, Field(ge=0)]] | None = None
+    layers: list[Annotated[int, Field(ge=1)]] | None = None
     """Encoder layers of each stage, first to last. Unset: balanced by cost."""
 
     @model_validator(mode="after")
