@@ -1,0 +1,49 @@
+"""What goes and what stays."""
+
+from pathlib import Path
+
+import pytest
+
+from lmj_api.names import checkpoint_name
+from lmj_api.protocol import CheckpointInfo
+from lmj_trainer.checkpoint.prune import remove, surplus
+
+
+def info(step: int, *, best: bool = False, problem: str | None = None) -> CheckpointInfo:
+    return CheckpointInfo(name=checkpoint_name(step), step=step, best=best, problem=problem)
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "keep", "gone"),
+    [
+        ([], 1, []),
+        ([info(1)], 1, []),
+        ([info(3), info(2), info(1)], 1, [1, 2]),
+        ([info(1), info(3), info(2)], 2, [1]),
+        ([info(3), info(2), info(1, best=True)], 1, [2]),
+        ([info(3, best=True), info(2), info(1)], 1, [1, 2]),
+        ([info(4), info(3), info(2, best=True), info(1, best=True)], 1, [1, 3]),
+        ([info(3, problem="torn"), info(2), info(1)], 1, [1]),
+        ([info(3), info(2), info(1, problem="torn")], 1, [2]),
+        ([info(4, best=True, problem="torn"), info(3), info(2, best=True), info(1)], 1, [1]),
+    ],
+)
+def test_surplus(checkpoints: list[CheckpointInfo], keep: int, gone: list[int]) -> None:
+    assert surplus(checkpoints, keep) == [checkpoint_name(step) for step in gone]
+
+
+def test_one_must_stay() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        surplus([info(1)], 0)
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "/tmp", "step-1", "step-000000001/..", "", "step-000000001\n"])
+def test_only_checkpoints_are_removed(tmp_path: Path, name: str) -> None:
+    (tmp_path / checkpoint_name(2)).mkdir()
+    with pytest.raises(ValueError, match="not the name of a checkpoint"):
+        remove(tmp_path, [checkpoint_name(2), name])
+    assert (tmp_path / checkpoint_name(2)).exists()
+
+
+def test_what_is_gone_is_gone(tmp_path: Path) -> None:
+    remove(tmp_path, [checkpoint_name(1)])

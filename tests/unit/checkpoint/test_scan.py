@@ -1,0 +1,207 @@
+"""What can be in a checkpoint folder, and what is made of it."""
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmj_api.manifest import Manifest, ManifestFile
+from lmj_api.names import checkpoint_name, rank_file
+from lmj_trainer.checkpoint.digest import CHUNK, file_digest
+from lmj_trainer.checkpoint.scan import scan, scan_in_thread, survey, verify
+from lmj_trainer.checkpoint.write import MANIFEST, commit_manifest, make_folder, write_atomically
+
+DIGEST = "d" * 32
+
+
+def put(root: Path, step: int, *, ranks: int = 2, best: bool = False, state: str = DIGEST) -> Path:
+    folder = make_folder(root, step)
+    files = []
+    for rank in range(ranks):
+        path = folder / rank_file(rank)
+        write_atomically(path, f"state of rank {rank} after {step} steps".encode())
+        files.append(ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path)))
+    manifest = Manifest(job="job", view=1, step=step, epoch=step / 10, state_digest=state, seconds=1.0, best=best, files=files)
+    commit_manifest(folder, manifest)
+    return folder
+
+
+def edit(folder: Path, change: Callable[[dict[str, object]], None]) -> None:
+    value = json.loads((folder / MANIFEST).read_text())
+    change(value)
+    (folder / MANIFEST).write_text(json.dumps(value))
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+
+
+def test_digest_is_of_the_whole_file(tmp_path: Path) -> None:
+    xxhash = pytest.importorskip("xxhash")
+    content = os.urandom(CHUNK + 17)
+    (tmp_path / "f").write_bytes(content)
+    assert file_digest(tmp_path / "f") == xxhash.xxh3_128_hexdigest(content)
+
+
+def test_good_ones_newest_first(tmp_path: Path) -> None:
+    for step in (20, 100, 3):
+        put(tmp_path, step)
+    found = scan(tmp_path, DIGEST)
+    assert [(c.step, c.name, c.problem) for c in found] == [(s, checkpoint_name(s), None) for s in (100, 20, 3)]
+    assert found[0].size == sum((tmp_path / found[0].name / rank_file(r)).stat().st_size for r in (0, 1))
+    assert found[0].time == (tmp_path / found[0].name / MANIFEST).stat().st_mtime
+
+
+def test_no_folder_and_strangers(tmp_path: Path) -> None:
+    assert scan(tmp_path / "absent", DIGEST) == []
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "step-12").mkdir()
+    (tmp_path / "step-0000000012").mkdir()
+    (tmp_path / "step-000000012").write_text("a file")
+    put(tmp_path, 5)
+    (tmp_path / "step-000000013").symlink_to(tmp_path / "step-000000005")
+    assert [c.step for c in scan(tmp_path, DIGEST)] == [5]
+
+
+def test_altered_file_names_it_and_both_digests(tmp_path: Path) -> None:
+    put(tmp_path, 10)
+    path = put(tmp_path, 20) / "rank-1.safetensors"
+    before = file_digest(path)
+    flip(path)
+    newest, older = scan(tmp_path, DIGEST)
+    assert newest.problem is not None
+    for part in (str(path), before, file_digest(path), "altered"):
+        assert part in newest.problem
+    assert older.problem is None
+
+
+def test_truncated_file(tmp_path: Path) -> None:
+    path = put(tmp_path, 20) / "rank-0.safetensors"
+    digest = file_digest(path)
+    os.truncate(path, 5)
+    problem = scan(tmp_path, DIGEST)[0].problem
+    assert problem is not None
+    assert str(path) in problem
+    assert "has 5 bytes of 3" in problem
+    assert "torn" in problem
+    assert digest in problem
+    assert file_digest(path) in problem
+
+
+def test_missing_file_and_missing_manifest(tmp_path: Path) -> None:
+    (put(tmp_path, 30) / "rank-1.safetensors").unlink()
+    (put(tmp_path, 20) / MANIFEST).unlink()
+    first, second = scan(tmp_path, DIGEST)
+    assert first.problem == f"{tmp_path}/step-000000030/rank-1.safetensors is missing"
+    assert second.problem == "half-written (no manifest)"
+    assert second.step == 20
+
+
+def test_another_jobs_state(tmp_path: Path) -> None:
+    put(tmp_path, 20, state="e" * 32)
+    put(tmp_path, 10)
+    newest, older = scan(tmp_path, DIGEST)
+    assert newest.problem is not None
+    assert "another model, data or hyper-parameters" in newest.problem
+    assert "e" * 32 in newest.problem
+    assert DIGEST in newest.problem
+    assert older.problem is None
+    assert [f.info.problem for f in survey(tmp_path, None)] == [None, None]
+
+
+def test_behind_the_newest_good_one_only_sizes(tmp_path: Path) -> None:
+    flip(put(tmp_path, 10) / "rank-0.safetensors")
+    os.truncate(put(tmp_path, 20) / "rank-0.safetensors", 1)
+    put(tmp_path, 30)
+    assert [c.problem is None for c in scan(tmp_path, DIGEST)] == [True, False, True]
+    assert [f.info.problem is None for f in survey(tmp_path, DIGEST, everything=True)] == [True, False, False]
+    os.truncate(tmp_path / "step-000000030" / "rank-0.safetensors", 1)
+    assert [c.problem is None for c in scan(tmp_path, DIGEST)] == [False, False, False]
+
+
+def test_the_newest_usable_best_is_the_best(tmp_path: Path) -> None:
+    for step in (10, 20):
+        put(tmp_path, step, best=True)
+    flip(put(tmp_path, 30, best=True) / "rank-0.safetensors")
+    assert [c.best for c in scan(tmp_path, DIGEST)] == [False, True, False]
+
+
+def _traverse(value: dict[str, object]) -> None:
+    value["files"][0]["name"] = "../../rank-0.safetensors"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_traverse, "files.0.name"),
+        (lambda v: v["files"][0].update(name="/etc/passwd"), "files.0.name"),
+        (lambda v: v["files"].append(v["files"][0]), "one file for each rank"),
+        (lambda v: v["files"].pop(0), "one file for each rank"),
+        (lambda v: v.update(files=[]), "one file for each rank"),
+        (lambda v: v.update(step=7), "is of step 7"),
+        (lambda v: v.update(step=-1), "step"),
+        (lambda v: v.update(format="lmj.checkpoint/2"), "format"),
+        (lambda v: v.update(extra=1), "extra"),
+        (lambda v: v["files"][0].update(xxh128="0"), "xxh128"),
+    ],
+)
+def test_hostile_manifests(tmp_path: Path, change: Callable[[dict[str, object]], None], reason: str) -> None:
+    folder = put(tmp_path, 20)
+    edit(folder, change)
+    problem = scan(tmp_path, DIGEST)[0].problem
+    assert problem is not None
+    assert str(folder / MANIFEST) in problem
+    assert reason in problem
+    assert "\n" not in problem
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\x00", b"[]", b"[" * 100_000, b"null"])
+def test_torn_manifests(tmp_path: Path, content: bytes) -> None:
+    (put(tmp_path, 20) / MANIFEST).write_bytes(content)
+    problem = scan(tmp_path, DIGEST)[0].problem
+    assert problem is not None
+    assert "is not a manifest" in problem
+
+
+def test_manifest_too_large_is_not_read(tmp_path: Path) -> None:
+    os.truncate(put(tmp_path, 20) / MANIFEST, 1 << 40)
+    problem = scan(tmp_path, DIGEST)[0].problem
+    assert problem is not None
+    assert "no manifest is larger" in problem
+
+
+def test_links_and_pipes_are_no_files(tmp_path: Path) -> None:
+    folder = put(tmp_path, 20)
+    (folder / "rank-0.safetensors").rename(tmp_path / "elsewhere")
+    (folder / "rank-0.safetensors").symlink_to(tmp_path / "elsewhere")
+    assert "not a regular file" in (scan(tmp_path, DIGEST)[0].problem or "")
+    (folder / MANIFEST).unlink()
+    os.mkfifo(folder / MANIFEST)
+    assert "not a regular file" in (scan(tmp_path, DIGEST)[0].problem or "")
+
+
+def test_a_folder_removed_meanwhile_is_nothing(tmp_path: Path) -> None:
+    assert verify(tmp_path / "step-000000020", DIGEST) is None
+
+
+def test_unreadable_is_a_problem_not_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, 20)
+
+    def refuse(_: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("lmj_trainer.checkpoint.scan.file_digest", refuse)
+    assert "cannot be read" in (scan(tmp_path, DIGEST)[0].problem or "")
+
+
+async def test_in_a_thread(tmp_path: Path) -> None:
+    put(tmp_path, 20)
+    assert await asyncio.wait_for(scan_in_thread(tmp_path, DIGEST), 10) == scan(tmp_path, DIGEST)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        await asyncio.wait_for(scan_in_thread(tmp_path / "file", DIGEST), 10)

@@ -1,0 +1,54 @@
+"""``python -m lmj_trainer COMMAND``: what runs in a trainer pod, and its tools. Each command imports only what it needs."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from lmj_api.nearest import did_you_mean
+from lmj_api.protocol import USER_ERROR
+from lmj_trainer.errors import UserError
+
+COMMANDS = {
+    "agent": ("lmj_trainer.agent.main", "supervise the worker of one rank and answer the operator"),
+    "worker": ("lmj_trainer.worker.main", "train one rank (started by the agent)"),
+    "check": ("lmj_trainer.check", "check a job's data and model before anything is started"),
+    "evaluate": ("lmj_trainer.evaluate", "evaluate a saved model on labelled data"),
+    "predict": ("lmj_trainer.predict", "label texts with a saved model"),
+    "checkpoints": ("lmj_trainer.checkpoint.main", "list and verify the checkpoints in a folder"),
+}
+"""Command: the module whose ``main(argv) -> int`` runs it, and what it does. Imported late: torch alone takes seconds."""
+
+
+def usage() -> str:
+    """What ``--help`` prints."""
+    lines = [f"  {name:<12} {what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(["usage: python -m lmj_trainer COMMAND [OPTION...]", "", *lines])
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command that ``argv`` names and return its exit code. Raises UserError for a command that is not there."""
+    if not argv:
+        raise UserError(f"no command given: use one of {', '.join(COMMANDS)}")
+    name, *rest = argv
+    if name in ("-h", "--help"):
+        sys.stdout.write(usage() + "\n")
+        return 0
+    if name not in COMMANDS:
+        raise UserError(f"there is no command {name!r}{did_you_mean(name, COMMANDS)} (commands: {', '.join(COMMANDS)})")
+    code = importlib.import_module(COMMANDS[name][0]).main(rest)
+    return int(code)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of ``argv`` (default: the process's arguments); a user's mistake is one line on stderr and exit code 2."""
+    try:
+        return run(sys.argv[1:] if argv is None else argv)
+    except UserError as error:
+        sys.stderr.write("error: " + " ".join(str(error).split()) + "\n")
+        return USER_ERROR
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

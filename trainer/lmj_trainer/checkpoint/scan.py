@@ -1,0 +1,187 @@
+"""What is in a checkpoint folder, and which of it can be trusted. Reads only: nothing is ever deleted here."""
+
+import asyncio
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from lmj_api.manifest import Manifest, ManifestFile
+from lmj_api.names import checkpoint_name, rank_file
+from lmj_api.protocol import CheckpointInfo
+from lmj_trainer.checkpoint.digest import file_digest
+from lmj_trainer.checkpoint.prune import FOLDER
+from lmj_trainer.checkpoint.write import MANIFEST
+
+LARGEST_MANIFEST = 1 << 20
+"""Bytes; a manifest of 1,000 ranks has 150 KB. What is larger is not read: checkpoint folders may be shared with others."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One checkpoint folder: what is told of it, and its manifest when that could be read."""
+
+    info: CheckpointInfo
+    manifest: Manifest | None = None
+
+
+class _UnusableError(Exception):
+    """Why a checkpoint cannot be used."""
+
+
+def scan(root: Path, state_digest: str) -> list[CheckpointInfo]:
+    """All checkpoints in ``root``, newest first; ``[]`` when the folder is not there. Raises OSError when it cannot be listed.
+
+    Verified from the newest on, with all digests up to the first good one; behind it only sizes are compared, since nothing
+    older is loaded while that one stands. ``state_digest``: the job's, see :mod:`lmj_trainer.checkpoint.identity`.
+    """
+    return [found.info for found in survey(root, state_digest)]
+
+
+def survey(root: Path, state_digest: str | None, *, everything: bool = False) -> list[Found]:
+    """As :func:`scan`, with manifests. ``state_digest`` None: any job's. ``everything``: all digests of all checkpoints."""
+    result: list[Found] = []
+    good = best = False
+    for folder in _folders(root):
+        found = verify(folder, state_digest, digests=everything or not good)
+        if found is None:
+            continue
+        usable = found.info.problem is None
+        if found.info.best and (best or not usable):
+            # Each was the best in its time; the newest that can be used beat the others.
+            found = Found(found.info.model_copy(update={"best": False}), found.manifest)
+        best = best or found.info.best
+        good = good or usable
+        result.append(found)
+    return result
+
+
+def verify(folder: Path, state_digest: str | None, *, digests: bool = True) -> Found | None:
+    """The checkpoint in ``folder``; ``info.problem`` tells the file and the reason when it cannot be used.
+
+    None: the folder is gone. ``state_digest`` None: any job's. ``digests`` False compares sizes only.
+    """
+    step = int(folder.name.removeprefix("step-"))
+    blank = CheckpointInfo(name=folder.name, step=step)
+    manifest: Manifest | None = None
+    try:
+        manifest, time = _manifest(folder)
+        info = CheckpointInfo(
+            name=folder.name, step=step, size=sum(file.size for file in manifest.files), best=manifest.best, time=time
+        )
+        try:
+            _check(folder, manifest, state_digest)
+            for file in manifest.files:
+                _check_file(folder / file.name, file, digests)
+        except _UnusableError as problem:
+            return Found(info.model_copy(update={"problem": str(problem)}), manifest)
+    except _UnusableError as problem:
+        # Removed by its owner between listing and reading: there is nothing to tell.
+        return Found(blank.model_copy(update={"problem": str(problem)})) if folder.is_dir() else None
+    except OSError as error:
+        return Found(blank.model_copy(update={"problem": f"cannot be read: {error}"}), manifest) if folder.is_dir() else None
+    return Found(info, manifest)
+
+
+async def scan_in_thread(root: Path, state_digest: str) -> list[CheckpointInfo]:
+    """:func:`scan` beside the event loop. In a daemon thread, so that a process can end while gigabytes are being read."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[list[CheckpointInfo]] = loop.create_future()
+
+    def settle(result: list[CheckpointInfo] | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result or [])
+
+    def work() -> None:
+        result: list[CheckpointInfo] | None = None
+        error: BaseException | None = None
+        try:
+            result = scan(root, state_digest)
+        except BaseException as raised:  # noqa: BLE001  handed to the awaiting task
+            error = raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name="checkpoint-scan", daemon=True).start()
+    return await done
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """Folders with a checkpoint's name, newest first."""
+    try:
+        with os.scandir(root) as entries:
+            names = [entry.name for entry in entries if FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return iter(())
+    steps = {name: int(name.removeprefix("step-")) for name in names}
+    newest_first = sorted(steps, key=lambda name: steps[name], reverse=True)
+    # The canonical spelling only: two folders must not be the same step.
+    return iter([root / name for name in newest_first if checkpoint_name(steps[name]) == name])
+
+
+def _manifest(folder: Path) -> tuple[Manifest, float]:
+    """The folder's manifest and when it was written. Raises _UnusableError."""
+    path = folder / MANIFEST
+    try:
+        about = path.lstat()
+    except FileNotFoundError:
+        raise _UnusableError("half-written (no manifest)") from None
+    if not stat.S_ISREG(about.st_mode):
+        raise _UnusableError(f"{path} is not a regular file")
+    if about.st_size > LARGEST_MANIFEST:
+        raise _UnusableError(f"{path} has {about.st_size} bytes: no manifest is larger than {LARGEST_MANIFEST}")
+    with path.open("rb") as file:
+        content = file.read(LARGEST_MANIFEST)
+    try:
+        return Manifest.model_validate_json(content), about.st_mtime
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        reason = re.sub(r"\s+", " ", first["msg"])
+        raise _UnusableError(f"{path} is not a manifest: {where + ': ' if where else ''}{reason}") from None
+
+
+def _check(folder: Path, manifest: Manifest, state_digest: str | None) -> None:
+    """Raise _UnusableError when ``manifest`` contradicts itself or its folder's name, or was written for another job."""
+    path = folder / MANIFEST
+    if checkpoint_name(manifest.step) != folder.name:
+        raise _UnusableError(f"{path} is of step {manifest.step}, not of {folder.name}")
+    if [file.name for file in manifest.files] != [rank_file(rank) for rank in range(len(manifest.files))] or not manifest.files:
+        raise _UnusableError(
+            f"{path} does not name one file for each rank in order: {', '.join(f.name for f in manifest.files) or 'none'}"
+        )
+    if state_digest is not None and manifest.state_digest != state_digest:
+        raise _UnusableError(
+            f"{path} was written with another model, data or hyper-parameters (digest {manifest.state_digest}, this job's is "
+            f"{state_digest}): undo the change, or use another checkpoint folder"
+        )
+
+
+def _check_file(path: Path, file: ManifestFile, digests: bool) -> None:
+    """Raise _UnusableError when the file at ``path`` is not what its manifest says."""
+    try:
+        about = path.lstat()
+    except FileNotFoundError:
+        raise _UnusableError(f"{path} is missing") from None
+    if not stat.S_ISREG(about.st_mode):
+        raise _UnusableError(f"{path} is not a regular file")
+    resized = about.st_size != file.size
+    if not resized and not digests:
+        return
+    digest = file_digest(path)
+    if digest != file.xxh128:
+        size = f"{about.st_size} bytes of {file.size} and " if resized else ""
+        raise _UnusableError(
+            f"{path} has {size}digest {digest}, its manifest says {file.xxh128}: {'torn' if resized else 'altered'}"
+        )
+    if resized:
+        raise _UnusableError(f"{path} has {about.st_size} bytes, its manifest says {file.size} (digest {digest})")
