@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import yaml
+
 from lmj_api.schema import crd
 
 HEADER = "# Generated from crds/lmj_api by `make crd`: change the models, not this file.\n"

@@ -1,0 +1,111 @@
+# Everything a person or a CI does here. Needs: git, make, Python >= 3.11 with venv. The rest comes from PyPI, locked in uv.lock.
+
+UV_VERSION := 0.13.8
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made-from-lock
+CRD := crds/lmj.dev_livemigrationjobs.yaml
+EXAMPLE := examples/quickstart.yaml
+
+# The uv on PATH when it is the locked version, else our own in .uv/.
+UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION)\b' && command -v uv || echo .uv/bin/uv)
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench crd format clean
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+help: ## List the targets.
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+# --- environment ---------------------------------------------------------------------------------------------------------
+
+setup: $(STAMP) ## Make or update the environment in .venv/ (locked versions from PyPI).
+
+.uv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@echo "==> uv $(UV_VERSION) into .uv/"
+	@$(PYTHON) -m venv --clear .uv
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'
+
+# An older uv of ours is replaced when UV_VERSION changes.
+.uv/version-$(UV_VERSION):
+	@rm -rf .uv
+	@$(MAKE) .uv/bin/uv
+	@touch $@
+
+UV_READY := $(if $(filter .uv/bin/uv,$(UV)),.uv/version-$(UV_VERSION))
+
+$(STAMP): uv.lock pyproject.toml | $(UV_READY)
+	@echo "==> environment in $(VENV)/ from uv.lock (PyTorch is large: the first time takes a few minutes and 6 GB)"
+	@$(UV) sync --locked --all-extras --quiet
+	@touch $@
+
+# --- use -----------------------------------------------------------------------------------------------------------------
+
+quickstart: $(STAMP) ## Train the example: a BERT classifier as a two-stage pipeline on this machine.
+	@echo "==> lmj run $(EXAMPLE)"
+	@$(BIN)/lmj run $(EXAMPLE)
+
+bench: $(STAMP) ## Compare this pipeline with PyTorch's and with one process.
+	@$(BIN)/python benchmarks/pipeline.py
+
+# --- check and test ------------------------------------------------------------------------------------------------------
+
+check: format-check types imports crd-fresh lock-fresh yaml ## Lint, types, layers, and that generated files are fresh.
+
+format-check: $(STAMP)
+	@echo "==> ruff"
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo "run: make format" >&2; exit 1; }
+
+types: $(STAMP)
+	@echo "==> mypy"
+	@$(BIN)/mypy
+
+imports: $(STAMP)
+	@echo "==> import-linter"
+	@$(BIN)/lint-imports --no-cache >$(VENV)/.lint-imports.log 2>&1 || { cat $(VENV)/.lint-imports.log; exit 1; }
+
+crd-fresh: $(STAMP)
+	@echo "==> CRD"
+	@$(BIN)/python tools/crd.py --check $(CRD)
+
+lock-fresh: $(STAMP)
+	@echo "==> uv.lock"
+	@$(UV) lock --check --quiet || { echo "uv.lock does not match pyproject.toml; run: uv lock" >&2; exit 1; }
+
+yaml: $(STAMP)
+	@echo "==> yamllint"
+	@$(BIN)/yamllint --strict .
+
+test: check test-unit test-e2e ## Everything a change must pass: check, unit tests, then the real command.
+
+test-unit: $(STAMP) ## Only the fast tests.
+	@echo "==> unit tests"
+	@OMP_NUM_THREADS=1 $(PYTEST) -q -m 'not e2e and not slow'
+
+test-e2e: $(STAMP) ## Only the tests that run the real command with real processes.
+	@echo "==> end-to-end tests"
+	@OMP_NUM_THREADS=1 $(PYTEST) -q -m 'e2e and not slow'
+
+test-all: check $(STAMP) ## The slow tests too.
+	@OMP_NUM_THREADS=1 $(PYTEST) -q
+
+# --- make things ---------------------------------------------------------------------------------------------------------
+
+crd: $(STAMP) ## Write the CustomResourceDefinition from the models.
+	@$(BIN)/python tools/crd.py $(CRD)
+
+format: $(STAMP) ## Format the code and mend what ruff can mend.
+	@$(BIN)/ruff check --fix --quiet
+	@$(BIN)/ruff format --quiet
+
+clean: ## Remove environments and caches (outputs in runs/ stay).
+	@rm -rf $(VENV) .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

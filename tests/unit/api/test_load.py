@@ -1,0 +1,246 @@
+"""From a document to a job: what is accepted, and the line for everything that is not."""
+
+import copy
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmj_api.load import SpecError, load_job
+from lmj_api.problems import MOST
+
+BASE, CWD = Path("/jobs"), Path("/here")
+
+
+def document(**spec: Any) -> dict[str, Any]:
+    """A smallest job, with parts of its spec replaced or (mappings) extended."""
+    whole: dict[str, Any] = {
+        "model": {"scratch": {}},
+        "dataset": {"source": "reviews.csv", "text": ["review"], "label": "label"},
+        "output": {"path": "runs/x"},
+    }
+    for name, value in spec.items():
+        whole[name] = {**whole.get(name, {}), **value} if isinstance(value, dict) else value
+    return {"apiVersion": "lmj.dev/v1alpha1", "kind": "LiveMigrationJob", "metadata": {"name": "quick"}, "spec": whole}
+
+
+def load(doc: object, *sets: str, base: Path = BASE) -> Any:
+    return load_job(doc, base=base, cwd=CWD, sets=sets)
+
+
+def problem(doc: object, *sets: str) -> str:
+    with pytest.raises(SpecError) as caught:
+        load(doc, *sets)
+    return str(caught.value)
+
+
+def test_the_smallest_job_gets_every_default() -> None:
+    spec = load(document()).spec
+    assert (spec.pipeline.stages, spec.training.batch_size, spec.checkpoint.every_steps) == (2, 32, 100)
+
+
+def test_the_document_is_left_as_it_was() -> None:
+    doc = document(training={"learningRate": "5e-5"})
+    before = copy.deepcopy(doc)
+    load(doc, "training.batchSize=16", "model.scratch.layers=2")
+    assert doc == before
+
+
+def test_other_metadata_and_a_status_are_allowed() -> None:
+    doc = document() | {"metadata": {"name": "quick", "labels": {"a": "b"}}, "status": {"phase": "Running"}}
+    assert load(doc).metadata.name == "quick"
+
+
+@pytest.mark.parametrize(
+    ("spec", "line"),
+    [
+        ({"training": {"learnRate": 1}}, "spec.training.learnRate: unknown field; did you mean learningRate?"),
+        ({"training": {"batch_size": 4}}, "spec.training.batch_size: unknown field; did you mean batchSize?"),
+        ({"training": {"batchsize": 4}}, "spec.training.batchsize: unknown field; did you mean batchSize?"),
+        ({"model": {"scratch": {"layer": 2}}}, "spec.model.scratch.layer: unknown field; did you mean layers?"),
+        ({"learningRate": 1}, "spec.learningRate: unknown field; did you mean spec.training.learningRate?"),
+        ({"seed": 1}, "spec.seed: unknown field; did you mean spec.training.seed?"),
+        ({"training": {"batchSize": "16"}}, "spec.training.batchSize: '16' is text; a whole number is needed"),
+        ({"training": {"batchSize": 16.5}}, "spec.training.batchSize: a whole number is needed, not 16.5"),
+        ({"training": {"epochs": True}}, "spec.training.epochs: a whole number is needed, not true"),
+        ({"training": {"epochs": None}}, "spec.training.epochs: a whole number is needed; leave the field out for its default"),
+        ({"training": {"epochs": 0}}, "spec.training.epochs: 0 is too small; at least 1 is needed"),
+        ({"training": {"learningRate": 0}}, "spec.training.learningRate: 0 is too small; more than 0.0 is needed"),
+        ({"training": {"warmupRatio": 1}}, "spec.training.warmupRatio: 1 is too large; less than 1.0 is needed"),
+        ({"training": {"learningRate": float("inf")}}, "spec.training.learningRate: inf is no finite number"),
+        ({"pipeline": {"stages": 65}}, "spec.pipeline.stages: 65 is too large; at most 64 is needed"),
+        ({"pipeline": None}, "spec.pipeline: empty; give it fields or leave it out"),
+        ({"pipeline": 3}, "spec.pipeline: a mapping is needed, not 3"),
+        ({"suspend": "yes"}, "spec.suspend: 'yes' is text; true or false is needed"),
+        (
+            {"training": {"schedule": "linear"}},
+            "spec.training.schedule: 'linear' is not one of Linear, Cosine, Constant; did you mean Linear?",
+        ),
+        ({"training": {"schedule": "zzz"}}, "spec.training.schedule: 'zzz' is not one of Linear, Cosine, Constant"),
+        ({"strategy": 3}, "spec.strategy: 3 is not one of Pipeline"),
+        ({"dataset": {"text": "review"}}, "spec.dataset.text: 'review' is text; a list is needed: [review]"),
+        ({"dataset": {"text": []}}, "spec.dataset.text: 0 items; at least 1 are needed"),
+        ({"dataset": {"text": ["a", "b", "c"]}}, "spec.dataset.text: 3 items; at most 2 are needed"),
+        ({"dataset": {"text": ["a", 3]}}, "spec.dataset.text[1]: 3 is a number; text is needed (put it in quotes)"),
+        ({"model": {"labels": [True, "no"]}}, "spec.model.labels[0]: true is a boolean; text is needed (put it in quotes)"),
+        ({"dataset": {"source": ""}}, "spec.dataset.source: must not be empty"),
+        ({"dataset": {"label": datetime.date(2020, 1, 2)}}, "spec.dataset.label: 2020-01-02 is read as a date; put it in quotes"),
+        ({"placement": {"nodeSelector": {1: "a"}}}, "spec.placement.nodeSelector: the key 1 is no text; put it in quotes"),
+        ({"output": {"path": None}}, "spec.output.path: text is needed; leave the field out for its default"),
+        (
+            {"model": {"source": "bert-base-uncased"}},
+            "spec.model: set exactly one of source (pretrained weights) and scratch (random weights)",
+        ),
+        ({"model": {"scratch": {"hiddenSize": 10}}}, "spec.model.scratch: hiddenSize 10 is not a multiple of heads 4"),
+        ({"model": {"labels": ["a", "a"]}}, "spec.model: labels holds a name twice"),
+        (
+            {"pipeline": {"layers": [4]}},
+            "spec.pipeline: layers names 1 stages, stages is 2: give one number for each stage",
+        ),
+        ({"pipeline": {"microBatches": 5}}, "spec: training.batchSize 32 is not a multiple of pipeline.microBatches 5"),
+        ({"training": {"warmupSteps": 1, "warmupRatio": 0.1}}, "spec.training: set warmupSteps or warmupRatio, not both"),
+        (
+            {"dataset": {"splits": {"validation": "v", "validationFraction": 0.1}}},
+            "spec.dataset.splits: set validation or validationFraction, not both",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(spec: dict[str, Any], line: str) -> None:
+    assert problem(document(**spec)) == line
+
+
+def test_a_misspelt_field_is_not_missing_as_well() -> None:
+    doc = document()
+    doc["spec"]["dataset"]["lable"] = doc["spec"]["dataset"].pop("label")
+    assert problem(doc) == "spec.dataset.lable: unknown field; did you mean label?"
+
+
+def test_a_missing_field_is_explained() -> None:
+    doc = document()
+    del doc["spec"]["dataset"]["text"]
+    assert problem(doc) == "spec.dataset.text: missing (Column of the text, or the two columns of a pair.)"
+
+
+def test_several_mistakes_are_told_up_to_a_limit() -> None:
+    training = {"epochs": 0, "batchSize": 0, "learningRate": 0, "weightDecay": -1, "seed": -1, "threads": 0}
+    with pytest.raises(SpecError) as caught:
+        load(document(training=training))
+    assert len(str(caught.value).splitlines()) == MOST == 5
+    assert len(caught.value.lines) == len(training)
+
+
+@pytest.mark.parametrize(
+    ("doc", "line"),
+    [
+        ([1], "the job's file holds a list; a mapping with apiVersion, kind, metadata and spec is needed"),
+        (None, "the job's file holds null; a mapping with apiVersion, kind, metadata and spec is needed"),
+        ({}, "apiVersion: missing; write apiVersion: lmj.dev/v1alpha1"),
+        ({"apiversion": "x"}, "apiVersion: missing; write apiVersion: lmj.dev/v1alpha1 (not apiversion)"),
+        ({"apiVersion": "v1", "kind": "Pod"}, "apiVersion: 'v1' is not lmj.dev/v1alpha1"),
+        ({"apiVersion": "lmj.dev/v1alpha1", "kind": "Job"}, "kind: 'Job' is not LiveMigrationJob"),
+        (
+            document() | {"metadata": {"name": "My Job"}},
+            "metadata.name: 'My Job' does not match ^[a-z0-9]([-a-z0-9]*[a-z0-9])?$ (lower-case letters, digits and '-')",
+        ),
+        (document() | {"metadata": {}}, "metadata.name: missing (Name of the job; pods are called after it.)"),
+        (document() | {"specs": {}}, "specs: unknown field; did you mean spec?"),
+    ],
+)
+def test_what_is_no_job_is_refused(doc: object, line: str) -> None:
+    assert problem(doc) == line
+
+
+def test_a_document_that_holds_itself_is_refused() -> None:
+    doc = document()
+    doc["spec"]["template"] = doc
+    assert "nested deeper than 64 levels" in problem(doc)
+
+
+def test_an_exponent_without_a_dot_is_a_number_as_in_kubernetes() -> None:
+    assert load(document(training={"learningRate": "5e-5"})).spec.training.learning_rate == 5e-5
+
+
+@pytest.mark.parametrize(
+    ("assignment", "path", "value"),
+    [
+        ("training.batchSize=16", "training.batch_size", 16),
+        ("spec.training.batchSize=16", "training.batch_size", 16),
+        ("training.learningRate=3e-4", "training.learning_rate", 3e-4),
+        ("training.schedule=Cosine", "training.schedule", "Cosine"),
+        ("training.maxGradNorm=null", "training.max_grad_norm", None),
+        ("suspend=true", "suspend", True),
+        ("dataset.text=[a,b]", "dataset.text", ["a", "b"]),
+        ('dataset.text=["a, b"]', "dataset.text", ["a, b"]),
+        ("dataset.label=7", "dataset.label", "7"),
+        ("dataset.label=a=b", "dataset.label", "a=b"),
+        ("dataset.splits.testFraction=0.5", "dataset.splits.test_fraction", 0.5),
+        ("pipeline.layers=[1,3]", "pipeline.layers", [1, 3]),
+        ("placement.nodeSelector.kubernetes.io/hostname=n1", "placement.node_selector", {"kubernetes.io/hostname": "n1"}),
+        ('placement.nodeSelector={"a":"b"}', "placement.node_selector", {"a": "b"}),
+        ("template.spec.priority=3", "template", {"spec": {"priority": 3}}),
+        ("model.scratch.layers=2", "model.scratch.layers", 2),
+    ],
+)
+def test_a_field_is_set(assignment: str, path: str, value: object) -> None:
+    found = load(document(), assignment).spec
+    for name in path.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+def test_the_name_is_set_and_a_later_value_wins() -> None:
+    job = load(document(), "metadata.name=other", "training.epochs=4", "training.epochs=5")
+    assert (job.metadata.name, job.spec.training.epochs) == ("other", 5)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "line"),
+    [
+        ("trainig.batchSize=16", "spec.trainig: unknown field; did you mean training?"),
+        ("training.batch_size=16", "spec.training.batch_size: unknown field; did you mean batchSize?"),
+        ("batchSize=16", "spec.batchSize: unknown field; did you mean spec.training.batchSize?"),
+        ("training.batchSize", "--set training.batchSize: write PATH=VALUE, as in --set training.batchSize=16"),
+        ("=3", "--set =3: write PATH=VALUE, as in --set training.batchSize=16"),
+        ("training.batchSize.x=1", "--set spec.training.batchSize.x: spec.training.batchSize has no fields; set it as a whole"),
+        ("training.batchSize=abc", "spec.training.batchSize: 'abc' is text; a whole number is needed"),
+        ("dataset.text=review", "spec.dataset.text: 'review' is text; a list is needed: [review]"),
+    ],
+)
+def test_a_wrong_set_is_one_line(assignment: str, line: str) -> None:
+    assert problem(document(), assignment) == line
+
+
+def test_a_set_cannot_lead_through_a_value() -> None:
+    doc = document()
+    doc["spec"]["training"] = 5
+    assert problem(doc, "training.epochs=1") == "--set spec.training.epochs: spec.training is 5, which has no fields"
+
+
+def test_paths_become_absolute(tmp_path: Path) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "held-out").write_text("x")
+    (tmp_path / "test").mkdir()
+    dataset = {"source": "saved", "splits": {"validation": "held-out", "test": "test"}}
+    doc = document(dataset=dataset, model={"source": "model", "scratch": None}, checkpoint={"path": "../ckpt"})
+    spec = load(doc, base=tmp_path).spec
+    assert spec.dataset.source == str(tmp_path / "saved")
+    assert spec.dataset.splits.validation == str(tmp_path / "held-out")
+    assert spec.dataset.splits.test == "test"  # a split: folders are no split files
+    assert spec.model.source == str(tmp_path / "model")
+    assert (spec.output.path, spec.checkpoint.path) == ("/here/runs/x", "/ckpt")
+
+
+def test_names_that_are_no_paths_stay() -> None:
+    dataset = {"source": "stanfordnlp/imdb", "splits": {"validation": "validation", "test": "data/test.csv"}}
+    spec = load(document(dataset=dataset, model={"source": "bert-base-uncased", "scratch": None})).spec
+    assert spec.dataset.source == "stanfordnlp/imdb"
+    assert (spec.dataset.splits.validation, spec.dataset.splits.test) == ("validation", "/jobs/data/test.csv")
+    assert (spec.model.source, spec.checkpoint.path) == ("bert-base-uncased", None)
+
+
+def test_a_data_file_is_a_path_even_before_it_exists_and_home_is_known() -> None:
+    assert load(document()).spec.dataset.source == "/jobs/reviews.csv"
+    assert load(document(), "dataset.source=~/a.tsv").spec.dataset.source == str(Path.home() / "a.tsv")
+    assert load(document(), "dataset.source=/abs/../a.parquet").spec.dataset.source == "/a.parquet"
