@@ -1,7 +1,9 @@
 # Everything a person or a CI does here. Needs: git, make, Python >= 3.11 with venv. The rest comes from PyPI, locked in uv.lock.
 
 UV_VERSION := 0.13.8
-PYTHON ?= python3
+# The first Python that is new enough; name another with PYTHON=...
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
@@ -26,7 +28,7 @@ setup: $(STAMP) ## Make or update the environment in .venv/ (locked versions fro
 
 .uv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
+	  || { echo "Python 3.11 or newer is needed; name one: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "==> uv $(UV_VERSION) into .uv/"
@@ -43,7 +45,7 @@ UV_READY := $(if $(filter .uv/bin/uv,$(UV)),.uv/version-$(UV_VERSION))
 
 $(STAMP): uv.lock pyproject.toml | $(UV_READY)
 	@echo "==> environment in $(VENV)/ from uv.lock (PyTorch is large: the first time takes a few minutes and 6 GB)"
-	@$(UV) sync --locked --all-extras --quiet
+	@$(UV) sync --locked --all-extras --quiet --no-python-downloads --python '$(PYTHON)'
 	@touch $@
 
 # --- use -----------------------------------------------------------------------------------------------------------------
