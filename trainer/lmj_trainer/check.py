@@ -1,0 +1,158 @@
+"""Finds what is wrong with a job before any process is started for it. Needs no torch."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkstemp
+
+from pydantic import ValidationError
+
+from lmj_api.base import Message
+from lmj_api.layout import Layout
+from lmj_api.protocol import USER_ERROR
+from lmj_api.spec import JobSpec, LiveMigrationJob, Weights
+from lmj_trainer.cli import Parser
+from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
+from lmj_trainer.data.selection import select
+from lmj_trainer.data.source import Say
+from lmj_trainer.data.tokens import FILES
+from lmj_trainer.data.wording import one_line
+from lmj_trainer.errors import UserError
+from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
+
+
+class Summary(Message):
+    """A job that can be trained, in numbers."""
+
+    rows: dict[str, int]
+    """Rows of each split."""
+    labels: list[str]
+    """Names of the labels in the order of their ids."""
+    layers: int
+    """Encoder layers of the model."""
+    steps_per_epoch: int
+    """Optimizer steps in an epoch."""
+    steps: int
+    """Optimizer steps of the whole run."""
+    parameters: int
+    """Weights of the model; of one from scratch, with the largest vocabulary that it may learn."""
+
+
+def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
+    """What ``job`` comes to. Raises UserError for every bad input that can be known before training."""
+    spec = job.spec
+    _check_writable(Path(spec.output.path), "output.path")
+    checkpoints = Layout.of(spec).checkpoints
+    if spec.checkpoint.path is not None:
+        _check_writable(checkpoints, "checkpoint.path")
+    _check_model_folder(spec)
+    # The model first: it is quick to look at, the data may be large.
+    config = load_config(spec.model, spec.model.labels or ["0", "1"], spec.model.scratch.vocabulary if spec.model.scratch else 0)
+    layers = layer_count(config)
+    _check_stages(spec, layers)
+    if spec.dataset.max_length > max_positions(config):
+        raise UserError(
+            f"dataset.maxLength {spec.dataset.max_length} is over the {max_positions(config)} tokens the model reads: lower it"
+            + (", or raise model.scratch.maxPositions" if spec.model.scratch else "")
+        )
+    if len(spec.dataset.text) == 2 and spec.dataset.max_length < 5:
+        raise UserError(f"dataset.maxLength {spec.dataset.max_length} has no room for a pair of texts: make it 5 or more")
+    selection = select(spec, say)
+    labels = selection.labels.names
+    config = load_config(spec.model, labels, spec.model.scratch.vocabulary if spec.model.scratch else 0)
+    rows = {name: len(part.rows) for name, part in selection.splits.items()}
+    if rows["train"] < global_batch(spec.training):
+        raise UserError(
+            f"{rows['train']} training rows are fewer than one global batch of {global_batch(spec.training)} (training.batchSize "
+            f"{spec.training.batch_size} x gradientAccumulationSteps {spec.training.gradient_accumulation_steps}): "
+            "lower training.batchSize"
+        )
+    if spec.output.weights is Weights.BEST and "validation" not in rows:
+        raise UserError(
+            "output.weights Best needs validation rows: set dataset.splits.validation or validationFraction, or weights: Last"
+        )
+    return Summary(
+        rows=rows,
+        labels=list(labels),
+        layers=layers,
+        steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
+        steps=total_steps(rows["train"], spec.training),
+        parameters=parameter_count(config),
+    )
+
+
+def _check_stages(spec: JobSpec, layers: int) -> None:
+    stages, given = spec.pipeline.stages, spec.pipeline.layers
+    if stages > layers:
+        raise UserError(f"pipeline.stages {stages} is more than the model's {layers} layers: use {layers} stages at most")
+    if given is not None and sum(given) != layers:
+        raise UserError(f"pipeline.layers {given} places {sum(given)} layers, the model has {layers}: make the sum {layers}")
+
+
+def _check_model_folder(spec: JobSpec) -> None:
+    """A local model must have its weights and tokenizer; what a hub id has is found when it is loaded."""
+    if spec.model.source is None or not (folder := Path(spec.model.source)).is_dir() or not (folder / "config.json").is_file():
+        return
+    if not any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+        raise UserError(f"model {folder} has no model.safetensors (pickled weights are not loaded): save it with save_pretrained")
+    if not any((folder / name).is_file() for name in FILES if name != "config.json"):
+        raise UserError(f"model {folder} has no tokenizer (no tokenizer.json or vocabulary): save its tokenizer there too")
+
+
+def _check_writable(folder: Path, field: str) -> None:
+    """Really makes a file in ``folder`` and removes it again, with the folders made for it. UserError: it cannot be done."""
+    made = [path for path in [folder, *folder.parents] if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor, name = mkstemp(prefix=".lmj-check-", dir=folder)
+        os.close(descriptor)
+        os.unlink(name)
+    except OSError as error:
+        raise UserError(f"{field} {folder} cannot be written: {error.strerror or error}; choose another folder") from error
+    finally:
+        for path in made:  # deepest first
+            with suppress(OSError):  # not made after all, or another process already writes into it
+                path.rmdir()
+
+
+def read_job(path: Path) -> LiveMigrationJob:
+    """The job in the JSON file at ``path``. UserError: there is none, or it is wrong."""
+    try:
+        return LiveMigrationJob.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"the job file {path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UserError(f"{path}: {'.'.join(map(str, first['loc']))}: {one_line(first['msg'])}") from error
+
+
+def run(argv: Sequence[str]) -> int:
+    """``check --job FILE [-o json]``: prints the summary. Returns the exit code; 2 with one line on stderr for a user's error."""
+    parser = Parser(prog="check", description="Checks a job before anything is started for it.")
+    parser.add_argument("--job", type=Path, required=True, help="the job, a JSON file")
+    parser.add_argument("-o", dest="output", choices=["text", "json"], default="text", help="form of the output")
+    try:
+        arguments: argparse.Namespace = parser.parse_args(argv)
+        summary = check(read_job(arguments.job), lambda text: print(text, file=sys.stderr))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR
+    if arguments.output == "json":
+        print(summary.to_json())
+        return 0
+    print(f"rows: {', '.join(f'{count} {name}' for name, count in summary.rows.items())}")
+    print(f"labels: {', '.join(summary.labels)}")
+    print(f"model: {summary.layers} layers, {summary.parameters / 1e6:.1f} million parameters")
+    print(f"steps: {summary.steps}, {summary.steps_per_epoch} an epoch")
+    return 0
+
+
+def main(argv: Sequence[str]) -> int:
+    """:func:`run`, for a process that does nothing else: transformers imports torch (4 s) if it is there, so here it is not."""
+    if "torch" not in sys.modules:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    return run(argv)

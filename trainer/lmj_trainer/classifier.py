@@ -1,0 +1,74 @@
+"""A trained classifier from its folder, for the commands that use one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lmj_api.nearest import did_you_mean
+from lmj_trainer.data.batch import collate
+from lmj_trainer.data.split import Split
+from lmj_trainer.data.tokens import load_tokenizer
+from lmj_trainer.data.wording import one_line
+from lmj_trainer.errors import UserError
+from lmj_trainer.model.config import max_positions, read_config
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Classifier:
+    """A model with its tokenizer."""
+
+    model: Any
+    """``AutoModelForSequenceClassification``, in evaluation mode."""
+    tokenizer: Any
+    """Its tokenizer."""
+    labels: tuple[str, ...]
+    """Names of the labels in the order of their ids."""
+    longest: int
+    """Tokens that it reads at most."""
+    types: bool
+    """Whether it reads token types."""
+
+    @classmethod
+    def load(cls, folder: Path) -> "Classifier":
+        """The classifier that ``save_pretrained`` wrote to ``folder``. UserError: there is none that can be loaded."""
+        if not folder.is_dir():
+            near = did_you_mean(folder.name, sorted(p.name for p in folder.parent.iterdir())) if folder.parent.is_dir() else ""
+            raise UserError(f"there is no model folder {folder}{near}")
+        config = read_config(str(folder), None)
+        if not any("ForSequenceClassification" in name for name in config.architectures or []):
+            raise UserError(f"model {folder} is no trained classifier (its config.json says {config.architectures})")
+        tokenizer = load_tokenizer(str(folder))
+        from transformers import AutoModelForSequenceClassification
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        try:
+            model = AutoModelForSequenceClassification.from_pretrained(
+                str(folder), config=config, use_safetensors=True, trust_remote_code=False
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UserError(f"model {folder} cannot be loaded: {one_line(error)}") from error
+        labels = tuple(str(config.id2label[i]) for i in range(config.num_labels))
+        types = int(getattr(config, "type_vocab_size", 0) or 0) > 1
+        return cls(model.eval(), tokenizer, labels, max_positions(config), types)
+
+    def logits(self, split: Split, batch_size: int) -> Iterator[tuple["torch.Tensor", "torch.Tensor"]]:
+        """Logits ``[b, labels]`` and true label ids ``[b]``, batch by batch in the order of the rows."""
+        import torch
+
+        for start in range(0, len(split), batch_size):
+            batch = collate(split, np.arange(start, min(start + batch_size, len(split))), self.tokenizer.pad_token_id)
+            inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
+            if batch.token_type_ids is not None:
+                inputs["token_type_ids"] = batch.token_type_ids
+            with torch.inference_mode():
+                yield (
+                    self.model(**{name: torch.from_numpy(array) for name, array in inputs.items()}).logits,
+                    torch.from_numpy(batch.labels),
+                )

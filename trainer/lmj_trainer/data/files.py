@@ -1,0 +1,166 @@
+"""Reads one file of rows: CSV, TSV, JSON lines, JSON or Parquet.
+
+pyarrow's own readers and the json module, not ``datasets``: they start in half a second instead of three, leave texts such as
+``NA`` and ``2020-01-01`` what they are, and name the row of what they cannot read.
+"""
+
+import csv as csv_module
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lmj_api.nearest import did_you_mean
+from lmj_trainer.data.rows import Rows, require_columns
+from lmj_trainer.data.wording import listed, one_line
+from lmj_trainer.errors import UserError
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+"""Endings of the files that are read."""
+
+_LARGEST_RECORD = 1 << 26
+"""Bytes that the CSV reader looks at at a time; no record may be larger."""
+
+
+def is_file_name(name: str) -> bool:
+    """Whether ``name`` has the ending of a file that is read here."""
+    return Path(name).suffix.lower() in SUFFIXES
+
+
+def require_file(path: Path) -> None:
+    """Raises UserError when there is no file at ``path``: the nearest one beside it."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, not a {path.suffix} file")
+    if not path.is_file():
+        near = did_you_mean(path.name, sorted(p.name for p in path.parent.iterdir())) if path.parent.is_dir() else ""
+        raise UserError(f"there is no file {path}{near}")
+
+
+def read_rows(path: Path, text: Sequence[str], label: str) -> Rows:
+    """All rows of the file at ``path``. UserError: it is missing, broken or empty, or lacks a column."""
+    require_file(path)
+    readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_json, ".json": _read_json, ".parquet": _read_parquet}
+    try:
+        rows = readers[path.suffix.lower()](path, tuple(text), label)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} cannot be read: it is not UTF-8 text ({one_line(error)})") from error
+    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors and OSErrors too
+        raise UserError(f"{path} cannot be read: {one_line(error)}") from error
+    if len(rows) == 0:
+        raise UserError(f"{path} has no rows")
+    return rows
+
+
+def _read_csv(path: Path, text: tuple[str, ...], label: str) -> Rows:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    if path.stat().st_size == 0:
+        raise UserError(f"{path} is empty")
+    # Quoted fields may hold newlines. Every field is a string: no text is taken for a null, a date or a number.
+    # One thread: errors then name the row.
+    parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
+    read = csv.ReadOptions(use_threads=False, block_size=_LARGEST_RECORD)
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        there = next(csv_module.reader(file, delimiter=parse.delimiter), [])
+    wanted = [*text, label]
+    require_columns(wanted, there, str(path))
+    for name in wanted:
+        if there.count(name) > 1:
+            raise UserError(f"{path} has two columns {name!r}; rename one (columns: {listed(there)})")
+    convert = csv.ConvertOptions(
+        column_types=dict.fromkeys(wanted, pa.large_string()),
+        include_columns=list(dict.fromkeys(wanted)),
+        strings_can_be_null=False,
+    )
+    table = csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
+    return Rows.of(text, [table[name] for name in text], table[label].to_pylist(), None, str(path))
+
+
+def _read_json(path: Path, text: tuple[str, ...], label: str) -> Rows:
+    import pyarrow as pa
+
+    records = _json_lines(path) if path.suffix.lower() == ".jsonl" else _json_records(path)
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, dict):
+            raise UserError(f"row {number} of {path} is not an object with columns, but {one_line(json.dumps(record), 60)}")
+    if records:
+        there = list(dict.fromkeys(key for record in records for key in record))
+        require_columns([*text, label], there, str(path))
+    for name in text:
+        for number, record in enumerate(records, 1):
+            if not isinstance(record.get(name), str | None):
+                raise UserError(
+                    f"row {number} of {path}: column {name!r} is not a text, but {one_line(json.dumps(record[name]), 60)}"
+                )
+    texts = [pa.chunked_array([pa.array([record.get(name) for record in records], pa.large_string())]) for name in text]
+    return Rows.of(text, texts, [record.get(label) for record in records], None, str(path))
+
+
+def _json_lines(path: Path) -> list[Any]:
+    records = []
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    records.append(json.loads(line))
+                except json.JSONDecodeError as error:
+                    raise UserError(f"line {number} of {path} is not JSON: {one_line(error)}") from error
+    return records
+
+
+def _json_records(path: Path) -> list[Any]:
+    content = path.read_text(encoding="utf-8-sig")
+    if not content.strip():
+        raise UserError(f"{path} is empty")
+    try:
+        value = json.loads(content)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":  # one object a line, under the name .json, is common
+            return _json_lines(path)
+        raise
+    if isinstance(value, dict):
+        lists = [entry for entry in value.values() if isinstance(entry, list)]
+        if len(lists) == 1:  # {"data": [...]} around the rows
+            return lists[0]
+        return [value]
+    if not isinstance(value, list):
+        raise UserError(f"{path} holds neither a list of objects nor an object a line")
+    return value
+
+
+def _read_parquet(path: Path, text: tuple[str, ...], label: str) -> Rows:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        require_columns([*text, label], schema.names, str(path))
+        table = file.read(columns=list(dict.fromkeys([*text, label])))
+    return rows_of_table(table, text, label, _class_names(schema.metadata, label), str(path))
+
+
+def rows_of_table(table: Any, text: Sequence[str], label: str, names: Sequence[str] | None, origin: str) -> Rows:
+    """The rows of a pyarrow table that holds the columns."""
+    import pyarrow as pa
+
+    texts = []
+    for name in text:
+        kind = table.schema.field(name).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if not (
+            pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
+        ):
+            raise UserError(f"column {name!r} of {origin} holds {kind}, not text")
+        # large: 64-bit offsets, so taking rows of more than 2 GiB of text works
+        texts.append(table[name].cast(pa.large_string()))
+    return Rows.of(text, texts, table[label].to_pylist(), names, origin)
+
+
+def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> list[str] | None:
+    """Label names that ``datasets`` left in the file's metadata."""
+    if not metadata or b"huggingface" not in metadata:
+        return None
+    feature = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {}).get(label, {})
+    names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
+    return names if isinstance(names, list) else None

@@ -1,0 +1,168 @@
+"""The dataset of a job, tokenized once: arrays on disk that every rank maps.
+
+A folder of the cache is named by the digest of everything that its content depends on. It is built aside and renamed into place,
+so it is whole or not there; several ranks may do so at the same time, the first wins and the others take what it made.
+"""
+
+import errno
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+
+from lmj_api.spec import JobSpec
+from lmj_trainer.data.progress import Pace
+from lmj_trainer.data.selection import select, selection_key
+from lmj_trainer.data.split import Split
+from lmj_trainer.data.tokens import encode, make_tokenizer, reads_types, save_tokenizer, tokenizer_key
+from lmj_trainer.errors import UserError
+
+_FORMAT = 1
+_META = "meta.json"
+_STALE_SECONDS = 24 * 3600.0
+"""A building site that nobody touched for so long is one of a process that died."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A tokenized dataset."""
+
+    digest: str
+    """Of everything that it depends on, hex."""
+    labels: tuple[str, ...]
+    """Names of the labels in the order of their ids."""
+    pad_id: int
+    """Token that fills rows up."""
+    vocab_size: int
+    """Tokens that the tokenizer knows."""
+    tokenizer: Path
+    """Folder of the tokenizer, as ``save_pretrained`` wrote it."""
+    splits: Mapping[str, Split]
+    """``train``, and ``validation`` and ``test`` where there are any."""
+
+
+def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Prepared:
+    """The dataset of ``spec``, from ``cache`` or built into it. UserError: anything wrong with the data or the tokenizer.
+
+    ``say`` gets a line now and then when it takes longer than two seconds.
+    """
+    digest = prepared_digest(spec)
+    folder = cache / digest
+    if not folder.is_dir():
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make the cache folder {cache}: {error.strerror}") from error
+        _clear(cache, time.time())
+        site = Path(mkdtemp(prefix=f".building-{digest}-", dir=cache))
+        try:
+            _build(spec, site, say)
+            _publish(site, folder)
+        finally:
+            shutil.rmtree(site, ignore_errors=True)
+    return load(folder)
+
+
+def prepared_digest(spec: JobSpec) -> str:
+    """The name of the dataset of ``spec`` in the cache."""
+    from xxhash import xxh3_128
+
+    key = {
+        "format": _FORMAT,
+        "selection": selection_key(spec.dataset, spec.training.seed, spec.model.labels),
+        "tokenizer": tokenizer_key(spec),
+        "tokenizers": version("tokenizers"),
+        "maxLength": spec.dataset.max_length,
+    }
+    return xxh3_128(json.dumps(key, sort_keys=True).encode()).hexdigest()
+
+
+def load(folder: Path) -> Prepared:
+    """Maps what is in ``folder``. UserError: it is damaged."""
+    try:
+        meta = json.loads((folder / _META).read_text(encoding="utf-8"))
+        splits = {name: _map(folder, name, rows, meta["maxLength"]) for name, rows in meta["splits"].items()}
+        return Prepared(folder.name, tuple(meta["labels"]), meta["padId"], meta["vocabSize"], folder / "tokenizer", splits)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(
+            f"the tokenized dataset in {folder} is damaged ({error}): remove that folder, it is made again"
+        ) from error
+
+
+def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
+    selection = select(spec, say)
+    pace = Pace(say)
+    tokenizer = make_tokenizer(spec, selection.splits["train"].rows, pace)
+    types = reads_types(spec)
+    for name, part in selection.splits.items():
+        split = encode(tokenizer, part.rows, part.ids, spec.dataset.max_length, types, pace, name)
+        for field, array in _arrays(split).items():
+            with (site / f"{name}.{field}.npy").open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+    save_tokenizer(tokenizer, site / "tokenizer")
+    meta = {
+        "format": _FORMAT,
+        "labels": list(selection.labels.names),
+        "padId": int(tokenizer.pad_token_id),
+        "vocabSize": len(tokenizer),
+        "maxLength": spec.dataset.max_length,
+        "splits": {name: len(part.rows) for name, part in selection.splits.items()},
+    }
+    (site / _META).write_text(json.dumps(meta, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _arrays(split: Split) -> dict[str, np.ndarray[Any, Any]]:
+    arrays: dict[str, np.ndarray[Any, Any]] = {"input_ids": split.input_ids, "offsets": split.offsets, "labels": split.labels}
+    return arrays if split.token_type_ids is None else {**arrays, "token_type_ids": split.token_type_ids}
+
+
+def _map(folder: Path, name: str, rows: int, max_length: int) -> Split:
+    def mapped(field: str) -> np.ndarray[Any, Any]:
+        array: np.ndarray[Any, Any] = np.load(folder / f"{name}.{field}.npy", mmap_mode="r", allow_pickle=False)
+        return array
+
+    types = mapped("token_type_ids") if (folder / f"{name}.token_type_ids.npy").is_file() else None
+    split = Split(mapped("input_ids"), types, mapped("offsets"), mapped("labels"), max_length)
+    if len(split) != rows:
+        raise ValueError(f"{name} has {len(split)} rows instead of {rows}")
+    return split
+
+
+def _publish(site: Path, folder: Path) -> None:
+    """Makes what is in ``site`` durable, then gives it its name, unless another process was faster."""
+    for path in [*site.rglob("*"), site]:
+        _sync(path)
+    site.chmod(0o755)
+    try:
+        site.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not folder.is_dir():
+            raise
+        return
+    _sync(folder.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _clear(cache: Path, now: float) -> None:
+    for site in cache.glob(".building-*"):
+        try:
+            stale = now - site.stat().st_mtime > _STALE_SECONDS
+        except FileNotFoundError:  # its builder is done with it
+            continue
+        if stale:
+            shutil.rmtree(site, ignore_errors=True)

@@ -1,0 +1,73 @@
+"""The labelled texts of a split as they were read, before any of it is checked, cut or tokenized."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lmj_api.nearest import did_you_mean
+from lmj_trainer.data.order import Indices
+from lmj_trainer.data.wording import listed
+from lmj_trainer.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Columns of equal length."""
+
+    columns: tuple[str, ...]
+    """Names of the text columns."""
+    texts: tuple[Any, ...]
+    """One or two pyarrow string arrays."""
+    labels: "np.ndarray[Any, np.dtype[np.object_]]"
+    """Label values as they were read: str, int, float, bool or None."""
+    names: tuple[str, ...] | None
+    """Label names that the dataset itself brings for the numbers in ``labels``."""
+    origin: str
+    """What to call the source in a message."""
+    numbers: Indices
+    """Which row of the source each is, from 1."""
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[str], texts: Sequence[Any], labels: Sequence[Any], names: Sequence[str] | None, origin: str
+    ) -> "Rows":
+        """All rows of a source."""
+        values = np.empty(len(labels), dtype=object)
+        values[:] = labels
+        return cls(
+            tuple(columns),
+            tuple(texts),
+            values,
+            None if names is None else tuple(names),
+            origin,
+            np.arange(1, len(labels) + 1, dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, which: Indices) -> "Rows":
+        """The rows at the places ``which``."""
+        return replace(
+            self, texts=tuple(text.take(which) for text in self.texts), labels=self.labels[which], numbers=self.numbers[which]
+        )
+
+    def where(self, place: int) -> str:
+        """``row 17 of reviews.csv``, for the row at ``place``."""
+        return f"row {self.numbers[place]} of {self.origin}"
+
+    def require_texts(self) -> None:
+        """Raises UserError for the first text that is null. An empty text is a text."""
+        for column, text in zip(self.columns, self.texts, strict=True):
+            if text.null_count:
+                place = int(np.flatnonzero(text.is_null().to_numpy(zero_copy_only=False))[0])
+                raise UserError(f"{self.where(place)} has no text: column {column!r} is null there; remove the row or fill it in")
+
+
+def require_columns(wanted: Sequence[str], there: Sequence[str], origin: str) -> None:
+    """Raises UserError for the first of ``wanted`` that is not in ``there``: the nearest one, and all."""
+    for name in wanted:
+        if name not in there:
+            raise UserError(f"{origin} has no column {name!r}{did_you_mean(name, there)} (columns: {listed(there)})")

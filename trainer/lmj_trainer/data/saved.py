@@ -1,0 +1,66 @@
+"""Reads datasets through the ``datasets`` library: folders that ``save_to_disk`` wrote, and hub ids."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lmj_api.nearest import did_you_mean
+from lmj_trainer.data.files import rows_of_table
+from lmj_trainer.data.hub import hub_is_reachable
+from lmj_trainer.data.rows import Rows, require_columns
+from lmj_trainer.data.wording import listed, one_line
+from lmj_trainer.errors import UserError
+
+MARKS = ("dataset_info.json", "state.json", "dataset_dict.json")
+"""Files that show that a folder was written by ``save_to_disk``."""
+
+
+def open_folder(path: Path) -> Mapping[str, Any]:
+    """The splits of the folder at ``path``; a single dataset is the split ``train``."""
+    import datasets
+
+    if not any((path / mark).is_file() for mark in MARKS):
+        raise UserError(f"{path} is a folder that datasets' save_to_disk did not write (it holds none of {listed(MARKS)})")
+    try:
+        found = datasets.load_from_disk(str(path))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be read: {one_line(error)}") from error
+    return found if isinstance(found, datasets.DatasetDict) else {"train": found}
+
+
+def open_hub(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
+    """The splits of the hub dataset ``name``. UserError: unknown, unreachable or in need of a configuration."""
+    reachable = hub_is_reachable()
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    called = name + (f", config {config}" if config else "") + (f", revision {revision}" if revision else "")
+    try:
+        return datasets.load_dataset(name, config, revision=revision)  # type: ignore[no-any-return]
+    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
+        if not reachable:
+            raise UserError(
+                f"no dataset {called}: no such file or folder, the hub cannot be reached, and it is not in the hub's cache"
+            ) from error
+        raise UserError(f"no dataset {called}: there is no such file or folder, and the hub says: {one_line(error)}") from error
+
+
+def read_split(splits: Mapping[str, Any], split: str, text: Sequence[str], label: str, origin: str) -> Rows:
+    """All rows of ``split``. UserError: there is none of that name, it is empty or lacks a column."""
+    import datasets
+
+    if split not in splits:
+        raise UserError(f"{origin} has no split {split!r}{did_you_mean(split, list(splits))} (splits: {listed(list(splits))})")
+    found = splits[split]
+    called = f"{origin}, split {split}"
+    require_columns([*text, label], found.column_names, called)
+    feature = found.features[label]
+    names = feature.names if isinstance(feature, datasets.ClassLabel) else None
+    try:
+        table = found.select_columns(list(dict.fromkeys([*text, label]))).with_format("arrow")[:]
+    except (OSError, ValueError) as error:
+        raise UserError(f"{called} cannot be read: {one_line(error)}") from error
+    rows = rows_of_table(table, text, label, names, called)
+    if len(rows) == 0:
+        raise UserError(f"{called} has no rows")
+    return rows

@@ -1,0 +1,102 @@
+"""Which rows go where: caps and fractions, in the order of the seed; and their labels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmj_api.spec import Dataset, JobSpec
+from lmj_trainer.data.labels import Labels, labels_of
+from lmj_trainer.data.order import Indices, selection_order
+from lmj_trainer.data.rows import Rows
+from lmj_trainer.data.source import Say, Source
+from lmj_trainer.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """The rows of a split and their label ids."""
+
+    rows: Rows
+    """The rows."""
+    ids: NDArray[np.int64]
+    """Their label ids ``[rows]``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """All splits of a job, checked: every text and label is there."""
+
+    labels: Labels
+    """The label mapping."""
+    splits: Mapping[str, Selected]
+    """``train``, and ``validation`` and ``test`` where there are any."""
+
+
+def select(spec: JobSpec, say: Say) -> Selection:
+    """Reads and splits the dataset of ``spec``. UserError: anything wrong with it."""
+    dataset, seed = spec.dataset, spec.training.seed
+    source = Source(dataset.source, dataset.config, dataset.revision)
+    splits, caps = dataset.splits, dataset.max_samples
+    rows = cap(source.read(splits.train, dataset.text, dataset.label, say), caps.train, seed, "train")
+    labels = labels_of(rows, spec.model.labels, dataset.label)
+    parts = cut(rows, splits.validation_fraction, splits.test_fraction, seed)
+    for part, name, most in (("validation", splits.validation, caps.validation), ("test", splits.test, caps.test)):
+        if name is not None:
+            parts[part] = source.read_other(name, dataset.text, dataset.label, f"dataset.splits.{part}", say)
+        if part in parts:
+            parts[part] = cap(parts[part], most, seed, part)
+    selected = {}
+    for part, found in parts.items():
+        found.require_texts()
+        selected[part] = Selected(found, labels.ids(found))
+    return Selection(labels, selected)
+
+
+def cap(rows: Rows, most: int | None, seed: int, part: str) -> Rows:
+    """At most ``most`` of the rows, the first in the order of the seed; they stay in the order of the source."""
+    if most is None or len(rows) <= most:
+        return rows
+    return rows.take(np.sort(selection_order(seed, f"cap {part}", len(rows))[:most]))
+
+
+def cut(rows: Rows, validation: float, test: float, seed: int) -> dict[str, Rows]:
+    """``rows`` as ``train``, ``validation`` and ``test``; a fraction of 0 gives none, any other at least one row."""
+    sizes = {name: max(1, round(part * len(rows))) for name, part in (("validation", validation), ("test", test)) if part}
+    if not sizes:
+        return {"train": rows}
+    left = len(rows) - sum(sizes.values())
+    if left < 1:
+        raise UserError(
+            f"{rows.origin}: {len(rows)} rows are too few for {' and '.join(sizes)} fractions: no training row is left"
+        )
+    order: Indices = selection_order(seed, "cut", len(rows))
+    parts, start = {"train": rows.take(np.sort(order[sum(sizes.values()) :]))}, 0
+    for name, size in sizes.items():
+        parts[name] = rows.take(np.sort(order[start : start + size]))
+        start += size
+    return parts
+
+
+def selection_key(dataset: Dataset, seed: int, labels: list[str] | None) -> dict[str, object]:
+    """Everything that a selection depends on, as JSON: contents by digest."""
+    source = Source(dataset.source, dataset.config, dataset.revision)
+    named = {"train": dataset.splits.train, "validation": dataset.splits.validation, "test": dataset.splits.test}
+    others = {part: Source(name).digest() if _is_file(name) else name for part, name in named.items() if name is not None}
+    return {
+        "source": source.digest(),
+        "splits": others,
+        "fractions": [dataset.splits.validation_fraction, dataset.splits.test_fraction],
+        "caps": dataset.max_samples.model_dump(),
+        "text": dataset.text,
+        "label": dataset.label,
+        "labels": labels,
+        "seed": seed,
+    }
+
+
+def _is_file(name: str) -> bool:
+    from lmj_trainer.data.files import is_file_name
+
+    return is_file_name(name)

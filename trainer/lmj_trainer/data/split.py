@@ -1,0 +1,43 @@
+"""One tokenized split: flat arrays, memory-mapped, and a row of it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The rows of a split, end to end in flat arrays (as a rule mapped read-only from disk).
+
+    Row ``i`` is ``input_ids[offsets[i]:offsets[i + 1]]``; ``token_type_ids`` runs along with it where the model reads it.
+    """
+
+    input_ids: NDArray[np.int32]
+    """All tokens ``[tokens]``."""
+    token_type_ids: NDArray[np.uint8] | None
+    """Which text of a pair each token is of ``[tokens]``, or None."""
+    offsets: NDArray[np.int64]
+    """Where rows begin ``[rows + 1]``."""
+    labels: NDArray[np.int64]
+    """Label ids ``[rows]``."""
+    max_length: int
+    """No row has more tokens."""
+
+    def __post_init__(self) -> None:
+        tokens = len(self.input_ids)
+        if len(self.offsets) != len(self.labels) + 1 or self.offsets[0] != 0 or self.offsets[-1] != tokens:
+            raise ValueError(f"a split of {len(self.labels)} rows and {tokens} tokens has offsets that do not fit them")
+        if self.token_type_ids is not None and len(self.token_type_ids) != tokens:
+            raise ValueError(f"{tokens} tokens have {len(self.token_type_ids)} token types")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def row(self, i: int) -> tuple[NDArray[np.int32], NDArray[np.uint8] | None, int]:
+        """Tokens, token types (or None) and label of row ``i``."""
+        if not 0 <= i < len(self):
+            raise IndexError(f"row {i} of a split of {len(self)} rows")
+        part = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
+        types = None if self.token_type_ids is None else self.token_type_ids[part]
+        return self.input_ids[part], types, int(self.labels[i])

@@ -1,0 +1,15 @@
+"""Wording of error messages: a list that stays short, and one line."""
+
+from collections.abc import Sequence
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """``a, b, c``, cut after ``most``."""
+    more = f", ... ({len(names)} in all)" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def one_line(error: object, most: int = 300) -> str:
+    """The text of an error of a library as one line."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= most else text[: most - 3] + "..."

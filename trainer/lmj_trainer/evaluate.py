@@ -1,0 +1,92 @@
+"""``evaluate MODEL DATA``: how good a trained model is on labelled rows."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lmj_api.protocol import USER_ERROR, Evaluation
+from lmj_trainer.classifier import Classifier
+from lmj_trainer.cli import Parser
+from lmj_trainer.data.labels import labels_of
+from lmj_trainer.data.progress import Pace
+from lmj_trainer.data.source import Source
+from lmj_trainer.data.tokens import encode
+from lmj_trainer.errors import UserError
+from lmj_trainer.metrics import count, evaluate_counts
+
+
+def evaluate(
+    folder: Path, data: str, text: Sequence[str], label: str, split: str, batch_size: int, max_length: int | None, pace: Pace
+) -> Evaluation:
+    """The evaluation of the model in ``folder`` on ``split`` of ``data``. UserError: bad data or model."""
+    source = Source(data)
+    rows = source.read(split, text, label, lambda line: print(line, file=sys.stderr))
+    rows.require_texts()
+    classifier = Classifier.load(folder)
+    if max_length is not None and not 2 <= max_length <= classifier.longest:
+        raise UserError(f"--max-length {max_length} is not between 2 and the {classifier.longest} tokens that the model reads")
+    ids = labels_of(rows, classifier.labels, label).ids(rows)
+    longest = max_length or min(classifier.longest, classifier.tokenizer.model_max_length)
+    encoded = encode(classifier.tokenizer, rows, ids, longest, classifier.types and len(text) == 2, pace, data)
+    import torch
+
+    confusion = [[0] * len(classifier.labels) for _ in classifier.labels]
+    loss, done = 0.0, 0
+    for logits, true in classifier.logits(encoded, batch_size):
+        loss += float(torch.nn.functional.cross_entropy(logits.double(), true, reduction="sum"))
+        count(confusion, true.tolist(), logits.argmax(-1).tolist())
+        done += len(true)
+        pace.tick(f"evaluating: row {done} of {len(rows)}")
+    return evaluate_counts(confusion, loss, classifier.labels, split, step=0)
+
+
+def main(argv: Sequence[str]) -> int:
+    """``evaluate MODEL DATA [--text COL ...] [--label COL] ...``: prints the evaluation. Returns the exit code."""
+    parser = Parser(prog="evaluate", description="Evaluates a trained model on labelled rows.")
+    parser.add_argument("model", type=Path, help="the model's folder")
+    parser.add_argument("data", help="a file (csv, tsv, jsonl, json, parquet), a saved dataset's folder or a hub id")
+    parser.add_argument(
+        "--text", nargs="+", default=["text"], metavar="COL", help="column of the text, or the two of a pair (text)"
+    )
+    parser.add_argument("--label", default="label", metavar="COL", help="column of the label (label)")
+    parser.add_argument("--split", default="test", help="split of a folder or hub dataset (test)")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="rows at a time (32)")
+    parser.add_argument("--max-length", type=int, metavar="N", help="tokens of a row; longer ones are cut (what the model reads)")
+    parser.add_argument("-o", dest="output", choices=["text", "json"], default="text", help="form of the output")
+    try:
+        arguments: argparse.Namespace = parser.parse_args(argv)
+        if len(arguments.text) > 2:
+            raise UserError(f"--text names {len(arguments.text)} columns: give one, or the two of a pair")
+        if arguments.batch_size < 1:
+            raise UserError(f"--batch-size {arguments.batch_size} is not 1 or more")
+        pace = Pace(lambda line: print(line, file=sys.stderr))
+        result = evaluate(
+            arguments.model,
+            arguments.data,
+            arguments.text,
+            arguments.label,
+            arguments.split,
+            arguments.batch_size,
+            arguments.max_length,
+            pace,
+        )
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR
+    print(result.to_json() if arguments.output == "json" else as_text(result))
+    return 0
+
+
+def as_text(result: Evaluation) -> str:
+    """The evaluation for people, with the confusion matrix as a table."""
+    width = max(len(label) for label in result.labels + [str(n) for row in result.confusion for n in row]) + 2
+    corner = "true, predicted:"
+    side = max(len(label) for label in [corner, *result.labels])
+    lines = [
+        f"{result.samples} rows: loss {result.loss:.4f}, accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}",
+        f"{corner:<{side}}" + "".join(f"{label:>{width}}" for label in result.labels),
+    ]
+    for label, row in zip(result.labels, result.confusion, strict=True):
+        lines.append(f"{label:<{side}}" + "".join(f"{cell:>{width}}" for cell in row))
+    return "\n".join(lines)

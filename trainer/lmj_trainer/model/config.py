@@ -1,0 +1,150 @@
+"""The configuration of the model: read from its source or made from scratch. Imports transformers only when called."""
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lmj_api.nearest import did_you_mean
+from lmj_api.spec import Architecture, Model, Scratch
+from lmj_trainer.data.hub import hub_is_reachable, is_hub_id
+from lmj_trainer.data.wording import one_line
+from lmj_trainer.errors import UserError
+
+SUPPORTED = tuple(architecture.value for architecture in Architecture)
+"""Values of ``model_type`` that can be trained."""
+
+_DROPOUTS = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "dropout",
+    "attention_dropout",
+    "seq_classif_dropout",
+)
+"""Every dropout of the supported families."""
+
+
+def load_config(model: Model, labels: Sequence[str], vocab_size: int) -> Any:
+    """The ``PretrainedConfig`` of ``model`` with a head for ``labels``; ``vocab_size`` is the tokenizer's.
+
+    UserError, one line: there is no such model, its family is not supported, or its tokenizer knows more tokens than it does.
+    """
+    if model.scratch is not None:
+        config = scratch_config(model.scratch, vocab_size)
+    else:
+        config = read_config(str(model.source), model.revision)
+        if vocab_size > config.vocab_size:
+            raise UserError(
+                f"model {model.source} knows {config.vocab_size} tokens, its tokenizer {vocab_size}: they don't belong together"
+            )
+        if model.dropout is not None:
+            for name in _DROPOUTS:
+                if hasattr(config, name):
+                    setattr(config, name, model.dropout)
+    config.num_labels = len(labels)
+    config.id2label = dict(enumerate(labels))
+    config.label2id = {label: i for i, label in enumerate(labels)}
+    config.problem_type = "single_label_classification"
+    return config
+
+
+def read_config(source: str, revision: str | None) -> Any:
+    """The configuration of the folder or hub id ``source``, a new object each time. UserError as :func:`load_config`."""
+    from copy import deepcopy
+
+    return deepcopy(_read(source, revision))
+
+
+@cache
+def _read(source: str, revision: str | None) -> Any:
+    folder = Path(source)
+    reachable = True
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UserError(f"model {source} is a folder without a config.json: give one that save_pretrained wrote")
+    elif folder.is_absolute() or not is_hub_id(source):
+        near = did_you_mean(folder.name, sorted(p.name for p in folder.parent.iterdir())) if folder.parent.is_dir() else ""
+        raise UserError(f"no model {source}: there is no such folder{near}")
+    else:
+        reachable = hub_is_reachable()
+    from transformers import AutoConfig, PretrainedConfig
+
+    try:
+        settings, _ = PretrainedConfig.get_config_dict(source, revision=revision)
+        kind = settings.get("model_type")
+        if kind not in SUPPORTED:
+            raise UserError(
+                f"model {source} is of type {kind!r}, which cannot be trained in stages: use one of {', '.join(SUPPORTED)}"
+            )
+        return AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        if folder.is_dir():
+            raise UserError(f"model {source}: its config.json cannot be read: {one_line(error)}") from error
+        what = f"no model {source}" + (f" of revision {revision}" if revision else "")
+        why = f"the hub says: {one_line(error)}" if reachable else "the hub cannot be reached, and it is not in the hub's cache"
+        raise UserError(f"{what}: there is no such folder, and {why}") from error
+
+
+def scratch_config(scratch: Scratch, vocab_size: int) -> Any:
+    """A new model's configuration. The tokenizer's padding token has id 0, ``[CLS]`` 2 and ``[SEP]`` 3."""
+    from transformers import BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+
+    if scratch.architecture is Architecture.DISTILBERT:
+        return DistilBertConfig(
+            vocab_size=vocab_size,
+            max_position_embeddings=scratch.max_positions,
+            n_layers=scratch.layers,
+            n_heads=scratch.heads,
+            dim=scratch.hidden_size,
+            hidden_dim=scratch.intermediate_size,
+            dropout=scratch.dropout,
+            attention_dropout=scratch.dropout,
+            seq_classif_dropout=scratch.dropout,
+            pad_token_id=0,
+        )
+    common = {
+        "vocab_size": vocab_size,
+        "num_hidden_layers": scratch.layers,
+        "hidden_size": scratch.hidden_size,
+        "num_attention_heads": scratch.heads,
+        "intermediate_size": scratch.intermediate_size,
+        "max_position_embeddings": scratch.max_positions,
+        "hidden_dropout_prob": scratch.dropout,
+        "attention_probs_dropout_prob": scratch.dropout,
+        "classifier_dropout": scratch.dropout,
+        "pad_token_id": 0,
+    }
+    if scratch.architecture is Architecture.ELECTRA:
+        return ElectraConfig(**common, embedding_size=scratch.hidden_size)
+    if scratch.architecture is Architecture.ROBERTA:
+        # Its positions are counted from the padding token's id + 1.
+        positions = {"max_position_embeddings": scratch.max_positions + 1}
+        return RobertaConfig(**{**common, **positions}, type_vocab_size=1, bos_token_id=2, eos_token_id=3)
+    return BertConfig(**common)
+
+
+def layer_count(config: Any) -> int:
+    """Encoder layers."""
+    return int(config.num_hidden_layers)
+
+
+def max_positions(config: Any) -> int:
+    """Tokens of the longest sequence that the model reads."""
+    if config.model_type == Architecture.ROBERTA:
+        # Positions 0 to padding_idx stay unused.
+        return int(config.max_position_embeddings) - int(config.pad_token_id) - 1
+    return int(config.max_position_embeddings)
+
+
+def parameter_count(config: Any) -> int:
+    """Weights of the model with its classification head."""
+    hidden, layers, positions = int(config.hidden_size), layer_count(config), int(config.max_position_embeddings)
+    inner = int(config.hidden_dim if config.model_type == Architecture.DISTILBERT else config.intermediate_size)
+    embedded = int(getattr(config, "embedding_size", hidden))
+    types = int(getattr(config, "type_vocab_size", 0) or 0)
+    embeddings = (int(config.vocab_size) + positions + types + 2) * embedded
+    projection = (embedded + 1) * hidden if embedded != hidden else 0
+    layer = 4 * (hidden + 1) * hidden + (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden
+    head = (hidden + 1) * hidden + (hidden + 1) * int(config.num_labels)
+    return embeddings + projection + layers * layer + head
