@@ -31,7 +31,14 @@ ALLOWED = {
     "x-kubernetes-validations",
 }
 """Keys that the generator may write; all others (``$ref``, ``anyOf``, ``const``, ``title``, ``uniqueItems``...) are refused."""
-TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+    "number": (int, float),
+}
 
 
 def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
