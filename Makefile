@@ -15,8 +15,10 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench crd format clean
+.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench crd format clean
 .DELETE_ON_ERROR:
+# The environment is this folder's, whatever the caller's shell is in.
+unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets.
@@ -26,24 +28,22 @@ help: ## List the targets.
 
 setup: $(STAMP) ## Make or update the environment in .venv/ (locked versions from PyPI).
 
-.uv/bin/uv:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-	  || { echo "Python 3.11 or newer is needed; name one: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
+# An older uv of ours is replaced when UV_VERSION changes.
+UV_READY := $(if $(filter .uv/bin/uv,$(UV)),.uv/version-$(UV_VERSION))
+
+.uv/version-$(UV_VERSION): | python
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "==> uv $(UV_VERSION) into .uv/"
 	@$(PYTHON) -m venv --clear .uv
 	@.uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'
-
-# An older uv of ours is replaced when UV_VERSION changes.
-.uv/version-$(UV_VERSION):
-	@rm -rf .uv
-	@$(MAKE) .uv/bin/uv
 	@touch $@
 
-UV_READY := $(if $(filter .uv/bin/uv,$(UV)),.uv/version-$(UV_VERSION))
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "Python 3.11 or newer is needed; name one: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
 
-$(STAMP): uv.lock pyproject.toml | $(UV_READY)
+$(STAMP): uv.lock pyproject.toml | python $(UV_READY)
 	@echo "==> environment in $(VENV)/ from uv.lock (PyTorch is large: the first time takes a few minutes and 6 GB)"
 	@$(UV) sync --locked --all-extras --quiet --no-python-downloads --python '$(PYTHON)'
 	@touch $@
