@@ -1,8 +1,8 @@
 """From what is observed to what is done: the whole of the operator's judgement.
 
 The status that a plan returns is stored *before* its actions are carried out. So whatever an action needs to be unique (a
-view's number, a pod's serial, a restart's count) is durable before anybody can see it, and a plan that is made again after a crash
-in between, or from a stale observation, comes to the same actions and counts nothing twice.
+view's number, a pod's serial, a restart's count) is durable before anybody can see it, and a plan that is made again after a
+crash in between, or from a stale observation, comes to the same actions and counts nothing twice.
 """
 
 from dataclasses import dataclass, field

@@ -1,0 +1,77 @@
+"""Talks to one agent: HTTP, JSON, a bearer token, every call with a deadline."""
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+from pydantic import ValidationError
+
+from lmj_api.protocol import AgentState, Event, StartWorker
+from lmj_api.view import View
+
+CALL_SECONDS = 5.0
+STATE_SECONDS = 2.0
+QUIET_SECONDS = 60.0
+"""An event stream without a line for so long is opened anew."""
+
+
+class AgentError(Exception):
+    """The agent did not answer, or refused; the text says which."""
+
+
+class AgentClient:
+    """One agent at ``address`` (``host:port``)."""
+
+    def __init__(self, session: aiohttp.ClientSession, address: str, token: str) -> None:
+        self._session = session
+        self._base = f"http://{address}/v1"
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    async def state(self) -> AgentState:
+        """What the agent knows. Raises :class:`AgentError`."""
+        text = await self._call("GET", "state", None, STATE_SECONDS)
+        try:
+            return AgentState.model_validate_json(text)
+        except ValidationError as error:
+            raise AgentError(f"GET {self._base}/state: not an agent's state: {error.errors()[0]['msg']}") from error
+
+    async def start_worker(self, incarnation: int) -> None:
+        """Have worker ``incarnation`` running. Raises :class:`AgentError`."""
+        await self._call("PUT", "worker", StartWorker(incarnation=incarnation).to_json(), CALL_SECONDS)
+
+    async def put_view(self, view: View) -> None:
+        """Tell the agent ``view``. Raises :class:`AgentError`."""
+        await self._call("PUT", "view", view.to_json(), CALL_SECONDS)
+
+    async def drain(self) -> None:
+        """Ask for a last checkpoint. Raises :class:`AgentError`."""
+        await self._call("POST", "drain", None, CALL_SECONDS)
+
+    async def events(self, after: int) -> AsyncIterator[Event]:
+        """Events with numbers above ``after``, as they come, until the stream ends. Raises :class:`AgentError` when it breaks."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=STATE_SECONDS, sock_read=QUIET_SECONDS)
+        try:
+            async with self._session.get(
+                f"{self._base}/events", params={"after": str(after)}, headers=self._headers, timeout=timeout
+            ) as answer:
+                if answer.status != 200:
+                    raise AgentError(f"GET {self._base}/events: HTTP {answer.status}")
+                async for line in answer.content:
+                    if line.strip():
+                        yield Event.model_validate_json(line)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise AgentError(f"GET {self._base}/events: {error or type(error).__name__}") from error
+
+    async def _call(self, method: str, path: str, body: str | None, seconds: float) -> str:
+        headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
+        timeout = aiohttp.ClientTimeout(total=seconds)
+        url = f"{self._base}/{path}"
+        try:
+            async with self._session.request(
+                method, f"{self._base}/{path}", data=body, headers=headers, timeout=timeout
+            ) as answer:
+                text = await answer.text()
+                if answer.status >= 400:
+                    raise AgentError(f"{method} {url}: HTTP {answer.status}: {text.strip()[:200]}")
+                return text
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise AgentError(f"{method} {url}: {error or type(error).__name__}") from error

@@ -1,0 +1,1 @@
+"""Pods as process groups on this machine: the embedded default."""

@@ -1,0 +1,35 @@
+"""What the status of an earlier command means to a new one."""
+
+from lmj_api.names import pod_name
+from lmj_api.status import Incident, JobStatus, Phase
+from lmj_operator.plan.times import rfc3339
+
+
+def adopt(status: JobStatus, job: str, now: float) -> JobStatus:
+    """The status to go on from, at ``now``: suspended, for no process outlives its command; the plan wakes it with new pods.
+
+    A new command is a person's decision, so it starts with a full restart budget; incidents, the view and the serials stay.
+    A job that has succeeded is returned as it is.
+    """
+    if status.phase is Phase.SUCCEEDED:
+        return status
+    incidents = list(status.incidents)
+    if status.phase not in (Phase.SUSPENDED, Phase.FAILED) and status.view is not None:
+        step = status.progress.step if status.progress is not None else 0
+        pod = pod_name(job, 0, status.serials.get("0", 1))
+        message = "the command that ran the job was killed, and all pods with it"
+        killed = Incident(time=rfc3339(now), kind="PodGone", rank=0, pod=pod, message=message, view=status.view.number, step=step)
+        incidents = [*incidents, killed][-10:]
+    return status.model_copy(
+        update={
+            "phase": Phase.SUSPENDED,
+            "phase_since": now,
+            "ranks": [r.model_copy(update={"pod": None, "incarnation": 0, "state": "NoPod"}) for r in status.ranks],
+            "restarts": 0,
+            "restarts_without_progress": 0,
+            "restart_step": 0,
+            "not_before": None,
+            "finished": None,
+            "incidents": incidents,
+        }
+    )

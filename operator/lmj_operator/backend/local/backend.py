@@ -1,0 +1,193 @@
+"""The local backend: one job on this machine, one agent process a rank."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+
+from lmj_api.layout import Layout
+from lmj_api.names import pod_name
+from lmj_api.spec.job import LiveMigrationJob
+from lmj_api.status import JobStatus
+from lmj_operator.backend.agent_client import AgentClient, AgentError
+from lmj_operator.backend.local.pod import LocalPod, PodPlace, agent_command
+from lmj_operator.backend.local.store import RunStore
+from lmj_operator.backend.port import ActionError, PodEvent
+from lmj_operator.plan import Action, CreatePod, DeletePod, Drain, Observed, PodObserved, PodPhase, PutView, StartWorker
+
+Command = Callable[[PodPlace, Path, Path], list[str]]
+"""From a pod's place, the job's file and the token's file to the command line of its agent."""
+
+ADDRESS_POLL_SECONDS = 0.05
+RECONNECT_SECONDS = 0.2
+
+
+class LocalBackend:
+    """Pods as process groups. Use it in ``async with``: leaving it ends every process."""
+
+    def __init__(self, job: LiveMigrationJob, store: RunStore, status: JobStatus, command: Command = agent_command) -> None:
+        self._job = job
+        self._store = store
+        self._status = status
+        self._command = command
+        self._layout = Layout.of(job.spec)
+        self._pods: dict[str, LocalPod] = {}
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+        self._events: asyncio.Queue[PodEvent | None] = asyncio.Queue()
+        self._session: aiohttp.ClientSession | None = None
+        self._token = ""
+        self.interrupted = False
+        """Set when the person at the terminal asks to leave."""
+
+    async def __aenter__(self) -> "LocalBackend":
+        self._token = self._store.new_token()
+        self._store.write_job(self._job)
+        # Loopback only: a proxy from the environment must not see these calls.
+        self._session = aiohttp.ClientSession(trust_env=False)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def observe(self) -> Observed:
+        """As the port says."""
+        pods = await asyncio.gather(*(self._look(pod) for pod in list(self._pods.values())))
+        return Observed(
+            name=self._job.metadata.name,
+            spec=self._job.spec,
+            status=self._status,
+            pods=tuple(pods),
+            generation=self._job.metadata.generation,
+            interrupted=self.interrupted,
+        )
+
+    async def write_status(self, status: JobStatus) -> None:
+        """As the port says."""
+        self._store.write_status(status)
+        self._status = status
+
+    async def apply(self, action: Action) -> None:
+        """As the port says."""
+        match action:
+            case CreatePod(rank, serial):
+                await self._create(rank, serial)
+            case DeletePod(name):
+                await self._delete(name)
+            case StartWorker(name, incarnation):
+                await self._tell(name, lambda agent: agent.start_worker(incarnation))
+            case PutView(name, view):
+                await self._tell(name, lambda agent: agent.put_view(view))
+            case Drain(name):
+                await self._tell(name, lambda agent: agent.drain())
+
+    async def events(self) -> AsyncIterator[PodEvent]:
+        """As the port says."""
+        while (event := await self._events.get()) is not None:
+            yield event
+
+    async def close(self) -> None:
+        """End every pod at once and for good."""
+        for task in self._watchers.values():
+            task.cancel()
+        await asyncio.gather(*self._watchers.values(), return_exceptions=True)
+        self._watchers.clear()
+        for pod in self._pods.values():
+            pod.kill()
+        await asyncio.gather(*(pod.process.wait() for pod in self._pods.values()))
+        self._pods.clear()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+        self._events.put_nowait(None)
+
+    async def _look(self, pod: LocalPod) -> PodObserved:
+        agent = None
+        client = self._client(pod)
+        if pod.exit_code is None and client is not None:
+            with contextlib.suppress(AgentError):
+                agent = await client.state()
+        if agent is not None:
+            pod.worker_pid = agent.worker.pid or pod.worker_pid
+            pod.unreachable_since = None
+        elif pod.unreachable_since is None:
+            pod.unreachable_since = time.time()
+        return PodObserved(
+            name=pod.place.name,
+            rank=pod.place.rank,
+            serial=pod.place.serial,
+            phase=PodPhase.RUNNING if pod.exit_code is None else PodPhase.GONE,
+            created=pod.created,
+            node="localhost",
+            exit_code=pod.exit_code,
+            exit_message=pod.exit_message,
+            agent=agent,
+            unreachable_since=pod.unreachable_since,
+        )
+
+    def _client(self, pod: LocalPod) -> AgentClient | None:
+        address = pod.address
+        if self._session is None or address is None:
+            return None
+        return AgentClient(self._session, address, self._token)
+
+    async def _create(self, rank: int, serial: int) -> None:
+        name = pod_name(self._job.metadata.name, rank, serial)
+        if name in self._pods:
+            return
+        place = PodPlace(name, rank, serial, self._store.pods / name, self._layout.logs / f"{name}.log")
+        try:
+            pod = await LocalPod.start(place, self._command(place, self._store.job_file, self._store.token_file))
+        except OSError as error:
+            raise ActionError(f"pod {name} cannot be started: {error}") from error
+        self._pods[name] = pod
+        self._watchers[name] = asyncio.create_task(self._watch(pod))
+
+    async def _delete(self, name: str) -> None:
+        pod = self._pods.get(name)
+        if pod is None:
+            return
+        await pod.delete()
+        watcher = self._watchers.pop(name, None)
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+        self._pods.pop(name, None)
+
+    async def _tell(self, name: str, call: Callable[[AgentClient], Awaitable[None]]) -> None:
+        pod = self._pods.get(name)
+        client = self._client(pod) if pod is not None else None
+        if client is None:
+            raise ActionError(f"pod {name} does not listen")
+        try:
+            await call(client)
+        except AgentError as error:
+            raise ActionError(f"pod {name}: {error}") from error
+
+    async def _watch(self, pod: LocalPod) -> None:
+        """Pass on the agent's events while it lives, and say when it is gone."""
+        listener = asyncio.create_task(self._listen(pod))
+        try:
+            await pod.process.wait()
+        finally:
+            listener.cancel()
+            await asyncio.gather(listener, return_exceptions=True)
+        self._events.put_nowait(PodEvent(pod.place.name, pod.place.rank, None))
+
+    async def _listen(self, pod: LocalPod) -> None:
+        # A file is polled, for want of a portable way to wait for one; the wait ends with the agent's process.
+        while (client := self._client(pod)) is None:  # noqa: ASYNC110
+            await asyncio.sleep(ADDRESS_POLL_SECONDS)
+        self._events.put_nowait(PodEvent(pod.place.name, pod.place.rank, None))
+        after = 0
+        while True:
+            try:
+                async for event in client.events(after):
+                    after = max(after, event.seq)
+                    self._events.put_nowait(PodEvent(pod.place.name, pod.place.rank, event))
+            except AgentError:
+                # The state says why, if it matters: the reconciler asks for it. Here only the news is taken up again.
+                self._events.put_nowait(PodEvent(pod.place.name, pod.place.rank, None))
+            await asyncio.sleep(RECONNECT_SECONDS)

@@ -1,0 +1,101 @@
+"""One pod of this machine: an agent in a session of its own, held alive by a pipe."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmj_operator.backend.local.process import kill_worker, last_line, signal_group
+
+TERMINATE_SECONDS = 5.0
+"""How long an agent may take to end its worker and itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlace:
+    """Where a pod's files are."""
+
+    name: str
+    rank: int
+    serial: int
+    folder: Path
+    log: Path
+
+
+class LocalPod:
+    """A started pod. Its agent's stdin is the lifeline: when this process dies, it closes, and the agent ends all and itself."""
+
+    def __init__(self, place: PodPlace, process: asyncio.subprocess.Process, created: float) -> None:
+        self.place = place
+        self.process = process
+        self.created = created
+        self.unreachable_since: float | None = None
+        self.worker_pid: int | None = None
+
+    @classmethod
+    async def start(cls, place: PodPlace, command: Sequence[str]) -> "LocalPod":
+        """Start ``command`` (the agent) as the pod at ``place``. Raises OSError."""
+        shutil.rmtree(place.folder, ignore_errors=True)
+        place.folder.mkdir(parents=True)
+        place.log.parent.mkdir(parents=True, exist_ok=True)
+        with place.log.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        return cls(place, process, time.time())
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the agent ended; None while it runs."""
+        return self.process.returncode
+
+    @property
+    def exit_message(self) -> str | None:
+        """The last line that the agent logged, once it ended."""
+        return last_line(self.place.log) if self.exit_code is not None else None
+
+    @property
+    def address(self) -> str | None:
+        """``host:port`` of the agent; None until it has written it."""
+        try:
+            written = json.loads((self.place.folder / "agent.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        address = written.get("address") if isinstance(written, dict) else None
+        return str(address) if address else None
+
+    async def delete(self) -> None:
+        """End the agent and all that it started; after ``TERMINATE_SECONDS`` by force."""
+        pid = self.process.pid
+        if self.process.returncode is None and signal_group(pid, signal.SIGTERM):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.process.wait(), TERMINATE_SECONDS)
+        self.kill()
+        await self.process.wait()
+
+    def kill(self) -> None:
+        """End everything at once, without asking."""
+        if self.worker_pid is not None:
+            kill_worker(self.worker_pid, self.process.pid)
+        # The group may outlive its leader; its number is not given to another while a member lives.
+        signal_group(self.process.pid, signal.SIGKILL)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+
+
+def agent_command(place: PodPlace, job_file: Path, token_file: Path) -> list[str]:
+    """The command that runs the trainer's agent as the pod at ``place``."""
+    command = [sys.executable, "-m", "lmj_trainer", "agent", "--job", str(job_file), "--rank", str(place.rank)]
+    return [*command, "--pod", place.name, "--dir", str(place.folder), "--token-file", str(token_file), "--lifeline"]

@@ -1,0 +1,1 @@
+"""The ``lmj`` command, one subcommand a file. Nothing heavy is imported before a subcommand needs it."""

@@ -1,0 +1,80 @@
+"""What happened, as lines for people: pure functions of events and of status before and after."""
+
+from lmj_api.protocol import Evaluation, EventKind, Progress
+from lmj_api.status import JobStatus, Phase
+from lmj_operator.backend.port import PodEvent
+
+
+def event_line(heard: PodEvent) -> str | None:
+    """A line for an event that stands for itself; None for those that the status tells, or that only count."""
+    event = heard.event
+    if event is None:
+        return None
+    match event.kind:
+        case EventKind.EVALUATED if event.evaluation is not None:
+            return evaluation_line(event.evaluation) + (" (best so far)" if event.best else "")
+        case EventKind.CHECKPOINTED if event.checkpoint is not None:
+            removed = f", removed {', '.join(event.removed)}" if event.removed else ""
+            return f"checkpoint {event.checkpoint.name} ({size(event.checkpoint.size)}){removed}"
+        case EventKind.WARNING:
+            return f"warning: rank {heard.rank}: {event.message}"
+        case EventKind.PREPARING if event.message and heard.rank == 0:
+            return event.message
+    return None
+
+
+def evaluation_line(result: Evaluation) -> str:
+    """One evaluation."""
+    return f"{result.split} at step {result.step}: accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}, loss {result.loss:.4f}"
+
+
+def changes(before: JobStatus, after: JobStatus) -> list[str]:
+    """Lines for what is new in ``after``: incidents, views, and a way into or out of a standstill."""
+    lines = []
+    known = {(i.time, i.pod, i.kind): i for i in before.incidents}
+    for incident in after.incidents:
+        old = known.get((incident.time, incident.pod, incident.kind))
+        if old is None:
+            lines.append(f"incident at step {incident.step}: {incident.message}")
+        if incident.seconds is not None and (old is None or old.seconds is None):
+            lines.append(f"recovered in {incident.seconds:.1f} s, {incident.steps_lost or 0} steps done again")
+    if after.view is not None and (before.view is None or before.view.number != after.view.number):
+        start = f"from step {after.view.resume.step}" if after.view.resume.step else "from the beginning"
+        lines.append(f"view {after.view.number}, {len(after.view.members)} ranks, {start}: {after.view.reason}")
+    if after.phase is not before.phase and after.phase is Phase.RECOVERING:
+        lines.append(f"recovering: {after.message}")
+    return lines
+
+
+def progress_line(at: Progress, phase: Phase) -> str:
+    """Where training stands, in one line."""
+    parts = [f"step {at.step}/{at.steps}", f"epoch {at.epoch:.2f}"]
+    if at.loss is not None:
+        parts.append(f"loss {at.loss:.4f}")
+    if at.samples_per_second is not None:
+        parts.append(f"{at.samples_per_second:.1f} samples/s")
+    if at.eta_seconds is not None:
+        parts.append(f"ETA {duration(at.eta_seconds)}")
+    if phase is not Phase.RUNNING:
+        parts.append(phase.value.lower())
+    elif at.activity != "train":
+        parts.append(at.activity)
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """``75`` becomes ``1:15``."""
+    whole = round(seconds)
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    value = float(count)
+    for unit in ("B", "KB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"

@@ -1,0 +1,55 @@
+"""The entry point of ``lmj``."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from lmj_operator.cli import run, status, tools, validate
+from lmj_operator.cli.errors import INTERRUPTED, CommandError
+
+app = typer.Typer(
+    name="lmj",
+    help="Train BERT-class models as pipelines that survive failures. One YAML file is one job.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run.run)
+app.command()(validate.validate)
+app.command()(status.status)
+for tool in (tools.evaluate, tools.predict, tools.checkpoints):
+    app.command(context_settings=dict(tools.PASS_ON), add_help_option=False)(tool)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"lmj {version('livemigrationjob')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command that the process's arguments name, and exit. A mistake is one line on stderr and exit code 2."""
+    try:
+        app()
+    except CommandError as error:
+        for line in error.lines:
+            sys.stderr.write(f"error: {line}\n")
+        sys.exit(error.code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

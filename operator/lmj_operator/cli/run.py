@@ -1,0 +1,24 @@
+"""``lmj run``: train a job on this machine, in the foreground."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lmj_operator.cli.options import JobFile, Output, OutputOption, SetOption
+
+
+def run(
+    file: JobFile,
+    sets: SetOption = None,
+    output: OutputOption = Output.TEXT,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines, also on a terminal.")] = False,
+) -> None:
+    """Train the job in FILE on this machine: one process group a rank, no cluster needed.
+
+    Ctrl-C takes a checkpoint and leaves; the same command resumes. A second Ctrl-C leaves at once.
+    Exit codes: 0 succeeded, 1 failed, 2 bad input, 130 interrupted.
+    """
+    from lmj_operator.cli.session import run_job
+
+    raise typer.Exit(run_job(Path(file), list(sets or ()), output, plain=plain))

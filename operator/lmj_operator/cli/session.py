@@ -1,0 +1,156 @@
+"""One foreground run: checks, the lock, the loop, signals, and what is said at the end."""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lmj_api.layout import Layout
+from lmj_api.protocol import USER_ERROR
+from lmj_api.spec.job import LiveMigrationJob
+from lmj_api.status import JobStatus, Phase
+from lmj_operator.backend.local.adopt import adopt
+from lmj_operator.backend.local.backend import LocalBackend
+from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
+from lmj_operator.backend.local.store import RunStore, StoreError
+from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, SUCCEEDED, CommandError
+from lmj_operator.cli.lines import duration
+from lmj_operator.cli.load import check_output, read_job
+from lmj_operator.cli.notices import without_effect
+from lmj_operator.cli.options import Output
+from lmj_operator.cli.reporter import JsonReporter, PlainReporter, Reporter
+from lmj_operator.cli.trainer import check_job
+from lmj_operator.reconcile import Reconciler
+
+
+def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool) -> int:
+    """Run the job in ``file`` to its end and return the exit code. Raises CommandError before anything is started."""
+    job = read_job(file, sets)
+    check_output(job)
+    if job.spec.suspend:
+        raise CommandError(f"{file}: spec.suspend is true, so there is nothing to run; add --set spec.suspend=false")
+    reporter = _reporter(output, plain)
+    layout = Layout.of(job.spec)
+    store = RunStore(layout.run)
+    holder = lock_holder(store.lock_file)
+    if holder is not None:
+        raise CommandError(f"another lmj run (process {holder}) trains into {layout.output}", code=FAILED)
+    if _has_succeeded(store, layout, reporter):
+        return SUCCEEDED
+    notice = without_effect(job.spec)
+    check_job(job)
+    try:
+        layout.run.mkdir(parents=True, exist_ok=True)
+        with RunLock(store.lock_file), reporter:
+            if notice is not None:
+                reporter.say(f"{file}: {notice}")
+            status = adopt(_read(store) or JobStatus(), job.metadata.name, time.time())
+            return asyncio.run(_train(job, store, status, reporter, layout))
+    except RunLocked as error:
+        raise CommandError(str(error), code=FAILED) from error
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise CommandError(f"{error.filename}: {error.strerror}") from error
+
+
+def _reporter(output: Output, plain: bool) -> Reporter:
+    if output is Output.JSON:
+        return JsonReporter()
+    if plain or not sys.stdout.isatty():
+        return PlainReporter()
+    from lmj_operator.cli.terminal import TerminalReporter
+
+    return TerminalReporter()
+
+
+def _read(store: RunStore) -> JobStatus | None:
+    try:
+        return store.read_status()
+    except StoreError as error:
+        raise CommandError(str(error)) from error
+
+
+def _has_succeeded(store: RunStore, layout: Layout, reporter: Reporter) -> bool:
+    status = _read(store)
+    if status is None or status.phase is not Phase.SUCCEEDED:
+        return False
+    result, lines = summary(status, layout, None)
+    lines = [f"already trained to the end: choose another spec.output.path, or remove {layout.output}, to train anew", *lines]
+    reporter.result({**result, "exitCode": SUCCEEDED}, lines)
+    return True
+
+
+async def _train(job: LiveMigrationJob, store: RunStore, status: JobStatus, reporter: Reporter, layout: Layout) -> int:
+    begin = time.monotonic()
+    async with LocalBackend(job, store, status) as backend:
+        reconciler = Reconciler(backend, reporter)
+        running = asyncio.create_task(reconciler.run())
+
+        def leave(number: int) -> None:
+            if backend.interrupted:
+                running.cancel()
+                return
+            backend.interrupted = True
+            again = ", once more to leave at once" if number == signal.SIGINT else ""
+            reporter.say(f"{signal.Signals(number).name}: takes a checkpoint and leaves{again}; the same command resumes")
+            reconciler.wake()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, leave, number)
+        try:
+            status = await running
+        except asyncio.CancelledError:
+            if not backend.interrupted:
+                raise
+            reporter.say("left at once; the same command goes on from the newest checkpoint")
+            return INTERRUPTED
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+    code = exit_code(status)
+    result, lines = summary(status, layout, time.monotonic() - begin)
+    reporter.result({**result, "exitCode": code}, lines)
+    if status.phase is Phase.FAILED:
+        raise CommandError(status.message, code=code)
+    return code
+
+
+def exit_code(status: JobStatus) -> int:
+    """The command's exit code for a job that came to rest with ``status``."""
+    if status.phase is Phase.SUCCEEDED:
+        return SUCCEEDED
+    if status.phase is Phase.SUSPENDED:
+        return INTERRUPTED
+    return BAD_INPUT if any(r.exit_code == USER_ERROR and r.exit_message == status.message for r in status.ranks) else FAILED
+
+
+def summary(status: JobStatus, layout: Layout, seconds: float | None) -> tuple[dict[str, Any], list[str]]:
+    """The end of a run that took ``seconds``, as data and as lines for people."""
+    test = next((e for e in reversed(status.evaluations) if e.split == "test"), None)
+    result: dict[str, Any] = {
+        "phase": status.phase.value,
+        "message": status.message,
+        "steps": status.progress.step if status.progress is not None else 0,
+        "testAccuracy": test.accuracy if test is not None else None,
+        "evaluations": [e.model_dump(mode="json", by_alias=True) for e in status.evaluations],
+        "model": str(layout.model) if status.phase is Phase.SUCCEEDED else None,
+        "output": str(layout.output),
+        "seconds": round(seconds, 3) if seconds is not None else None,
+        "restarts": status.restarts,
+        "stepsLost": status.steps_lost,
+    }
+    took = f" after {duration(seconds)}" if seconds is not None else ""
+    if status.phase is Phase.SUCCEEDED:
+        lines = [f"succeeded{took}: {result['steps']} steps, {status.restarts} restarts, {status.steps_lost} steps done again"]
+        lines += [f"test accuracy {test.accuracy:.4f}, F1 {test.f1:.4f} ({test.samples} samples)"] if test is not None else []
+        lines += [f"model: {layout.model}", f'try: lmj predict {layout.model} "a text of yours"']
+    elif status.phase is Phase.SUSPENDED:
+        lines = [f"{status.message}{took}; the same command resumes"]
+    else:
+        lines = [f"failed{took}; the ranks' logs are in {layout.logs}"]
+    return result, lines

@@ -1,0 +1,39 @@
+"""``lmj status``: what a job on this machine is doing."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lmj_operator.cli.options import Output, OutputOption, SetOption
+
+
+def status(
+    target: Annotated[Path, typer.Argument(help="The job's file, or its output folder.", metavar="FILE|DIR")] = Path(),
+    sets: SetOption = None,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Tell what the job of FILE, or with the output folder DIR, is doing or has done on this machine."""
+    from lmj_api.layout import Layout
+    from lmj_operator.backend.local.lock import lock_holder
+    from lmj_operator.backend.local.store import RunStore, StoreError
+    from lmj_operator.cli.errors import FAILED, CommandError
+    from lmj_operator.cli.load import read_job
+    from lmj_operator.cli.table import status_lines
+
+    folder = target / ".lmj" if target.is_dir() else Layout.of(read_job(target, list(sets or ())).spec).run
+    store = RunStore(folder)
+    try:
+        stored = store.read_status()
+    except StoreError as error:
+        raise CommandError(str(error)) from error
+    if stored is None:
+        raise CommandError(f"{folder.parent}: no job has run here", code=FAILED)
+    holder = lock_holder(store.lock_file)
+    if output is Output.JSON:
+        value = {"running": holder is not None, "process": holder, "status": stored.model_dump(mode="json", by_alias=True)}
+        typer.echo(json.dumps(value, ensure_ascii=False))
+        return
+    for line in status_lines(stored, holder):
+        typer.echo(line)

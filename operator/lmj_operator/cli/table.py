@@ -1,0 +1,31 @@
+"""A job's status as lines for people."""
+
+from lmj_api.status import JobStatus, Phase
+from lmj_operator.cli.lines import evaluation_line, progress_line
+
+_AT_REST = frozenset({Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED})
+
+
+def status_lines(status: JobStatus, process: int | None) -> list[str]:
+    """``status``, told beside whether a command (its ``process`` id) runs the job now."""
+    lines = [f"{status.phase.value}: {status.message}"]
+    if process is not None:
+        lines.append(f"run by process {process}")
+    elif status.phase not in _AT_REST:
+        lines.append("no command runs it now: the last one was killed; lmj run goes on from the newest checkpoint")
+    if status.progress is not None:
+        lines.append(progress_line(status.progress, Phase.RUNNING))
+    if status.checkpoint is not None:
+        lines.append(f"newest checkpoint: {status.checkpoint.name}")
+    lines += [evaluation_line(e) for e in status.evaluations]
+    for rank in status.ranks:
+        heard = f", last progress {rank.heartbeat_seconds:.0f} s before" if rank.heartbeat_seconds is not None else ""
+        failed = f"; last failure: {rank.exit_message}" if rank.exit_message else ""
+        lines.append(
+            f"rank {rank.rank}: {rank.state}, pod {rank.pod or '-'}, step {rank.step}, {rank.restarts} restarts{heard}{failed}"
+        )
+    for incident in status.incidents:
+        cost = "" if incident.steps_lost is None else f" ({incident.steps_lost} steps done again"
+        cost += "" if incident.steps_lost is None else f", {incident.seconds:.1f} s)" if incident.seconds is not None else ")"
+        lines.append(f"{incident.time} {incident.kind} at step {incident.step}: {incident.message}{cost}")
+    return lines

@@ -1,0 +1,27 @@
+"""``lmj evaluate``, ``lmj predict`` and ``lmj checkpoints``: the trainer's commands, with all arguments passed on."""
+
+import typer
+
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+"""Context settings of these commands: every argument, ``--help`` too, is the trainer's."""
+
+
+def evaluate(context: typer.Context) -> None:
+    """Evaluate a saved model on labelled data: lmj evaluate MODEL DATA [OPTION...]."""
+    _become("evaluate", context)
+
+
+def predict(context: typer.Context) -> None:
+    """Label texts with a saved model: lmj predict MODEL TEXT... [OPTION...]."""
+    _become("predict", context)
+
+
+def checkpoints(context: typer.Context) -> None:
+    """List and verify the checkpoints in a folder: lmj checkpoints DIR [OPTION...]."""
+    _become("checkpoints", context)
+
+
+def _become(command: str, context: typer.Context) -> None:
+    from lmj_operator.cli.trainer import become
+
+    become(command, context.args)

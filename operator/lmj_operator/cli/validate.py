@@ -1,0 +1,34 @@
+"""``lmj validate``: check a job without running it."""
+
+import json
+
+import typer
+
+from lmj_operator.cli.options import JobFile, Output, OutputOption, SetOption
+
+
+def validate(file: JobFile, sets: SetOption = None, output: OutputOption = Output.TEXT) -> None:
+    """Check the job in FILE: its fields, its data and its model. Starts nothing, writes nothing."""
+    from lmj_operator.cli.errors import CommandError
+    from lmj_operator.cli.load import check_output, read_job
+    from lmj_operator.cli.notices import without_effect
+    from lmj_operator.cli.trainer import check_job
+
+    try:
+        job = read_job(file, list(sets or ()))
+        check_output(job)
+        facts = check_job(job)
+    except CommandError as error:
+        if output is Output.JSON:
+            typer.echo(json.dumps({"valid": False, "errors": list(error.lines)}, ensure_ascii=False))
+        raise
+    notice = without_effect(job.spec)
+    if output is Output.JSON:
+        value = {"valid": True, "name": job.metadata.name, "notices": [notice] if notice else [], "check": facts.splitlines()}
+        typer.echo(json.dumps(value, ensure_ascii=False))
+        return
+    if notice is not None:
+        typer.echo(f"{file}: {notice}")
+    if facts:
+        typer.echo(facts)
+    typer.echo(f"{file}: valid")

@@ -1,0 +1,95 @@
+"""The loop: observe, plan, store the status, act; woken by news and by the plan's own clock."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from lmj_api.status import JobStatus, Phase
+from lmj_operator.backend.port import ActionError, Backend, PodEvent
+from lmj_operator.plan import Action, Plan, plan
+
+SHORTEST_PASS_SECONDS = 0.05
+"""News that comes closer together than this is looked at in one pass."""
+
+ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED})
+
+
+class Listener(Protocol):
+    """Who is told what goes on (the terminal, a log)."""
+
+    def heard(self, event: PodEvent) -> None:
+        """Something happened in a pod."""
+        ...
+
+    def planned(self, before: JobStatus, plan: Plan) -> None:
+        """A pass was made; ``before`` is the status before it."""
+        ...
+
+    def trouble(self, action: Action, reason: str) -> None:
+        """An action could not be carried out; the next pass decides anew."""
+        ...
+
+
+def at_rest(made: Plan) -> bool:
+    """The job ended or is suspended, and nothing is left to do."""
+    return made.status.phase in ENDED and not made.actions and made.wake_after is None
+
+
+class Reconciler:
+    """Reconciles one job on one backend."""
+
+    def __init__(self, backend: Backend, listener: Listener, clock: Callable[[], float] = time.time) -> None:
+        self._backend = backend
+        self._listener = listener
+        self._clock = clock
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """Make a pass soon."""
+        self._news.set()
+
+    async def run(self, until: Callable[[Plan], bool] = at_rest) -> JobStatus:
+        """Make passes until ``until`` holds; returns the last status."""
+        hearing = asyncio.create_task(self._hear())
+        try:
+            while True:
+                self._news.clear()
+                made = await self.step()
+                if until(made):
+                    return made.status
+                await asyncio.sleep(SHORTEST_PASS_SECONDS)
+                if hearing.done():
+                    hearing.result()
+                await self._pause(made.wake_after)
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    async def step(self) -> Plan:
+        """One pass."""
+        observed = await self._backend.observe()
+        made = plan(observed, self._clock())
+        # First what must not be forgotten, then what cannot be taken back.
+        if made.status != observed.status:
+            await self._backend.write_status(made.status)
+        await asyncio.gather(*(self._act(action) for action in made.actions))
+        self._listener.planned(observed.status, made)
+        return made
+
+    async def _act(self, action: Action) -> None:
+        try:
+            await self._backend.apply(action)
+        except ActionError as error:
+            self._listener.trouble(action, str(error))
+
+    async def _pause(self, seconds: float | None) -> None:
+        try:
+            await asyncio.wait_for(self._news.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _hear(self) -> None:
+        async for event in self._backend.events():
+            self._listener.heard(event)
+            self._news.set()
