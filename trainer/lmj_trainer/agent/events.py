@@ -1,0 +1,66 @@
+"""The events of an agent's life, numbered, as many as fit; what is told of commits is thinned out."""
+
+from collections import deque
+
+from lmj_api.protocol import Event, EventKind
+
+
+class EventLog:
+    """A bounded buffer. Times here are ``tick``: seconds of a clock that only goes forward."""
+
+    def __init__(self, size: int = 10_000, commit_interval: float = 1.0) -> None:
+        """``size``: events kept. ``commit_interval``: seconds between commits that are told; of those between the newest is."""
+        self._events: deque[Event] = deque(maxlen=size)
+        self._interval = commit_interval
+        self._commit_tick: float | None = None
+        self._pending: Event | None = None
+        self.newest = 0
+        """Number of the newest event; 0: none yet."""
+
+    def add(self, event: Event, tick: float) -> None:
+        """Take ``event``; its number is given here. A commit may be held back, until :attr:`due` at the latest."""
+        if event.kind is EventKind.COMMITTED:
+            self._pending = event
+            self.flush(tick)
+            return
+        if self._pending is not None:
+            # What happened must be told in the order in which it did, so a commit that waits goes first.
+            self._publish_commit(self._pending, tick)
+        self._publish(event)
+
+    @property
+    def due(self) -> float | None:
+        """When a commit that is held back is to be told (:meth:`flush`); None: none is."""
+        if self._pending is None or self._commit_tick is None:
+            return None
+        return self._commit_tick + self._interval
+
+    def flush(self, tick: float) -> None:
+        """Tell the commit that was held back, if it is time."""
+        if self._pending is not None and (self._commit_tick is None or tick >= self._commit_tick + self._interval):
+            self._publish_commit(self._pending, tick)
+
+    def after(self, seq: int, limit: int = 500) -> list[Event]:
+        """The first ``limit`` events with numbers above ``seq``. Where some were dropped, a warning in their place says how many."""
+        if not self._events or seq >= self.newest:
+            return []
+        oldest = self._events[0].seq
+        if seq < oldest - 1:
+            lost = Event(
+                seq=oldest - 1,
+                time=self._events[0].time,
+                kind=EventKind.WARNING,
+                message=f"{oldest - 1 - seq} events were dropped: nobody read them in time",
+            )
+            return [lost, *self.after(oldest - 1, limit - 1)]
+        start = seq + 1 - oldest
+        return [self._events[i] for i in range(start, min(start + limit, len(self._events)))]
+
+    def _publish_commit(self, event: Event, tick: float) -> None:
+        self._pending = None
+        self._commit_tick = tick
+        self._publish(event)
+
+    def _publish(self, event: Event) -> None:
+        self.newest += 1
+        self._events.append(event.model_copy(update={"seq": self.newest}))

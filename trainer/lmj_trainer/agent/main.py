@@ -1,0 +1,157 @@
+"""``python -m lmj_trainer agent``: starts the agent, and ends it well."""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from pydantic import ValidationError
+
+from lmj_api.layout import Layout
+from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.agent import lifeline
+from lmj_trainer.agent.environment import default_interface, worker_environment
+from lmj_trainer.agent.server import make_app
+from lmj_trainer.agent.supervisor import Supervisor
+from lmj_trainer.checkpoint.identity import state_digest
+from lmj_trainer.checkpoint.scan import scan_in_thread
+from lmj_trainer.checkpoint.write import write_atomically
+from lmj_trainer.errors import UserError
+
+RETRY_SECONDS = 5.0
+"""Pause before a checkpoint folder that could not be listed is tried again."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the agent until SIGTERM or SIGINT. Raises UserError for a wrong argument."""
+    arguments = parser().parse_args(argv)
+    job, token = _job(arguments.job, arguments.rank), _token(arguments.token_file)
+    return asyncio.run(serve(arguments, job, token))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    result = argparse.ArgumentParser(prog="lmj_trainer agent", description="Supervise the worker of one rank.")
+    result.add_argument("--job", type=Path, required=True, metavar="FILE", help="the LiveMigrationJob, JSON, all paths absolute")
+    result.add_argument("--rank", type=int, required=True, help="the rank that this pod is for")
+    result.add_argument("--pod", required=True, metavar="NAME", help="name of this pod")
+    result.add_argument(
+        "--dir", type=Path, required=True, metavar="DIR", help="this pod's own folder; agent.json is written there"
+    )
+    result.add_argument("--listen", type=address, default=("127.0.0.1", 0), metavar="HOST:PORT", help="default: 127.0.0.1:0")
+    result.add_argument("--token-file", type=Path, required=True, metavar="FILE", help="the bearer token that callers must have")
+    result.add_argument("--interface", metavar="NAME", help="network interface for RPC (default: lo when listening on loopback)")
+    result.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="time to leave after SIGTERM (default: 30)")
+    result.add_argument("--lifeline", action="store_true", help="stdin is a pipe held by the parent: leave at once when it ends")
+    return result
+
+
+def address(text: str) -> tuple[str, int]:
+    """``HOST:PORT`` (``[::]:80`` for IPv6) as a pair. Raises ValueError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str) -> int:
+    """Listen, supervise, and leave when told to."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    host, port = arguments.listen
+    interface = arguments.interface or default_interface(host)
+    supervisor = Supervisor(
+        arguments.rank,
+        arguments.pod,
+        lambda incarnation, fd: worker_command(arguments, incarnation, fd),
+        worker_environment(os.environ, job.spec.training.threads, interface),
+    )
+    if arguments.lifeline:
+        lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
+    runner = web.AppRunner(make_app(supervisor, token), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        _announce(arguments.dir, host, int(runner.addresses[0][1]))
+        scanning = asyncio.create_task(look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec)))
+        stopping = asyncio.create_task(stop.wait())
+        # An agent that cannot look, or cannot watch its worker, is of no use: its error ends it, and the pod is replaced.
+        await _until(stopping, scanning, supervisor.failure)
+        scanning.cancel()
+        await supervisor.stop(arguments.grace)
+    finally:
+        supervisor.kill("its agent failed")  # nothing is left of it when all went well
+        await runner.cleanup()
+    return 0
+
+
+async def _until(stopping: asyncio.Task[bool], *others: asyncio.Future[None]) -> None:
+    """Wait for ``stopping``; raise the error of any of ``others`` that fails before."""
+    waiting: set[asyncio.Future[Any]] = {stopping, *others}
+    while not stopping.done():
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+
+
+async def look(supervisor: Supervisor, root: Path, digest: str) -> None:
+    """Look through the checkpoints in ``root``. While that is impossible nothing is known, which is not the same as there being none."""
+    told = ""
+    while True:
+        try:
+            supervisor.found(await scan_in_thread(root, digest))
+        except OSError as error:
+            message = f"{root} cannot be looked through for checkpoints, trying again: {error}"
+            if message != told:
+                supervisor.warn(message)
+                told = message
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            return
+
+
+def worker_command(arguments: argparse.Namespace, incarnation: int, fd: int) -> list[str]:
+    """How a worker is started."""
+    options = {"job": arguments.job, "rank": arguments.rank, "pod": arguments.pod, "incarnation": incarnation, "fd": fd}
+    flat = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    return [sys.executable, "-m", "lmj_trainer", "worker", *flat]
+
+
+def _announce(folder: Path, host: str, port: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    content = json.dumps({"host": host, "port": port, "pid": os.getpid()}) + "\n"
+    write_atomically(folder / "agent.json", content.encode())
+
+
+def _job(path: Path, rank: int) -> LiveMigrationJob:
+    try:
+        job = LiveMigrationJob.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path}: the job cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UserError(f"{path}: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
+    if not 0 <= rank < job.spec.world_size:
+        raise UserError(f"--rank {rank}: the job has ranks 0 to {job.spec.world_size - 1}")
+    return job
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text().strip()
+    except OSError as error:
+        raise UserError(f"{path}: the token cannot be read: {error.strerror}") from error
+    if not token:
+        raise UserError(f"{path}: the token is empty")
+    return token

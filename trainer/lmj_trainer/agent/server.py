@@ -1,0 +1,161 @@
+"""The agent's HTTP interface."""
+
+import asyncio
+import hmac
+import json
+from typing import TypeVar
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+from pydantic import ValidationError
+
+from lmj_api.base import Message
+from lmj_api.protocol import AgentState, StartWorker
+from lmj_api.view import View
+from lmj_trainer.agent import metrics
+from lmj_trainer.agent.fencing import Answer, Verdict
+from lmj_trainer.agent.supervisor import Supervisor
+
+LARGEST_BODY = 1 << 20
+"""Bytes; a view of 64 members has about 10 KB."""
+KEEP_ALIVE_SECONDS = 5.0
+"""A silent event stream carries an empty line every so often, so that either side notices when the other is gone."""
+
+M = TypeVar("M", bound=Message)
+
+
+def make_app(supervisor: Supervisor, token: str) -> web.Application:
+    """The application; every path but ``/healthz`` wants ``Authorization: Bearer TOKEN``. Errors are JSON: ``{"error": reason}``."""
+    routes = Routes(supervisor)
+    app = web.Application(client_max_size=LARGEST_BODY, middlewares=[_errors, _authorized(token)])
+    app.add_routes(
+        [
+            web.get("/healthz", routes.healthz),
+            web.get("/metrics", routes.metrics),
+            web.get("/v1/state", routes.state),
+            web.get("/v1/events", routes.events),
+            web.put("/v1/worker", routes.worker),
+            web.put("/v1/view", routes.view),
+            web.post("/v1/drain", routes.drain),
+        ]
+    )
+    return app
+
+
+class Routes:
+    """What each path does."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        """The event loop turns: that is all that it says."""
+        return web.Response(text="ok\n")
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        """Prometheus text."""
+        body = metrics.render(self._supervisor.state, self._supervisor.log.newest)
+        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def state(self, _: web.Request) -> web.Response:
+        """The AgentState."""
+        return _answer(self._supervisor.state)
+
+    async def worker(self, request: web.Request) -> web.Response:
+        """Body: StartWorker. Answers the AgentState, or 409."""
+        wanted = await _body(request, StartWorker)
+        try:
+            verdict = await self._supervisor.put_worker(wanted.incarnation)
+        except (OSError, TimeoutError) as error:
+            return _error(503, f"worker {wanted.incarnation} could not be started: {error or type(error).__name__}")
+        return self._verdict(verdict)
+
+    async def view(self, request: web.Request) -> web.Response:
+        """Body: View. Answers the AgentState, or 409."""
+        return self._verdict(self._supervisor.put_view(await _body(request, View)))
+
+    async def drain(self, _: web.Request) -> web.Response:
+        """Answers the AgentState."""
+        self._supervisor.drain()
+        return _answer(self._supervisor.state)
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Events after number ``after`` (default 0), one JSON line each, without end."""
+        supervisor = self._supervisor
+        cursor = _after(request, supervisor.log.newest)
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        try:
+            while True:
+                changed = supervisor.changed
+                if batch := supervisor.log.after(cursor):
+                    cursor = batch[-1].seq
+                    await response.write(b"".join(event.to_json().encode() + b"\n" for event in batch))
+                elif supervisor.closing:
+                    break
+                else:
+                    await _wait_or_keep_alive(changed, response)
+            await response.write_eof()
+        except ConnectionError:
+            pass  # the reader left: it asks again from where it was
+        return response
+
+    def _verdict(self, verdict: Verdict) -> web.Response:
+        if verdict.answer is Answer.REFUSED:
+            return _error(409, verdict.reason)
+        return _answer(self._supervisor.state)
+
+
+async def _wait_or_keep_alive(changed: asyncio.Event, response: web.StreamResponse) -> None:
+    try:
+        async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+            await changed.wait()
+    except TimeoutError:
+        await response.write(b"\n")
+
+
+def _authorized(token: str) -> Middleware:
+    wanted = f"Bearer {token}".encode()
+
+    @web.middleware
+    async def authorized(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        if request.path != "/healthz" and not hmac.compare_digest(given, wanted):
+            return _error(401, "the bearer token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+        return await handler(request)
+
+    return authorized
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return _error(error.status, error.text or error.reason)
+
+
+async def _body(request: web.Request, kind: type[M]) -> M:
+    try:
+        return kind.model_validate_json(await request.read())
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise web.HTTPBadRequest(text=f"not a {kind.__name__}: {where + ': ' if where else ''}{first['msg']}") from None
+
+
+def _after(request: web.Request, newest: int) -> int:
+    text = request.query.get("after", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise web.HTTPBadRequest(text=f"after={text[:40]} is not the number of an event")
+    if int(text) > newest:
+        raise web.HTTPBadRequest(text=f"after={text} is beyond event {newest}, the newest of this agent: begin at 0")
+    return int(text)
+
+
+def _answer(state: AgentState) -> web.Response:
+    return web.Response(text=state.to_json(), content_type="application/json")
+
+
+def _error(status: int, reason: str, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, text=json.dumps({"error": reason}), content_type="application/json", headers=headers)

@@ -1,0 +1,153 @@
+"""The supervisor: holds the agent's state, and does to its one worker what it is told. It decides nothing: the plan does."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind
+from lmj_api.view import View
+from lmj_trainer.agent.events import EventLog
+from lmj_trainer.agent.fencing import Answer, Verdict, admit_view, admit_worker
+from lmj_trainer.agent.fold import fold, with_scan
+from lmj_trainer.agent.process import WorkerProcess
+
+DEATH_SECONDS = 10.0
+"""A killed process is gone within so long, unless the kernel holds it."""
+
+CommandLine = Callable[[int, int], Sequence[str]]
+"""``command(incarnation, fd)``: how a worker is started whose end of the line is ``fd``."""
+
+
+class Supervisor:
+    """Lives in one event loop, in the main thread."""
+
+    def __init__(self, rank: int, pod: str, command: CommandLine, environment: Mapping[str, str]) -> None:
+        self.state = AgentState(pod=pod, rank=rank, started=time.time())
+        self.log = EventLog()
+        self.changed = asyncio.Event()
+        """Set at the next event; each has its own, so take it before you look."""
+        self.closing = False
+        """No more events will come."""
+        self._command = command
+        self._environment = environment
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done, with the error, when the agent itself cannot go on."""
+        self._process: WorkerProcess | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._told = 0  # number of the newest view that the living worker was told
+        self._removed: set[str] = set()
+        self._starting = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def put_worker(self, incarnation: int) -> Verdict:
+        """Have worker ``incarnation`` running; a living older one is killed first. Raises OSError, TimeoutError."""
+        async with self._starting:
+            verdict = admit_worker(self.state, incarnation)
+            if verdict.answer is not Answer.NEW:
+                return verdict
+            if self._process is not None:
+                self._process.kill(f"killed to make room for worker {incarnation}")
+            await self._gone(DEATH_SECONDS)
+            verdict = admit_worker(self.state, incarnation)  # a drain may have come meanwhile
+            if verdict.answer is Answer.NEW:
+                self._start(incarnation)
+            return verdict
+
+    def put_view(self, view: View) -> Verdict:
+        """Have the worker join ``view``."""
+        verdict = admit_view(self.state, view)
+        if verdict.answer is Answer.REFUSED:
+            return verdict
+        self.state = self.state.model_copy(update={"view": view})
+        if self._process is not None and self._told < view.number:
+            self._told = view.number
+            self._process.send(Command(kind=CommandKind.VIEW, view=view))
+        return verdict
+
+    def drain(self) -> None:
+        """Have the worker take a checkpoint and leave; no other is started."""
+        if self.state.draining:
+            return
+        self.state = self.state.model_copy(update={"draining": True})
+        if self._process is not None:
+            self._process.send(Command(kind=CommandKind.DRAIN))
+
+    async def stop(self, grace: float) -> None:
+        """Drain, give the worker ``grace`` seconds to leave, then kill it; afterwards no event comes any more."""
+        self.drain()
+        async with self._starting:
+            try:
+                await self._gone(grace)
+            except TimeoutError:
+                self.kill(f"killed: it did not leave within {grace:g} s after it was asked to")
+                await self._gone(DEATH_SECONDS)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.closing = True
+        self.changed.set()
+
+    def kill(self, reason: str) -> None:
+        """End the worker's process group at once. Any thread may."""
+        process = self._process
+        if process is not None:
+            process.kill(reason)
+
+    def warn(self, message: str) -> None:
+        """Tell something that the operator should know."""
+        self._happen(Event(time=time.time(), kind=EventKind.WARNING, message=message))
+
+    def found(self, checkpoints: Sequence[CheckpointInfo]) -> None:
+        """The scan of the checkpoint folder is done."""
+        self.state = with_scan(self.state, checkpoints, self._removed)
+        self._removed.clear()
+        for checkpoint in checkpoints:
+            if checkpoint.problem is not None:
+                self.warn(f"checkpoint {checkpoint.name} is skipped: {checkpoint.problem}")
+
+    def _start(self, incarnation: int) -> None:
+        process = WorkerProcess.start(lambda fd: self._command(incarnation, fd), self._environment)
+        self._process, self._told = process, 0
+        message = f"worker {incarnation} started"
+        self._happen(
+            Event(time=time.time(), kind=EventKind.WORKER_STARTED, message=message, incarnation=incarnation, pid=process.pid)
+        )
+        self._watching = asyncio.create_task(self._watch(process, incarnation))
+
+    async def _watch(self, process: WorkerProcess, incarnation: int) -> None:
+        try:
+            ended = await process.run(self._happen)
+        except Exception as error:
+            if not self.failure.done():
+                self.failure.set_exception(error)
+            raise
+        finally:
+            self._process = None
+        kind, message = EventKind.WORKER_EXITED, f"worker {incarnation} ended: {ended.message}"
+        self._happen(Event(time=time.time(), kind=kind, message=message, incarnation=incarnation, exit=ended))
+
+    async def _gone(self, seconds: float) -> None:
+        """Wait until no worker is left. Raises TimeoutError, and whatever went wrong in watching it."""
+        if self._watching is not None:
+            async with asyncio.timeout(seconds):
+                await asyncio.shield(self._watching)
+            self._watching = None
+
+    def _happen(self, event: Event) -> None:
+        """Fold ``event`` into the state and tell it. Raises IllegalEventError: then nothing was changed."""
+        self.state = fold(self.state, event, time.time())
+        if not self.state.scanned:
+            self._removed.update(event.removed)
+        self.log.add(event, time.monotonic())
+        self._notify()
+
+    def _notify(self) -> None:
+        due = self.log.due
+        if due is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due - time.monotonic()), self._flush)
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    def _flush(self) -> None:
+        self._timer = None
+        self.log.flush(time.monotonic())
+        self._notify()
