@@ -1,0 +1,180 @@
+"""The real ``agent`` command, in processes of its own, with the real worker command."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.__main__ import main
+
+Start = Callable[..., "Running"]
+
+
+class Running:
+    """A running agent."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        command = [sys.executable, "-m", "lmj_trainer", "agent", "--rank", "0", "--pod", "job-r0-1", "--dir", str(folder / "pod")]
+        command += ["--job", str(folder / "job.json"), "--token-file", str(folder / "token"), *options]
+        self.log = (folder / "log").open("wb")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=self.log)
+        announced = folder / "pod" / "agent.json"
+        until(announced.exists)
+        self.place: dict[str, Any] = json.loads(announced.read_text())
+
+    def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        data = None if body is None else json.dumps(body).encode()
+        url = f"http://{self.place['host']}:{self.place['port']}{path}"
+        request = urllib.request.Request(url, data, {"Authorization": "Bearer secret"}, method=method)
+        with urllib.request.urlopen(request, timeout=10) as response:
+            value: dict[str, Any] = json.load(response)
+            return value
+
+    def start_worker(self) -> int:
+        pid = self.call("PUT", "/v1/worker", {"incarnation": 1})["worker"]["pid"]
+        assert os.getsid(pid) == pid
+        assert b"worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return int(pid)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.log.close()
+
+
+def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
+def dead(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    spec = {
+        "model": {"scratch": {}},
+        "dataset": {"source": str(tmp_path / "none.csv"), "text": ["text"], "label": "label"},
+        "output": {"path": str(tmp_path / "out")},
+    }
+    job = LiveMigrationJob.model_validate({"metadata": {"name": "job"}, "spec": spec})
+    (tmp_path / "job.json").write_text(job.to_json())
+    (tmp_path / "token").write_text("secret\n")
+    made: list[Running] = []
+
+    def make(*options: str) -> Running:
+        made.append(Running(tmp_path, *options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+def test_the_parents_death_leaves_no_process(start: Start) -> None:
+    agent = start("--lifeline")
+    worker = agent.start_worker()
+    assert agent.process.stdin is not None
+    began = time.monotonic()
+    agent.process.stdin.close()  # as the kernel does for a parent that was killed
+    assert agent.process.wait(10) == 1
+    until(lambda: dead(worker), 10)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_the_agents_death_leaves_no_worker(start: Start) -> None:
+    agent = start()
+    worker = agent.start_worker()
+    agent.process.kill()
+    until(lambda: dead(worker), 10)
+
+
+def test_sigterm_without_a_worker(start: Start) -> None:
+    agent = start()
+    assert agent.place["pid"] == agent.process.pid
+    until(lambda: agent.call("GET", "/v1/state")["scanned"])
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(10) == 0
+
+
+def test_sigterm_gives_the_worker_its_grace(start: Start) -> None:
+    agent = start("--grace", "0.3")
+    worker = agent.start_worker()
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(15) == 0
+    assert dead(worker)
+
+
+def test_half_written_checkpoints_are_told(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "out" / "checkpoints" / "step-000000005").mkdir(parents=True)
+    agent = start()
+    until(lambda: agent.call("GET", "/v1/state")["scanned"])
+    found = agent.call("GET", "/v1/state")["checkpoints"]
+    assert [(c["step"], c["problem"]) for c in found] == [(5, "half-written (no manifest)")]
+
+
+def test_a_checkpoint_folder_that_cannot_be_read_is_not_an_empty_one(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "checkpoints").write_text("a file")
+    agent = start()
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://127.0.0.1:{agent.place['port']}/v1/events", headers={"Authorization": "Bearer secret"}),
+        timeout=10,
+    ) as stream:
+        assert "cannot be looked through" in json.loads(stream.readline())["message"]
+    assert agent.call("GET", "/v1/state")["scanned"] is False
+    (tmp_path / "out" / "checkpoints").unlink()
+    until(lambda: agent.call("GET", "/v1/state")["scanned"])
+
+
+def test_it_needs_no_torch() -> None:
+    code = "import sys, lmj_trainer.agent.main; sys.exit(any(m in sys.modules for m in ('torch', 'transformers', 'datasets')))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_mistakes_are_one_line(start: Start, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = {
+        "--job": str(tmp_path / "job.json"),
+        "--rank": "0",
+        "--pod": "p",
+        "--dir": str(tmp_path),
+        "--token-file": str(tmp_path / "token"),
+    }
+    (tmp_path / "empty").touch()
+    for change, part in (
+        ({"--job": "/absent.json"}, "/absent.json: the job cannot be read"),
+        ({"--job": str(tmp_path / "token")}, "Invalid JSON"),
+        ({"--rank": "2"}, "the job has ranks 0 to 1"),
+        ({"--token-file": "/absent"}, "the token cannot be read"),
+        ({"--token-file": str(tmp_path / "empty")}, "the token is empty"),
+        ({"--listen": "203.0.113.1:1"}, "cannot listen on 203.0.113.1:1"),
+    ):
+        assert main(["agent", *(word for pair in {**base, **change}.items() for word in pair)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("error: ")
+        assert part in error
+        assert error.count("\n") == 1
+    with contextlib.suppress(SystemExit):
+        main(["agent", *(word for pair in {**base, "--listen": "nonsense"}.items() for word in pair)])
+    assert "--listen" in capsys.readouterr().err

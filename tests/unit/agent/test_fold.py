@@ -1,0 +1,172 @@
+"""The table of what may happen, and what each event does to the state."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from lmj_api.protocol import (
+    AgentState,
+    CheckpointInfo,
+    Evaluation,
+    Event,
+    EventKind,
+    Exit,
+    Progress,
+    WorkerPhase,
+    WorkerState,
+)
+from lmj_api.view import Resume, View
+from lmj_trainer.agent.fold import TRANSITIONS, IllegalEventError, fold, with_scan
+
+K, P = EventKind, WorkerPhase
+NOW = 100.0
+PROGRESS = Progress(step=7, steps=10, epoch=0.7)
+EVALUATION = Evaluation(
+    split="validation", step=7, samples=4, loss=0.1, accuracy=0.5, f1=0.5, labels=["a", "b"], confusion=[[1, 1], [1, 1]]
+)
+DETAILS: dict[EventKind, dict[str, Any]] = {
+    K.WORKER_STARTED: {"incarnation": 2, "pid": 5},
+    K.READY: {"address": "a:1"},
+    K.JOINED: {"view": 3},
+    K.COMMITTED: {"progress": PROGRESS},
+    K.EVALUATED: {"evaluation": EVALUATION},
+    K.CHECKPOINTED: {"checkpoint": CheckpointInfo(name="step-000000007", step=7)},
+    K.LOST_PEER: {"view": 3, "message": "rank 1: reset"},
+    K.WORKER_EXITED: {"exit": Exit(code=0, message="")},
+}
+
+
+def event(kind: EventKind, **details: Any) -> Event:
+    return Event(time=NOW, kind=kind, **{**DETAILS.get(kind, {}), **details})
+
+
+def state(phase: WorkerPhase | None, *, view: int = 2, **worker: Any) -> AgentState:
+    """A living worker 1 in ``phase``; None: none was started."""
+    accepted = View(number=5, members=[], resume=Resume(step=0), reason="test")
+    values = {"incarnation": 1, "phase": phase, "pid": 4, "view": view, "since": 1.0, "heartbeat": 1.0, **worker}
+    return AgentState(pod="p", rank=0, started=0.0, view=accepted, worker=WorkerState(**values) if phase else WorkerState())
+
+
+LEGAL = {(before, kind) for before, row in TRANSITIONS.items() for kind in row}
+
+
+@pytest.mark.parametrize(("before", "kind"), sorted(LEGAL, key=str))
+def test_legal(before: WorkerPhase | None, kind: EventKind) -> None:
+    after = fold(state(before), event(kind), NOW).worker
+    assert after.phase is TRANSITIONS[before][kind]
+    moved = after.phase is not (before or P.STARTING) or kind in (K.WORKER_STARTED, K.LOST_PEER)
+    assert after.since == (NOW if moved else 1.0)
+
+
+@pytest.mark.parametrize(("before", "kind"), sorted(set(product(TRANSITIONS, K)) - LEGAL, key=str))
+def test_illegal(before: WorkerPhase | None, kind: EventKind) -> None:
+    if before is None and kind is K.WARNING:
+        assert fold(state(None), event(kind), NOW) == state(None)  # the agent's own
+        return
+    with pytest.raises(IllegalEventError, match=f"{kind} cannot follow"):
+        fold(state(before), event(kind), NOW)
+
+
+@pytest.mark.parametrize("kind", [*DETAILS])
+def test_what_an_event_must_carry(kind: EventKind) -> None:
+    before = next(p for p in TRANSITIONS if kind in TRANSITIONS[p])
+    with pytest.raises(IllegalEventError, match=f"{kind} without"):
+        fold(state(before), Event(time=NOW, kind=kind), NOW)
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "after"),
+    [
+        (P.COMPLETED, 0, P.COMPLETED),
+        (P.COMPLETED, 1, P.EXITED),
+        (P.COMPLETED, -9, P.EXITED),
+        (P.DRAINED, 0, P.DRAINED),
+        (P.DRAINED, 1, P.EXITED),
+        (P.RUNNING, 0, P.EXITED),
+        (P.STARTING, 2, P.EXITED),
+    ],
+)
+def test_exit(phase: WorkerPhase, code: int, after: WorkerPhase) -> None:
+    ended = Exit(code=code, message="so")
+    worker = fold(state(phase, address="a"), event(K.WORKER_EXITED, exit=ended), NOW).worker
+    assert (worker.phase, worker.exit, worker.pid, worker.address) == (after, ended, None, None)
+
+
+@pytest.mark.parametrize("phase", [P.COMPLETED, P.DRAINED, P.EXITED])
+def test_the_next_worker_begins_anew(phase: WorkerPhase) -> None:
+    gone = state(phase, exit=Exit(code=0, message=""), progress=PROGRESS, lost="x")
+    worker = fold(gone, event(K.WORKER_STARTED), NOW).worker
+    assert worker == WorkerState(incarnation=2, pid=5, since=NOW, heartbeat=NOW)
+    with pytest.raises(IllegalEventError, match="worker 1 started after worker 1"):
+        fold(gone, event(K.WORKER_STARTED, incarnation=1), NOW)
+    with pytest.raises(IllegalEventError, match="the end of the worker"):
+        fold(gone, event(K.CHECKPOINTED), NOW)
+
+
+def test_joining() -> None:
+    worker = fold(state(P.READY, lost="before"), event(K.JOINED, view=3, progress=PROGRESS), NOW).worker
+    assert (worker.view, worker.lost, worker.progress, worker.phase) == (3, None, PROGRESS, P.RUNNING)
+    with pytest.raises(IllegalEventError, match="joined view 2 after view 2"):
+        fold(state(P.READY), event(K.JOINED, view=2), NOW)
+    with pytest.raises(IllegalEventError, match="never told"):
+        fold(state(P.READY), event(K.JOINED, view=6), NOW)
+
+
+def test_a_lost_peer() -> None:
+    worker = fold(state(P.RUNNING, view=3, progress=PROGRESS), event(K.LOST_PEER), NOW).worker
+    assert (worker.phase, worker.view, worker.lost, worker.progress) == (P.READY, 3, "rank 1: reset", PROGRESS)
+    # A view that broke while it formed was dropped too, or the plan would wait for it.
+    forming = fold(state(P.READY, view=2), event(K.LOST_PEER, view=3), NOW).worker
+    assert (forming.phase, forming.view, forming.since) == (P.READY, 3, NOW)
+    late = state(P.RUNNING, view=4)
+    assert fold(late, event(K.LOST_PEER, view=3), NOW) == late
+
+
+def test_ready_clears_nothing_else() -> None:
+    before = state(P.READY, lost="why", progress=PROGRESS)
+    after = fold(before, event(K.READY, address="b:2"), NOW)
+    assert after.worker == before.worker.model_copy(update={"address": "b:2", "heartbeat": NOW})
+
+
+@pytest.mark.parametrize(
+    ("kind", "beats"),
+    [(K.PREPARING, True), (K.COMMITTED, True), (K.EVALUATED, True), (K.CHECKPOINTED, False), (K.WARNING, False)],
+)
+def test_heartbeat(kind: EventKind, beats: bool) -> None:
+    assert fold(state(P.RUNNING), event(kind), NOW).worker.heartbeat == (NOW if beats else 1.0)
+
+
+def test_evaluations() -> None:
+    def told(subject: AgentState, split: str, step: int, accuracy: float, *, best: bool = False) -> AgentState:
+        new = EVALUATION.model_copy(update={"split": split, "step": step, "accuracy": accuracy})
+        return fold(subject, event(K.EVALUATED, evaluation=new, best=best), NOW)
+
+    def kept(subject: AgentState) -> list[tuple[str, int]]:
+        return [(e.split, e.step) for e in subject.evaluations]
+
+    now = told(state(P.RUNNING), "validation", 1, 0.5, best=True)
+    assert kept(now) == [("validation", 1)]
+    now = told(now, "validation", 2, 0.4)
+    assert kept(now) == [("validation", 2), ("validation", 1)]
+    now = told(told(now, "test", 2, 0.9), "validation", 3, 0.5)
+    assert kept(now) == [("validation", 3), ("validation", 1), ("test", 2)]
+    now = told(now, "validation", 4, 0.6, best=True)
+    assert kept(now) == [("validation", 4), ("test", 2)]
+    assert kept(told(now, "test", 5, 0.1)) == [("validation", 4), ("test", 5)]
+
+
+def test_checkpoints() -> None:
+    def info(step: int, *, best: bool = False, problem: str | None = None) -> CheckpointInfo:
+        return CheckpointInfo(name=f"step-{step:09d}", step=step, best=best, problem=problem)
+
+    before = state(P.RUNNING).model_copy(update={"checkpoints": [info(30, problem="torn"), info(20, best=True), info(10)]})
+    after = fold(before, event(K.CHECKPOINTED, checkpoint=info(25, best=True), removed=[info(10).name]), NOW)
+    assert after.checkpoints == [info(30, problem="torn"), info(25, best=True), info(20)]
+    again = fold(before, event(K.CHECKPOINTED, checkpoint=info(30)), NOW)
+    assert again.checkpoints == [info(30), info(20, best=True), info(10)]
+    # What the scan found is older than what workers told while it ran.
+    scanned = with_scan(after, [info(40), info(25, problem="half-written"), info(10)], [info(10).name])
+    assert [c.step for c in scanned.checkpoints] == [40, 30, 25, 20]
+    assert scanned.checkpoints[2].problem is None
+    assert scanned.scanned

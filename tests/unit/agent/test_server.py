@@ -1,0 +1,149 @@
+"""The agent's HTTP interface."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import ClientResponse
+from aiohttp.test_utils import TestClient, TestServer
+
+from lmj_api.protocol import AgentState, EventKind, WorkerPhase
+from lmj_trainer.agent.server import LARGEST_BODY, make_app
+
+Make = Callable[..., Any]
+TOKEN = "a token"
+
+
+@pytest.fixture
+async def client(rig: Make) -> AsyncIterator[Callable[..., Any]]:
+    clients = []
+
+    async def make(*acts: str) -> tuple[Any, TestClient[Any, Any]]:
+        it = rig(*acts)
+        client = TestClient(TestServer(make_app(it.supervisor, TOKEN)), headers={"Authorization": f"Bearer {TOKEN}"})
+        await client.start_server()
+        clients.append((it, client))
+        return it, client
+
+    yield make
+    for it, each in clients:
+        await it.supervisor.stop(0)
+        await each.close()
+
+
+async def state(response: ClientResponse) -> AgentState:
+    assert response.status == 200, await response.text()
+    return AgentState.model_validate_json(await response.text())
+
+
+async def refused(response: ClientResponse, status: int, part: str) -> None:
+    assert response.status == status
+    assert part in (await response.json())["error"]
+
+
+async def test_no_token_no_answer(client: Make) -> None:
+    _, http = await client("")
+    for header in ("", "Bearer", "Bearer wrong", f"bearer {TOKEN}", f"Bearer {TOKEN} ", "Bearer \xff"):
+        for method, path in (
+            ("GET", "/v1/state"),
+            ("GET", "/v1/events"),
+            ("GET", "/metrics"),
+            ("PUT", "/v1/worker"),
+            ("PUT", "/v1/view"),
+            ("POST", "/v1/drain"),
+            ("GET", "/nothing"),
+        ):
+            if header.endswith(" "):
+                continue  # clients strip it
+            response = await http.request(method, path, headers={"Authorization": header}, data=b"{}")
+            await refused(response, 401, "bearer token")
+    response = await http.get("/healthz", headers={"Authorization": ""})
+    assert (response.status, await response.text()) == (200, "ok\n")
+
+
+async def test_worker_view_drain(client: Make, make_view: Make) -> None:
+    it, http = await client("ready view drain exit:0")
+    assert (await state(await http.get("/v1/state"))).worker.incarnation == 0
+    assert (await state(await http.put("/v1/worker", json={"incarnation": 2}))).worker.incarnation == 2
+    assert (await state(await http.put("/v1/worker", json={"incarnation": 2}))).worker.incarnation == 2
+    await refused(await http.put("/v1/worker", json={"incarnation": 1}), 409, "older than worker 2")
+    await it.until(lambda s: s.worker.phase is WorkerPhase.READY)
+    view = make_view(1, incarnation=2)
+    await refused(await http.put("/v1/view", data=make_view(1).to_json()), 409, "for worker 1, but worker 2 runs")
+    assert (await state(await http.put("/v1/view", data=view.to_json()))).view == view
+    assert (await state(await http.put("/v1/view", data=view.to_json()))).view == view
+    await it.until(lambda s: s.worker.phase is WorkerPhase.RUNNING)
+    assert (await state(await http.post("/v1/drain"))).draining
+    assert (await state(await http.post("/v1/drain"))).draining
+    await it.until(lambda s: s.worker.exit)
+    assert (await state(await http.get("/v1/state"))).worker.phase is WorkerPhase.DRAINED
+
+
+async def test_mistakes(client: Make) -> None:
+    it, http = await client("")
+    await refused(await http.put("/v1/worker", data=b"{"), 400, "not a StartWorker")
+    await refused(await http.put("/v1/worker", json={"incarnation": 0}), 400, "incarnation")
+    await refused(await http.put("/v1/view", json={"number": 1}), 400, "not a View")
+    await refused(await http.put("/v1/view", data=b"x" * (LARGEST_BODY + 1)), 413, "")
+    await refused(await http.get("/nothing"), 404, "Not Found")
+    await refused(await http.get("/v1/drain"), 405, "Not Allowed")
+    await refused(await http.get("/v1/events?after=x"), 400, "not the number of an event")
+    await refused(await http.get("/v1/events?after=7"), 400, "beyond event 0")
+    it.supervisor._command = lambda incarnation, fd: ["/no/such/command"]
+    await refused(await http.put("/v1/worker", json={"incarnation": 1}), 503, "could not be started")
+
+
+async def test_events_come_live(client: Make, make_view: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmj_trainer.agent.server.KEEP_ALIVE_SECONDS", 0.2)
+    it, http = await client("ready view err:bad exit:1")
+
+    async def read(after: int, enough: EventKind | None) -> tuple[list[dict[str, Any]], int]:
+        events, blanks = [], 0
+        async with asyncio.timeout(20), http.get(f"/v1/events?after={after}") as response:
+            assert response.headers["Content-Type"] == "application/x-ndjson"
+            async for line in response.content:
+                if line == b"\n":
+                    blanks += 1
+                else:
+                    events.append(json.loads(line))
+                if enough and events and events[-1]["kind"] == enough:
+                    break
+                if blanks > 2 and enough is None:
+                    break
+        return events, blanks
+
+    reading = asyncio.create_task(read(0, EventKind.WORKER_EXITED))
+    await it.supervisor.put_worker(1)
+    await it.until(lambda s: s.worker.phase is WorkerPhase.READY)
+    it.supervisor.put_view(make_view(1))
+    events, _ = await reading
+    assert [e["kind"] for e in events] == ["workerStarted", "ready", "joined", "workerExited"]
+    assert [e["seq"] for e in events] == [1, 2, 3, 4]
+    assert events[3]["exit"]["message"] == "bad"
+    again, blanks = await read(2, None)
+    assert [e["seq"] for e in again] == [3, 4]
+    assert blanks > 2
+
+
+async def test_streams_end_with_the_agent(client: Make) -> None:
+    it, http = await client("")
+    async with asyncio.timeout(20), http.get("/v1/events") as response:
+        it.supervisor.warn("the last word")
+        await it.supervisor.stop(0)
+        lines = [json.loads(line) async for line in response.content if line != b"\n"]
+    assert [line["message"] for line in lines] == ["the last word"]
+
+
+async def test_metrics(client: Make, make_view: Make) -> None:
+    it, http = await client("ready view commit:3 wait")
+    await it.supervisor.put_worker(1)
+    await it.until(lambda s: s.worker.phase is WorkerPhase.READY)
+    it.supervisor.put_view(make_view(4))
+    await it.until(lambda s: s.worker.progress and s.worker.progress.step == 3)
+    text = await (await http.get("/metrics")).text()
+    assert 'lmj_step{pod="job-r0-1",rank="0"} 3.0' in text
+    assert 'lmj_view{pod="job-r0-1",rank="0"} 4.0' in text
+    assert 'lmj_worker_phase{phase="Running",pod="job-r0-1",rank="0"} 1.0' in text
+    assert "# HELP lmj_worker_incarnation" in text
