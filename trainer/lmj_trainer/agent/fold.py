@@ -52,6 +52,7 @@ TRANSITIONS: dict[WorkerPhase | None, dict[EventKind, WorkerPhase]] = {
     },
     _DRAINED: {
         EventKind.WARNING: _DRAINED,
+        EventKind.CHECKPOINTED: _DRAINED,
         EventKind.WORKER_EXITED: _DRAINED,  # with code 0
     },
 }

@@ -24,7 +24,7 @@ from lmj_trainer.checkpoint.scan import scan_in_thread
 from lmj_trainer.checkpoint.write import write_atomically
 from lmj_trainer.errors import UserError
 
-RETRY_SECONDS = 5.0
+RETRY_SECONDS = 1.0
 """Pause before a checkpoint folder that could not be listed is tried again."""
 
 
