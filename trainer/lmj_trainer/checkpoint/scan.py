@@ -43,12 +43,15 @@ def scan(root: Path, state_digest: str) -> list[CheckpointInfo]:
     return [found.info for found in survey(root, state_digest)]
 
 
-def survey(root: Path, state_digest: str | None, *, everything: bool = False) -> list[Found]:
-    """As :func:`scan`, with manifests. ``state_digest`` None: any job's. ``everything``: all digests of all checkpoints."""
+def survey(root: Path, state_digest: str | None, *, everything: bool = False, digests: bool = True) -> list[Found]:
+    """As :func:`scan`, with manifests. ``state_digest`` None: any job's. ``everything``: all digests of all checkpoints.
+
+    ``digests`` False: none at all, sizes only.
+    """
     result: list[Found] = []
     good = best = False
     for folder in _folders(root):
-        found = verify(folder, state_digest, digests=everything or not good)
+        found = verify(folder, state_digest, digests=digests and (everything or not good))
         if found is None:
             continue
         usable = found.info.problem is None

@@ -21,10 +21,12 @@ def learn_vocabulary(texts: Sequence[Iterable[str]], size: int) -> dict[str, int
 
     tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL[1]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    # One of its own: training holds the tokenizer's lock while it asks for texts, and would wait for itself.
+    normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     counts: Counter[str] = Counter()
     for text in chain.from_iterable(texts):
-        counts.update(tokenizer.normalizer.normalize_str(text))
+        counts.update(normalizer.normalize_str(text))
     most = min(ALPHABET, (size - len(SPECIAL)) // 2)
     spaces = {character for character in counts if character.isspace()}
     alphabet = sorted(sorted(counts.keys() - spaces, key=lambda c: (-counts[c], c))[:most])
@@ -32,6 +34,6 @@ def learn_vocabulary(texts: Sequence[Iterable[str]], size: int) -> dict[str, int
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=known, show_progress=False)
     # The characters that are not learned become spaces, so that no word holds one.
     rare = str.maketrans(dict.fromkeys(counts.keys() - set(alphabet), " "))
-    normalized = (tokenizer.normalizer.normalize_str(text).translate(rare) for text in chain.from_iterable(texts))
+    normalized = (normalizer.normalize_str(text).translate(rare) for text in chain.from_iterable(texts))
     tokenizer.train_from_iterator(normalized, trainer)
     return dict(sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]))

@@ -1,0 +1,97 @@
+"""The same training as a plain loop in one process: a ``transformers`` model, ``torch.optim.AdamW``, ``clip_grad_norm_``. No engine.
+
+It shares two facts with the engine, by their definition: which rows make a micro-batch, and the seed of dropout in each unit. Run as a
+program, so that threads and environment are its own: ``plain.py JOB.json OUT.safetensors LOSSES.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForSequenceClassification
+
+from lmj_api.layout import Layout
+from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.data.order import step_rows, total_steps
+from lmj_trainer.data.prepared import prepare
+from lmj_trainer.model.randomness import dropout_seed
+
+
+def padded(split, rows, pad):
+    items = [split.row(int(i)) for i in rows]
+    width = -(-max(len(ids) for ids, _, _ in items) // 8) * 8
+    width = min(width, split.max_length)
+    ids = torch.full((len(rows), width), pad)
+    mask = torch.zeros((len(rows), width), dtype=torch.long)
+    for i, (tokens, _, _) in enumerate(items):
+        ids[i, : len(tokens)] = torch.from_numpy(np.asarray(tokens, dtype=np.int64))
+        mask[i, : len(tokens)] = 1
+    return ids, mask, torch.tensor([label for _, _, label in items])
+
+
+def main(job_path: str, weights: str, losses_path: str) -> None:
+    torch.set_num_threads(1)
+    job = LiveMigrationJob.model_validate_json(Path(job_path).read_bytes())
+    spec, training = job.spec, job.spec.training
+    prepared = prepare(spec, Layout.of(spec).cache, print)
+    split = prepared.splits["train"]
+    steps = total_steps(len(split), training)
+    model = AutoModelForSequenceClassification.from_pretrained(spec.model.source, dtype=torch.float32).train()
+
+    place = [0, 0]
+
+    def seeds(unit):
+        def hook(*_):
+            torch.manual_seed(dropout_seed(training.seed, place[0], place[1], unit))
+
+        return hook
+
+    base = model.base_model
+    layers = (base.encoder if hasattr(base, "encoder") else base.transformer).layer
+    base.embeddings.register_forward_pre_hook(seeds(0))
+    for i, layer in enumerate(layers):
+        layer.register_forward_pre_hook(seeds(i + 1))
+    # The head is whatever follows the last layer: its first random draw is after this hook in every family.
+    layers[-1].register_forward_hook(seeds(len(layers) + 1))
+
+    plain = [p for n, p in model.named_parameters() if n.endswith(".bias") or "LayerNorm" in n or "layer_norm" in n]
+    decayed = [p for p in model.parameters() if not any(p is q for q in plain)]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": training.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+        lr=training.learning_rate,
+        betas=(training.adam_beta1, training.adam_beta2),
+        eps=training.adam_epsilon,
+        fused=True,
+    )
+    warmup = training.warmup_steps
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda k: k / max(1, warmup) if k < warmup else max(0.0, (steps - k) / max(1, steps - warmup))
+    )
+    count = spec.pipeline.micro_batches * training.gradient_accumulation_steps
+    losses = []
+    for step in range(steps):
+        rows = step_rows(len(split), training, step)
+        total = 0.0
+        for i, part in enumerate(np.split(rows, count)):
+            ids, mask, labels = padded(split, part, prepared.pad_id)
+            place[:] = step, i
+            logits = model(input_ids=ids, attention_mask=mask).logits
+            loss = torch.nn.functional.cross_entropy(logits, labels) / count
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm, foreach=False)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    save_file({n: p.detach().clone() for n, p in model.named_parameters()}, weights)
+    Path(losses_path).write_text(json.dumps(losses))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,140 @@
+"""Ranks as real worker processes on loopback, without agents: the test plays the agents and the plan."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from lmj_api.protocol import Command, CommandKind, Event, EventKind
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.view import Member, Resume, View
+
+DEADLINE = 240.0  # seconds: generous, for two slow cores
+
+
+class Rank:
+    """One worker process, and what it told."""
+
+    def __init__(self, job: Path, rank: int, incarnation: int, log: Path) -> None:
+        ours, theirs = socket.socketpair()
+        self.rank, self.incarnation = rank, incarnation
+        self.events: queue.Queue[Event | None] = queue.Queue()
+        self.seen: list[Event] = []
+        self.log = log
+        command = [sys.executable, "-m", "lmj_trainer", "worker", "--job", str(job), "--rank", str(rank)]
+        command += ["--pod", f"test-r{rank}-1", "--incarnation", str(incarnation), "--fd", str(theirs.fileno())]
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], env=environment, stdout=output, stderr=output, start_new_session=True
+            )
+        theirs.close()
+        self._socket = ours
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
+            for line in lines:
+                self.events.put(Event.model_validate_json(line))
+        self.events.put(None)
+
+    def wait(self, condition: Callable[[Event], bool]) -> Event:
+        """The next event that meets ``condition``."""
+        deadline = time.monotonic() + DEADLINE
+        while True:
+            event = self.events.get(timeout=max(0.1, deadline - time.monotonic()))
+            if event is None:
+                raise AssertionError(f"rank {self.rank} ended with {self.process.wait(30)}:\n{self.log.read_text()[-3000:]}")
+            self.seen.append(event)
+            if condition(event):
+                return event
+
+    def wait_kind(self, *kinds: EventKind) -> Event:
+        """The next event of one of ``kinds``."""
+        return self.wait(lambda event: event.kind in kinds)
+
+    def tell(self, command: Command) -> None:
+        """Send a command, as its agent would."""
+        self._socket.sendall(command.to_json().encode() + b"\n")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(30)
+        self._socket.close()
+
+
+class Group:
+    """All ranks of one job."""
+
+    def __init__(self, job: LiveMigrationJob, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.job, self.folder = job, folder
+        self.path = folder / "job.json"
+        self.path.write_text(job.to_json())
+        self.ranks: dict[int, Rank] = {}
+        self.addresses: dict[int, str] = {}
+        self.incarnations: dict[int, int] = {}
+        self.view = 0
+
+    def start(self, *ranks: int) -> None:
+        """Start these ranks' workers (all, without arguments) and wait until they are ready."""
+        wanted = ranks or tuple(range(self.job.spec.world_size))
+        for rank in wanted:
+            self.incarnations[rank] = self.incarnations.get(rank, 0) + 1
+            self.ranks[rank] = Rank(self.path, rank, self.incarnations[rank], self.folder / f"rank-{rank}.log")
+        for rank in wanted:
+            address = self.ranks[rank].wait_kind(EventKind.READY).address
+            assert address is not None
+            self.addresses[rank] = address
+
+    def form(self, resume: Resume) -> None:
+        """Form the next view of all ranks."""
+        self.view += 1
+        members = [
+            Member(rank=rank, pod=f"test-r{rank}-1", incarnation=self.incarnations[rank], address=self.addresses[rank])
+            for rank in sorted(self.ranks)
+        ]
+        view = View(number=self.view, members=members, resume=resume, reason="test")
+        for rank in self.ranks.values():
+            rank.tell(Command(kind=CommandKind.VIEW, view=view))
+
+    def finish(self) -> None:
+        """Wait until all ranks completed."""
+        for rank in self.ranks.values():
+            rank.wait_kind(EventKind.COMPLETED)
+        for rank in self.ranks.values():
+            assert rank.process.wait(30) == 0
+
+    def close(self) -> None:
+        """End what still runs."""
+        for rank in self.ranks.values():
+            rank.kill()
+
+
+@contextlib.contextmanager
+def group(job: LiveMigrationJob, folder: Path) -> Iterator[Group]:
+    """A group that leaves no process behind."""
+    result = Group(job, folder)
+    try:
+        yield result
+    finally:
+        result.close()
+
+
+def run(job: LiveMigrationJob, folder: Path) -> None:
+    """Train ``job`` from the start to the end without disturbance."""
+    with group(job, folder) as ranks:
+        ranks.start()
+        ranks.form(Resume(step=0))
+        ranks.finish()

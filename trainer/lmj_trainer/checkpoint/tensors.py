@@ -1,0 +1,97 @@
+"""Tensors in checkpoint files: written from one flat block, read by name. The only part of this folder that knows torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+import xxhash
+from safetensors import safe_open
+from torch import Tensor
+
+from lmj_api.manifest import Manifest, ManifestFile
+from lmj_trainer.checkpoint.write import MANIFEST, atomically
+
+if TYPE_CHECKING:
+    from lmj_trainer.state.stage_state import StageState
+
+_PIECE = 8 << 20  # bytes written and hashed at a time
+
+
+def write_tensors(path: Path, tensors: Iterable[tuple[str, Tensor]]) -> ManifestFile:
+    """Write float32 CPU ``tensors`` as a safetensors file, durably and atomically; the digest is taken on the way.
+
+    The library's writer would need a second pass for the digest; the format is a length, a JSON header and the bytes in order.
+    """
+    listed = list(tensors)
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, tensor in listed:
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, offset + tensor.nbytes]}
+        offset += tensor.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    pieces = [memoryview(struct.pack("<Q", len(text)) + text), *(_bytes(tensor) for _, tensor in listed)]
+    digest = xxhash.xxh3_128()
+    size = 0
+    with atomically(path) as partial, partial.open("wb", buffering=0) as file:
+        for view in pieces:
+            for start in range(0, len(view), _PIECE):
+                part = view[start : start + _PIECE]
+                digest.update(part)
+                while part:
+                    part = part[file.write(part) :]
+            size += len(view)
+        os.fsync(file.fileno())
+    return ManifestFile(name=path.name, size=size, xxh128=digest.hexdigest())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the checkpoint in ``folder``."""
+    return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+
+
+def load_state(folder: Path, state: StageState) -> Manifest:
+    """Fill ``state`` from the checkpoint in ``folder``, written by any number of stages. KeyError: a tensor is missing."""
+    manifest = read_manifest(folder)
+    state.step = -1
+    state.forget_gradients()
+    copy_tensors(folder, manifest, dict(state.tensors()))
+    state.step = manifest.step
+    return manifest
+
+
+def load_weights(folder: Path, state: StageState) -> None:
+    """Replace the weights alone. The state is no step's afterwards."""
+    state.step = -1
+    copy_tensors(folder, read_manifest(folder), {slot.name: slot.weight for slot in state.slots})
+
+
+def copy_tensors(folder: Path, manifest: Manifest, wanted: Mapping[str, Tensor]) -> None:
+    """Copy tensors by name from the checkpoint's files into ``wanted``. Raises KeyError when one is in none of them."""
+    with torch.no_grad():
+        for name, value in open_tensors(folder, manifest, wanted).items():
+            wanted[name].copy_(value)
+
+
+def open_tensors(folder: Path, manifest: Manifest, names: Iterable[str]) -> dict[str, Tensor]:
+    """Tensors by name, mapped from the checkpoint's files: nothing is read before it is used. KeyError: one is missing."""
+    missing = set(names)
+    found = {}
+    for entry in manifest.files:
+        with safe_open(folder / entry.name, framework="pt") as file:
+            for name in missing.intersection(file.keys()):
+                found[name] = file.get_tensor(name)
+                missing.discard(name)
+    if missing:
+        raise KeyError(f"{folder} holds no {min(missing)} (and {len(missing) - 1} others that are needed)")
+    return found
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return memoryview(tensor.contiguous().view(-1).numpy().data).cast("B")

@@ -1,0 +1,1 @@
+"""The model: which modules make a stage, where its weights come from, and how dropout is seeded."""

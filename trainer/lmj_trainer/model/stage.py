@@ -1,0 +1,144 @@
+"""One pipeline stage: its own units of the model, and their forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoModelForSequenceClassification
+from transformers.masking_utils import create_bidirectional_mask
+
+from lmj_trainer.model.families import FAMILIES
+from lmj_trainer.model.randomness import derive_seed, dropout_seed, reseed
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A micro-batch on the stage's device. Shapes ``[b, t]`` (labels ``[b]``), int64."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    token_type_ids: Tensor | None
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a forward pass is: what dropout is a function of. ``step`` is 0-based."""
+
+    step: int
+    micro_batch: int
+
+
+class Stage:
+    """Units ``layers`` of the model, with the embeddings if ``first`` and the head if ``last``. Built without memory: see ``state``."""
+
+    def __init__(
+        self, config: PretrainedConfig, layers: range, *, seed: int, bfloat16: bool = False, recompute: bool = False
+    ) -> None:
+        self.config = config
+        self.family = FAMILIES[config.model_type]
+        with torch.device("meta"):
+            self.model: Any = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+        total = len(self.model.get_submodule(self.family.layers))
+        self.layers = layers
+        self.first, self.last = layers.start == 0, layers.stop == total
+        self.seed, self.bfloat16, self.recompute = seed, bfloat16, recompute
+        self.head_unit = total + 1
+        self.prefixes = [f"{self.family.layers}.{i}." for i in layers]
+        if self.first:
+            self.prefixes += [f"{name}." for name in self.family.embeddings]
+        if self.last:
+            self.prefixes += [f"{name}." for name in self.family.head]
+        self.device = torch.device("cpu")
+        present = dict(self.model.named_modules())
+        self._embeddings = [present[name] for name in self.family.embeddings if name in present]
+
+    def parameters_by_name(self) -> list[tuple[str, nn.Parameter]]:
+        """The stage's parameters, named as in the whole model and in the whole model's order."""
+        return [(n, p) for n, p in self.model.named_parameters() if n.startswith(tuple(self.prefixes))]
+
+    def modules_by_name(self) -> list[tuple[str, nn.Module]]:
+        """The stage's modules that own parameters or buffers directly, named as in the whole model."""
+        return [(n, m) for n, m in self.model.named_modules() if f"{n}.".startswith(tuple(self.prefixes))]
+
+    def initialise(self, name: str, module: nn.Module) -> None:
+        """Give ``module`` (materialised) its random weights: the family's own rule, seeded by name, so the cut does not matter."""
+        reseed(derive_seed(self.seed, f"weights:{name}"), torch.device("cpu"))
+        self.model._init_weights(module)
+
+    def materialise(self, device: torch.device) -> None:
+        """Drop what other stages hold and refill the constant buffers, which a build without memory leaves empty."""
+        self.device = device
+        for name, module in self.modules_by_name():
+            for key, buffer in list(module.named_buffers(recurse=False)):
+                if key == "position_ids":
+                    value = torch.arange(buffer.shape[-1]).expand(buffer.shape)
+                elif key == "token_type_ids":
+                    value = torch.zeros(buffer.shape, dtype=buffer.dtype)
+                else:
+                    raise RuntimeError(
+                        f"buffer {name}.{key} of {type(module).__name__} is not known: its value cannot be rebuilt"
+                    )
+                module.register_buffer(key, value.to(device), persistent=False)
+        keep = tuple(self.prefixes)
+        for name, module in list(self.model.named_modules()):
+            for key, child in list(module.named_children()):
+                path = f"{name}.{key}." if name else f"{key}."
+                if any(True for _ in child.parameters()) and not any(path.startswith(k) or k.startswith(path) for k in keep):
+                    setattr(module, key, nn.Identity())
+
+    def __call__(self, inputs: Inputs, hidden: Tensor | None, place: Place | None) -> Tensor:
+        """Hidden states ``[b, t, h]`` of the stage before (None for the first) → those of this one, or logits ``[b, labels]`` of the last.
+
+        ``place`` seeds dropout; None when the model is in eval mode.
+        """
+        autocast = torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False) if self.bfloat16 else nullcontext()
+        with autocast:
+            if self.first:
+                self._reseed(place, 0)
+                hidden = self._embed(inputs)
+            assert hidden is not None
+            mask = create_bidirectional_mask(self.config, hidden, inputs.attention_mask)
+            for index, layer in self._layers():
+                if self.recompute and place is not None:
+                    hidden = checkpoint(
+                        self._layer, layer, hidden, mask, place, index + 1, use_reentrant=False, preserve_rng_state=False
+                    )
+                else:
+                    hidden = self._layer(layer, hidden, mask, place, index + 1)
+            if not self.last:
+                return hidden
+            self._reseed(place, self.head_unit)
+            return self.family.compute_head(self.model, hidden).float()
+
+    def _layers(self) -> Iterator[tuple[int, nn.Module]]:
+        return ((i, self.model.get_submodule(f"{self.family.layers}.{i}")) for i in self.layers)
+
+    def _layer(self, layer: nn.Module, hidden: Tensor, mask: Tensor | None, place: Place | None, unit: int) -> Tensor:
+        self._reseed(place, unit)
+        return layer(hidden, mask)  # type: ignore[no-any-return]
+
+    def _embed(self, inputs: Inputs) -> Tensor:
+        first, *others = self._embeddings
+        kinds = {} if inputs.token_type_ids is None else {"token_type_ids": inputs.token_type_ids}
+        hidden: Tensor = first(input_ids=inputs.input_ids, **kinds)
+        for module in others:
+            hidden = module(hidden)
+        return hidden
+
+    def _reseed(self, place: Place | None, unit: int) -> None:
+        if place is not None:
+            reseed(dropout_seed(self.seed, place.step, place.micro_batch, unit), self.device)
+
+    def set_training(self, training: bool) -> None:
+        """Dropout on (training) or off (evaluation)."""
+        self.model.train(training)

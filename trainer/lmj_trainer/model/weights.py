@@ -1,0 +1,114 @@
+"""Where a stage's first weights come from: a pretrained file, read in part, or the family's random rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from lmj_trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from lmj_api.spec import Model
+    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.state.stage_state import StageState
+
+
+def initialise(stage: Stage, state: StageState, model: Model) -> list[str]:
+    """Fill ``state`` with the weights of step 0. Returns the parameters that started at random although the model is pretrained.
+
+    Raises UserError for a pretrained model that lacks weights or has others of the same name.
+    """
+    state.block.zero_()
+    fresh = {slot.name for slot in state.slots}
+    if model.source is not None:
+        fresh = _load(stage, state, model_folder(model.source, model.revision), model.source)
+    # The random rule works on whole modules: keep what was loaded beside a fresh parameter (a module is loaded whole or not at all).
+    # Values are drawn on the CPU, so that they are the same on every device.
+    modules = dict(stage.modules_by_name())
+    with torch.no_grad():
+        for name in sorted({n.rpartition(".")[0] for n in fresh}):
+            module = modules[name]
+            own = dict(module.named_parameters(recurse=False))
+            for key, parameter in own.items():
+                setattr(module, key, torch.nn.Parameter(torch.empty(parameter.shape)))
+            stage.initialise(name, module)
+            for key, parameter in own.items():
+                parameter.copy_(getattr(module, key))
+                setattr(module, key, parameter)
+    state.step = 0
+    return sorted(fresh) if model.source is not None else []
+
+
+def model_folder(source: str, revision: str | None) -> Path:
+    """The folder of a pretrained model: ``source`` itself, or the hub's snapshot of it (weights as safetensors only)."""
+    if Path(source).is_dir():
+        return Path(source)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(source, revision=revision, allow_patterns=["*.safetensors", "*.json", "*.txt"]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"model.source {source!r} is neither a folder nor a hub model that can be had: {reason}") from error
+
+
+def _load(stage: Stage, state: StageState, folder: Path, source: str) -> set[str]:
+    files = _files(folder, source)
+    family = stage.family
+    by_file: dict[Path, list[tuple[str, torch.Tensor]]] = {}
+    missing = []
+    for slot in state.slots:
+        found = next((key for key in _spellings(slot.name, family.base) if key in files), None)
+        if found is not None:
+            by_file.setdefault(files[found], []).append((found, slot.weight))
+        elif slot.name.startswith(family.fresh):
+            missing.append(slot.name)
+        else:
+            raise UserError(f"model.source {source!r} has no weights for {slot.name}: is it a {stage.config.model_type} model?")
+    for path, wanted in by_file.items():
+        with safe_open(path, framework="pt") as file:
+            for key, weight in wanted:
+                value = file.get_tensor(key)
+                if value.shape != weight.shape and key.startswith(("classifier.", "score.")):
+                    raise UserError(
+                        f"model.source {source!r} was trained for other labels: {key} is {list(value.shape)},"
+                        f" the job needs {list(weight.shape)}; list its labels in model.labels or start from the bare encoder"
+                    )
+                if value.shape != weight.shape:
+                    raise UserError(
+                        f"model.source {source!r}: {key} is {list(value.shape)}, its config says {list(weight.shape)}"
+                    )
+                with torch.no_grad():
+                    weight.copy_(value)
+    return set(missing)
+
+
+def _spellings(name: str, base: str) -> list[str]:
+    # Files of the bare encoder lack the prefix; files of 2018 call a layer norm's weight gamma and its bias beta.
+    names = [name]
+    if name.startswith(f"{base}."):
+        names.append(name.removeprefix(f"{base}."))
+    return names + [n.replace(".weight", ".gamma").replace(".bias", ".beta") for n in names if ".LayerNorm." in n]
+
+
+def _files(folder: Path, source: str) -> Mapping[str, Path]:
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        table: dict[str, str] = json.loads(index.read_text())["weight_map"]
+        return {key: folder / Path(name).name for key, name in table.items()}
+    single = folder / "model.safetensors"
+    if not single.is_file():
+        raise UserError(
+            f"model.source {source!r} has no model.safetensors; convert it with save_pretrained(safe_serialization=True)"
+        )
+    try:
+        with safe_open(single, framework="pt") as file:
+            return dict.fromkeys(file.keys(), single)
+    except SafetensorError as error:
+        raise UserError(f"model.source {source!r}: model.safetensors cannot be read: {error}") from error

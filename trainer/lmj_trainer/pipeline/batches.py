@@ -1,0 +1,54 @@
+"""The data of a step or an evaluation, as tensors: every stage derives it alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from lmj_trainer.data.batch import collate
+from lmj_trainer.data.order import micro_batches, step_rows, total_steps
+from lmj_trainer.model.stage import Inputs
+
+if TYPE_CHECKING:
+    from lmj_api.spec import JobSpec
+    from lmj_trainer.data.prepared import Prepared
+
+_EVALUATION_ROWS = 32  # rows of a micro-batch without a backward pass
+
+
+class Batches:
+    """Batches are a function of the step's number, so there is no loader and no loader state."""
+
+    def __init__(self, prepared: Prepared, spec: JobSpec, device: torch.device) -> None:
+        self._prepared, self._training, self._device = prepared, spec.training, device
+        self.rows = len(prepared.splits["train"])
+        self.steps = total_steps(self.rows, spec.training)
+        self.micro_batches = spec.pipeline.micro_batches * spec.training.gradient_accumulation_steps
+        self.samples = spec.training.batch_size * spec.training.gradient_accumulation_steps
+
+    def train(self, step: int) -> list[Inputs]:
+        """All micro-batches of the 0-based ``step``."""
+        rows = step_rows(self.rows, self._training, step)
+        return [self._inputs("train", part) for part in micro_batches(rows, self.micro_batches)]
+
+    def evaluation(self, split: str) -> list[np.ndarray]:
+        """Rows of each micro-batch of ``split``, of similar length, longest first (so that a lack of memory shows at once)."""
+        data = self._prepared.splits[split]
+        lengths = np.diff(data.offsets)
+        order = np.argsort(-lengths, kind="stable")
+        return [order[i : i + _EVALUATION_ROWS] for i in range(0, len(order), _EVALUATION_ROWS)]
+
+    def inputs(self, split: str, rows: np.ndarray) -> Inputs:
+        """The micro-batch of these rows."""
+        return self._inputs(split, rows)
+
+    def _inputs(self, split: str, rows: np.ndarray) -> Inputs:
+        batch = collate(self._prepared.splits[split], rows, self._prepared.pad_id)
+
+        def tensor(array: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(array).to(self._device)
+
+        kinds = None if batch.token_type_ids is None else tensor(batch.token_type_ids)
+        return Inputs(tensor(batch.input_ids), tensor(batch.attention_mask), kinds, tensor(batch.labels))

@@ -1,0 +1,74 @@
+"""The commit of a step: applied only when every stage has its gradient for it.
+
+Ranks report *prepared* with the norm of each parameter's gradient; rank 0 answers *commit* with the coefficient of clipping; all apply. So
+at any instant all ranks are at step k, or have all they need to reach it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from lmj_trainer.errors import UserError
+from lmj_trainer.state.optimizer import clip_coefficient, gradient_norms, total_norm
+from lmj_trainer.transport.envelope import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmj_trainer.pipeline.pipeline import Pipeline
+    from lmj_trainer.state.stage_state import StageState
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What rank 0 decides for all at a step boundary."""
+
+    snapshot: bool = False
+    """Take a checkpoint of the state at this boundary."""
+    stop: bool = False
+    """Leave after it."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A step that all ranks may apply."""
+
+    coefficient: float
+    """What gradients are multiplied by."""
+    decision: Decision
+    loss: float | None = None
+    """Mean loss of the global batch (rank 0 only)."""
+    grad_norm: float | None = None
+    """Norm of the whole gradient before clipping (rank 0 only)."""
+
+
+def agree(
+    pipeline: Pipeline, state: StageState, step: int, losses: list[float], limit: float | None, decide: Callable[[], Decision]
+) -> Commit:
+    """Bring all ranks to the commit of the 0-based ``step``. ``decide`` is asked on rank 0 only, when all are prepared."""
+    norms = gradient_norms(state)
+    if pipeline.rank != 0:
+        pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses})
+        answer = pipeline.take(Kind.COMMIT, step, 0)
+        return Commit(answer["coefficient"], Decision(**answer["decision"]))
+    parts = [norms]
+    for rank in range(1, pipeline.stages):
+        prepared = pipeline.take(Kind.PREPARED, step, rank)
+        parts.append(prepared["norms"])
+        losses = prepared["losses"] or losses
+    total = total_norm(torch.cat(parts))
+    loss = sum(losses)
+    if not (math.isfinite(loss) and math.isfinite(total)):
+        raise UserError(
+            f"step {step + 1}: the loss is {loss} and the gradient's norm {float(total)};"
+            " lower training.learningRate or set training.maxGradNorm"
+        )
+    commit = Commit(clip_coefficient(total, limit), decide(), loss, float(total))
+    for rank in range(1, pipeline.stages):
+        answer = {"coefficient": commit.coefficient, "decision": vars(commit.decision)}
+        pipeline.send(rank, Kind.COMMIT, step, payload=answer)
+    return commit

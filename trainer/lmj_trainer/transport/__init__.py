@@ -1,0 +1,1 @@
+"""Messages between ranks: one port, one adapter over RPC, one in memory."""

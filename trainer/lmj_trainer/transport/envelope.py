@@ -1,0 +1,46 @@
+"""What ranks send to each other."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Kind(StrEnum):
+    """Kinds of messages."""
+
+    ACTIVATION = "activation"
+    """To the next stage: hidden states of a micro-batch, ``[b, t, h]``."""
+    GRADIENT = "gradient"
+    """To the stage before: gradient of the loss by those hidden states."""
+    PREPARED = "prepared"
+    """To rank 0: all gradients of the step are there, with each parameter's norm (and, from the last stage, the losses)."""
+    COMMIT = "commit"
+    """From rank 0: apply the step."""
+    BOUNDARY = "boundary"
+    """From rank 0, after an evaluation: what to do before the next step."""
+    CREDIT = "credit"
+    """To rank 0: the last stage evaluated a micro-batch."""
+    PART = "part"
+    """To rank 0: a rank's file of a checkpoint is durable."""
+    DURABLE = "durable"
+    """From rank 0: the checkpoint's manifest is durable (or could not be written)."""
+    FINISHED = "finished"
+    """From rank 0: all outputs are durable, leave."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A message. ``(view, kind, step, index, sender)`` names it: it is sent once, and refused when the view is over."""
+
+    view: int
+    kind: Kind
+    step: int
+    index: int
+    sender: int
+    payload: Any = None
+    """A tensor, or a dict of plain values and tensors."""
+
+    @property
+    def key(self) -> tuple[Kind, int, int, int]:
+        """What a receiver waits for."""
+        return self.kind, self.step, self.index, self.sender

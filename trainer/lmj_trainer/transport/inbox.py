@@ -1,0 +1,91 @@
+"""Where messages wait for the compute thread."""
+
+import threading
+import time
+from typing import Any
+
+from lmj_trainer.transport.envelope import Envelope, Kind
+
+# Far more than a pipeline has under way (its window of micro-batches, one round of commits): reaching it is a bug, not load.
+BOUND = 4096
+
+
+class ViewBrokenError(Exception):
+    """The view cannot go on: a peer is lost, a newer view came, or this worker is to leave. The text says which."""
+
+
+class Inbox:
+    """Messages of the current view by name, and those of views that are still to be joined. Safe for any number of threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._view = 0
+        self._messages: dict[int, dict[tuple[Kind, int, int, int], Any]] = {}
+        self._broken: str | None = None
+
+    @property
+    def view(self) -> int:
+        """Number of the view being served."""
+        return self._view
+
+    def open(self, view: int) -> None:
+        """Serve ``view`` from now on; messages of older ones are dropped."""
+        with self._changed:
+            if view <= self._view:
+                raise ValueError(f"view {view} is not newer than {self._view}")
+            self._view, self._broken = view, None
+            self._messages = {number: messages for number, messages in self._messages.items() if number >= view}
+            self._messages.setdefault(view, {})
+
+    def put(self, envelope: Envelope) -> bool:
+        """Keep ``envelope``; False when its view is over (it is dropped)."""
+        with self._changed:
+            if envelope.view < self._view:
+                return False
+            messages = self._messages.setdefault(envelope.view, {})
+            if len(messages) >= BOUND:
+                self._broken = f"{BOUND} messages wait unread: the newest is {envelope.key}"
+            else:
+                messages[envelope.key] = envelope.payload
+            self._changed.notify_all()
+            return True
+
+    def fail(self, view: int, reason: str) -> None:
+        """Break ``view``: whoever waits, or will, gets :class:`ViewBrokenError`. The first reason stays."""
+        with self._changed:
+            if view == self._view and self._broken is None:
+                self._broken = reason
+                self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raise ViewBrokenError if the view is broken."""
+        with self._changed:
+            if self._broken is not None:
+                raise ViewBrokenError(self._broken)
+
+    def poll(self, kind: Kind, step: int, index: int, sender: int) -> bool:
+        """Whether the message is there."""
+        self.check()
+        return (kind, step, index, sender) in self._messages[self._view]
+
+    def take(self, kind: Kind, step: int, index: int, sender: int, timeout: float, view: int | None = None) -> Any:
+        """Wait for a message of ``view`` (None: the current one) and remove it.
+
+        Raises ViewBrokenError when the view breaks or is over, or ``timeout`` seconds pass.
+        """
+        key = (kind, step, index, sender)
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            view = self._view if view is None else view
+            while True:
+                if view != self._view:
+                    raise ViewBrokenError(f"view {view} is over")
+                if self._broken is not None:
+                    raise ViewBrokenError(self._broken)
+                messages = self._messages[self._view]
+                if key in messages:
+                    return messages.pop(key)
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise ViewBrokenError(f"no {kind} {index} of step {step} from rank {sender} within {timeout:g} s")
+                self._changed.wait(left)

@@ -1,0 +1,37 @@
+"""Transport between threads of one process: for tests and for drawing schedules."""
+
+from collections.abc import Mapping
+
+from lmj_trainer.transport.envelope import Envelope
+from lmj_trainer.transport.inbox import Inbox
+
+
+class MemoryTransport:
+    """The port in memory. ``network`` is shared by all ranks: address → transport."""
+
+    def __init__(self, network: dict[str, "MemoryTransport"], address: str) -> None:
+        self.address = address
+        self.inbox = Inbox()
+        self._network = network
+        self._peers: dict[int, str] = {}
+        network[address] = self
+
+    def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        self._peers = dict(peers)
+        self.inbox.open(view)
+
+    def send(self, rank: int, envelope: Envelope) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        peer = self._network.get(self._peers[rank])
+        if peer is None:
+            self.inbox.fail(envelope.view, f"rank {rank} ({self._peers[rank]}) is gone")
+        else:
+            peer.inbox.put(envelope)
+
+    def flush(self, timeout: float) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`: nothing is ever under way."""
+
+    def close(self) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        self._network.pop(self.address, None)

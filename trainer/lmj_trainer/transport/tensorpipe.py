@@ -1,0 +1,155 @@
+"""Transport over ``torch.distributed.rpc``: TensorPipe agents built by hand, without a rendezvous or a collective.
+
+All private calls to torch's RPC are here. What they rest on (torch 2.15):
+
+* An agent listens as soon as it is built; its address is in its store under ``addrs/NAME``. Peers' addresses are put into the same
+  (process-local) store, so the control plane, not a rendezvous, brings members together.
+* Worker ids are local: a process calls a peer by whatever id and name *it* gave it. Pipes are keyed by the id, and one that broke stays
+  broken, so every new link gets a new id. There are 32,767; a process that used them up refuses to join (and is then replaced).
+* A call to a dead peer fails with EPIPE, a pending one with EOF, within milliseconds. A silent peer is noticed by the time-out of a call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from torch._C._distributed_autograd import _init as _init_autograd
+from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_rpc import TensorPipeAgent, WorkerInfo
+from torch.distributed import rpc
+from torch.distributed.rpc import TensorPipeRpcBackendOptions
+from torch.distributed.rpc import api as rpc_api
+
+from lmj_trainer.transport.envelope import Envelope
+from lmj_trainer.transport.inbox import Inbox
+
+log = logging.getLogger(__name__)
+
+_LAST_ID = 32_767
+_inbox: Inbox | None = None
+
+
+def ping() -> None:
+    """Runs at the receiver: nothing."""
+
+
+def deliver(envelope: Envelope) -> bool:
+    """Runs at the receiver, in a thread of its agent: only puts the message into the inbox."""
+    assert _inbox is not None, "deliver runs where a TensorPipeTransport was built"
+    return _inbox.put(envelope)
+
+
+class TensorPipeTransport:
+    """The port over RPC. At most one in a process: torch keeps the current agent in a global."""
+
+    def __init__(self, timeout: float = 60.0) -> None:
+        """``timeout``: seconds after which a peer that does not take a message is lost."""
+        global _inbox  # the RPC runtime calls `deliver` by name, without a place for an instance
+        if _inbox is not None:
+            raise RuntimeError("this process already has a TensorPipeTransport")
+        self.inbox = _inbox = Inbox()
+        self._store = HashStore()
+        self._ids = itertools.count(1)
+        self._links: dict[str, WorkerInfo] = {}
+        self._peers: dict[int, str] = {}
+        self._idle = threading.Condition()
+        self._under_way = 0
+        _init_autograd(0)
+        options = TensorPipeRpcBackendOptions(num_worker_threads=4, rpc_timeout=timeout, _transports=["uv"], _channels=["basic"])
+        self._agent = TensorPipeAgent(self._store, "self", 0, None, options, {}, [])
+        rpc_api._init_rpc_states(self._agent)  # type: ignore[no-untyped-call]
+        self.address = self._store.get("addrs/self").decode()
+
+    def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        for address in set(self._links) - set(peers.values()):
+            self._retire(address)
+        for address in peers.values():
+            if address not in self._links:
+                self._link(address)
+        self._peers = dict(peers)
+        self.inbox.open(view)
+
+    def send(self, rank: int, envelope: Envelope) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        address = self._peers[rank]
+        link = self._links.get(address)
+        if link is None:
+            self.inbox.fail(envelope.view, f"rank {rank} ({address}) is gone")
+            return
+
+        def lost(error: RuntimeError) -> None:
+            # A link that failed once stays broken, also if the peer lives: the next join makes a new one.
+            self._drop(address, link)
+            self.inbox.fail(envelope.view, f"rank {rank} ({address}) is lost: {str(error).splitlines()[0][:160]}")
+
+        def done(future: Any) -> None:
+            try:
+                future.value()
+            except RuntimeError as error:
+                lost(error)
+            finally:
+                self._count(-1)
+
+        self._count(1)
+        try:
+            future = rpc.rpc_async(link, deliver, args=(envelope,))
+        except RuntimeError as error:
+            self._count(-1)
+            lost(error)
+        else:
+            future.add_done_callback(done)
+
+    def flush(self, timeout: float) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        deadline = time.monotonic() + timeout
+        with self._idle:
+            while self._under_way and (left := deadline - time.monotonic()) > 0:
+                self._idle.wait(left)
+
+    def close(self) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`. Agents are not shut down: the process ends, and peers see EOF."""
+        for address, link in list(self._links.items()):
+            self._drop(address, link)
+
+    def _count(self, change: int) -> None:
+        with self._idle:
+            self._under_way += change
+            self._idle.notify_all()
+
+    def _link(self, address: str) -> None:
+        number = next(self._ids)
+        if number > _LAST_ID:
+            raise RuntimeError(f"this process has joined {_LAST_ID} peers, more than an agent can name: start a new one")
+        name = f"peer-{number}"
+        self._store.set(f"addrs/{name}", address)
+        info = WorkerInfo(name, number)
+        self._agent._update_group_membership(info, [], {}, True)
+        self._links[address] = info
+
+    def _retire(self, address: str) -> None:
+        # One last call before the link is dropped: without it a dead peer's descriptors stay open.
+        link = self._links[address]
+
+        def done(future: Any) -> None:
+            try:
+                future.value()
+            except RuntimeError as error:
+                log.debug("retired %s: %s", address, error)
+            self._drop(address, link)
+
+        try:
+            rpc.rpc_async(link, ping, timeout=5.0).add_done_callback(done)
+        except RuntimeError as error:
+            log.debug("retired %s: %s", address, error)
+            self._drop(address, link)
+
+    def _drop(self, address: str, link: WorkerInfo) -> None:
+        if self._links.get(address) is link:
+            del self._links[address]
+            self._agent._update_group_membership(link, [], {}, False)

@@ -1,0 +1,1 @@
+"""The process that trains: joins views, runs steps, writes checkpoints and results."""

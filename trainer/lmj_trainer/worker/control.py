@@ -1,0 +1,64 @@
+"""The worker's line to its agent: events out, commands in, over one socket."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lmj_api.protocol import Command, CommandKind, Event, EventKind
+from lmj_api.view import View
+
+
+class Control:
+    """Reads commands in a thread of its own; when the agent is gone, so is the worker: nobody could reach it any more."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+        self._lock = threading.Lock()
+        self._views: queue.SimpleQueue[View | None] = queue.SimpleQueue()
+        self._on_newer_view: Callable[[str], None] = lambda reason: None
+        self.draining = threading.Event()
+        threading.Thread(target=self._read, name="control", daemon=True).start()
+
+    def on_newer_view(self, call: Callable[[str], None]) -> None:
+        """Have ``call(reason)`` called, in the reading thread, when the current view is to be left for a newer one."""
+        self._on_newer_view = call
+
+    def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
+        """Tell the agent."""
+        line = Event(time=time.time(), kind=kind, message=message, **details).to_json().encode() + b"\n"
+        try:
+            with self._lock:
+                self._socket.sendall(line)
+        except OSError:
+            _leave()
+
+    def next_view(self) -> View | None:
+        """Wait for the next view, however long it takes: the agent ends this process when it is not needed. None: drain."""
+        view = self._views.get()
+        while not self._views.empty():
+            newer = self._views.get()
+            view = newer if newer is not None else view
+        return view
+
+    def _read(self) -> None:
+        with self._socket.makefile("rb") as lines:
+            for line in lines:
+                command = Command.model_validate_json(line)
+                if command.kind is CommandKind.DRAIN:
+                    self.draining.set()
+                    self._views.put(None)
+                elif command.view is not None:
+                    self._views.put(command.view)
+                    self._on_newer_view(f"view {command.view.number}: {command.view.reason}")
+        _leave()
+
+
+def _leave() -> None:
+    # From a thread, and with RPC threads running: nothing that Python does at exit is wanted.
+    os._exit(1)

@@ -1,0 +1,82 @@
+"""The final model: an ordinary ``save_pretrained`` folder, put together from a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import save_file
+
+from lmj_api.protocol import Evaluation
+from lmj_trainer.checkpoint.tensors import open_tensors, read_manifest
+from lmj_trainer.checkpoint.write import sync_file, sync_folder
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from lmj_api.spec import JobSpec
+
+
+def export(
+    target: Path, checkpoint: Path, config: PretrainedConfig, tokenizer: Path, job: str, spec: JobSpec, results: list[Evaluation]
+) -> None:
+    """Write ``target``, atomically: whoever finds it finds it whole. An older model there is replaced."""
+    from transformers import AutoModelForSequenceClassification
+
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    with torch.device("meta"):
+        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+    manifest = read_manifest(checkpoint)
+    tensors = open_tensors(checkpoint, manifest, [name for name, _ in model.named_parameters()])
+    save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(partial)
+    for file in tokenizer.iterdir():
+        shutil.copyfile(file, partial / file.name)
+    (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results))
+    for file in partial.iterdir():
+        sync_file(file)
+    sync_folder(partial)
+    old = target.with_name(f".{target.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if target.exists():
+        os.rename(target, old)
+    os.rename(partial, target)
+    sync_folder(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results: list[Evaluation]) -> str:
+    training = spec.training
+    origin = spec.model.source or f"random weights ({config.model_type}, {len(config.id2label)} labels)"
+    rows = "\n".join(f"| {r.split} | {r.step} | {r.samples} | {r.loss:.4f} | {r.accuracy:.4f} | {r.f1:.4f} |" for r in results)
+    return f"""---
+library_name: transformers
+pipeline_tag: text-classification
+tags: [text-classification, livemigrationjob]
+---
+
+# {job}
+
+A text classifier with the labels {", ".join(str(v) for v in config.id2label.values())}, trained by LiveMigrationJob in
+{spec.pipeline.stages} pipeline stages.
+
+- From: {origin}
+- Data: {Path(spec.dataset.source).name}, columns {", ".join(spec.dataset.text)} → {spec.dataset.label}
+- Steps: {step}; batch {training.batch_size} x {training.gradient_accumulation_steps}; at most {spec.dataset.max_length} tokens
+- AdamW, peak learning rate {training.learning_rate:g} ({training.schedule}), weight decay {training.weight_decay:g}, seed {training.seed}
+
+| split | step | rows | loss | accuracy | F1 |
+|---|---|---|---|---|---|
+{rows}
+
+```python
+from transformers import pipeline
+classify = pipeline("text-classification", model="path/to/this/folder")
+```
+"""

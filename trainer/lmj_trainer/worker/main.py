@@ -1,0 +1,119 @@
+"""The worker process: one rank's compute. Started by the agent, never by hand."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmj_api.layout import Layout
+from lmj_api.protocol import USER_ERROR, EventKind, Progress
+from lmj_api.spec import Device, LiveMigrationJob, Precision
+from lmj_trainer.errors import UserError
+from lmj_trainer.worker.control import Control
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger("lmj.worker")
+
+
+def main(argv: list[str]) -> int:
+    """Run one worker; its exit code is that of the process."""
+    parser = argparse.ArgumentParser(prog="lmj_trainer worker", description=__doc__)
+    parser.add_argument("--job", type=Path, required=True, help="the job, JSON, with absolute paths")
+    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--pod", required=True)
+    parser.add_argument("--incarnation", type=int, required=True)
+    parser.add_argument("--fd", type=int, required=True, help="socket to the agent")
+    arguments = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    job = LiveMigrationJob.model_validate_json(arguments.job.read_bytes())
+    try:
+        code = _work(job, arguments.rank, arguments.fd)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = USER_ERROR
+    except Exception:
+        log.exception("rank %d failed", arguments.rank)
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # RPC's threads outlive their agent: leave without Python's and C++'s clean-up, which would wait for them.
+    os._exit(code)
+
+
+def _work(job: LiveMigrationJob, rank: int, fd: int) -> int:
+    control = Control(fd)
+    spec = job.spec
+
+    def say(text: str) -> None:
+        control.emit(EventKind.PREPARING, text, progress=Progress(step=0, steps=1, epoch=0.0, activity=f"prepare: {text}"))
+
+    say("loading libraries")
+
+    from lmj_trainer.data.prepared import prepare
+    from lmj_trainer.model.config import load_config
+    from lmj_trainer.model.partition import partition
+    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.pipeline.batches import Batches
+    from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.transport.inbox import ViewBrokenError
+    from lmj_trainer.transport.tensorpipe import TensorPipeTransport
+    from lmj_trainer.worker.trainer import Trainer
+
+    device = pick_device(spec.training.device, rank)
+    make_deterministic(device, spec.training.threads)
+    prepared = prepare(spec, Layout.of(spec).cache, say)
+    config = load_config(spec.model, prepared.labels, prepared.vocab_size)
+    layers = partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[rank]
+    bfloat16 = spec.training.precision is Precision.BFLOAT16
+    stage = Stage(config, layers, seed=spec.training.seed, bfloat16=bfloat16, recompute=spec.training.gradient_checkpointing)
+    state = StageState(stage, device)
+    stage.set_training(True)
+    batches = Batches(prepared, spec, device)
+    # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.
+    transport = TensorPipeTransport(timeout=max(5.0, spec.recovery.hang_timeout_seconds / 2))
+    control.on_newer_view(lambda reason: transport.inbox.fail(transport.inbox.view, reason))
+    trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control)
+    log.info("rank %d: layers %d to %d, %.1f M parameters", rank, layers.start, layers.stop - 1, state.size / 1e6)
+    control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address)
+    while True:
+        view = control.next_view()
+        if view is None:
+            control.emit(EventKind.DRAINED, "left while no view ran")
+            return 0
+        try:
+            phase = trainer.run(view)
+        except ViewBrokenError as error:
+            log.warning("view %d is broken: %s", view.number, error)
+            control.emit(EventKind.LOST_PEER, str(error), view=view.number)
+        else:
+            transport.close()
+            log.info("left: %s", phase)
+            return 0
+
+
+def pick_device(wanted: Device, rank: int) -> torch.device:
+    """The device of ``rank``; ranks of one machine share its GPUs in turn. Raises UserError when CUDA is asked for and not there."""
+    import torch
+
+    if wanted is Device.CPU or (wanted is Device.AUTO and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise UserError("training.device is CUDA, but this rank sees no GPU: set it to Auto or CPU")
+    return torch.device("cuda", rank % torch.cuda.device_count())
+
+
+def make_deterministic(device: torch.device, threads: int) -> None:
+    """Equal numbers give equal bits: fixed threads, and on a GPU the deterministic kernels."""
+    import torch
+
+    torch.set_num_threads(threads)
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.backends.cudnn.benchmark = False
