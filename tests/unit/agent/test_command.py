@@ -18,6 +18,7 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.__main__ import main
 
 Start = Callable[..., "Running"]
+pytestmark = pytest.mark.e2e
 
 
 class Running:
