@@ -20,7 +20,6 @@ def learn_vocabulary(texts: Sequence[Iterable[str]], size: int) -> dict[str, int
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIAL[1]))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     # One of its own: training holds the tokenizer's lock while it asks for texts, and would wait for itself.
     normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
