@@ -1,0 +1,157 @@
+"""Bit-exactness: any number of stages, a plain loop, and a run that was killed and resumed, by ``==``."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from jobs import make_data, make_job, make_model
+from ranks import DEADLINE, Group, group, run
+from safetensors.torch import load_file
+
+from lmj_api.protocol import EventKind
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.view import Resume
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_data(tmp_path_factory.mktemp("data") / "rows.csv")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("models") / "bert", "bert")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, data: Path, model: Path) -> Path:
+    """The output folder of two stages, undisturbed."""
+    output = tmp_path_factory.mktemp("undisturbed")
+    run(make_job(output, data, model, 2), output / "logs")
+    return output
+
+
+def losses(output: Path) -> list[float]:
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1)), "each step once, in order"
+    return [line["loss"] for line in lines]
+
+
+def same(a: Path, b: Path) -> None:
+    """Every step's loss and the final weights are equal, to the bit."""
+    assert losses(a) == losses(b)
+    first, second = load_file(a / "model" / "model.safetensors"), load_file(b / "model" / "model.safetensors")
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+def plain(job: LiveMigrationJob, folder: Path) -> Path:
+    """Run the plain loop; the folder then looks like an output folder."""
+    (folder / "model").mkdir(parents=True)
+    (folder / "job.json").write_text(job.to_json())
+    arguments = [str(folder / "job.json"), str(folder / "model" / "model.safetensors"), str(folder / "losses.json")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "plain.py"), *arguments], env=environment, check=True, timeout=DEADLINE
+    )
+    lines = [json.dumps({"step": k + 1, "loss": loss}) for k, loss in enumerate(json.loads((folder / "losses.json").read_text()))]
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_two_stages_are_a_plain_loop(undisturbed: Path, data: Path, model: Path, tmp_path: Path) -> None:
+    assert len(losses(undisturbed)) == 30
+    assert losses(undisturbed)[-1] < losses(undisturbed)[0]
+    same(undisturbed, plain(make_job(tmp_path / "plain", data, model, 1), tmp_path / "plain"))
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_any_number_of_stages(undisturbed: Path, data: Path, model: Path, tmp_path: Path, stages: int) -> None:
+    run(make_job(tmp_path, data, model, stages), tmp_path / "logs")
+    same(undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize("family", ["distilbert", "roberta", "electra"])
+def test_every_family_is_a_plain_loop(family: str, data: Path, tmp_path: Path) -> None:
+    source = make_model(tmp_path / family, family)
+    job = make_job(tmp_path / "out", data, source, 2, training={"maxSteps": 8})
+    run(job, tmp_path / "logs")
+    same(tmp_path / "out", plain(job, tmp_path / "plain"))
+
+
+def newest(output: Path) -> Resume:
+    """The newest whole checkpoint."""
+    manifests = sorted((output / "checkpoints").glob("*/manifest.json"))
+    if not manifests:
+        return Resume(step=0)
+    return Resume(step=json.loads(manifests[-1].read_text())["step"], checkpoint=manifests[-1].parent.name)
+
+
+def committed(step: int) -> Callable[..., bool]:
+    return lambda event: event.kind is EventKind.COMMITTED and event.progress.step >= step
+
+
+def kill(ranks: Group, victim: int, step: int) -> None:
+    """SIGKILL ``victim`` when it has committed ``step``; the others must tell that the view is broken, or be told."""
+    ranks.ranks[victim].wait(committed(step))
+    ranks.ranks[victim].kill()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_killed_and_resumed_is_undisturbed(undisturbed: Path, data: Path, model: Path, tmp_path: Path, seed: int) -> None:
+    """SIGKILL of a random rank at random steps, twice; survivors keep their process and join the next view."""
+    choose = random.Random(seed)
+    with group(make_job(tmp_path, data, model, 2), tmp_path / "logs") as ranks:
+        ranks.start()
+        ranks.form(Resume(step=0))
+        pids = {rank: process.process.pid for rank, process in ranks.ranks.items()}
+        for step in sorted(choose.sample(range(1, 29), 2)):
+            victim = choose.randrange(2)
+            kill(ranks, victim, step)
+            ranks.start(victim)
+            survivor = ranks.ranks[1 - victim].process.pid
+            ranks.form(newest(tmp_path))
+            assert ranks.ranks[1 - victim].process.pid == survivor == pids[1 - victim]
+            pids[victim] = ranks.ranks[victim].process.pid
+        ranks.finish()
+    same(undisturbed, tmp_path)
+
+
+def test_resumed_into_another_number_of_stages(undisturbed: Path, data: Path, model: Path, tmp_path: Path) -> None:
+    """All ranks of two stages die; three stages go on from their checkpoint."""
+    with group(make_job(tmp_path, data, model, 2), tmp_path / "logs") as ranks:
+        ranks.start()
+        ranks.form(Resume(step=0))
+        ranks.ranks[0].wait(lambda event: event.kind is EventKind.CHECKPOINTED)
+    resume = newest(tmp_path)
+    assert resume.step >= 7
+    with group(make_job(tmp_path, data, model, 3), tmp_path / "logs") as ranks:
+        ranks.start()
+        ranks.form(resume)
+        ranks.finish()
+    same(undisturbed, tmp_path)
+
+
+@pytest.mark.slow
+def test_recomputing_activations_changes_nothing(undisturbed: Path, data: Path, model: Path, tmp_path: Path) -> None:
+    run(make_job(tmp_path, data, model, 2, training={"gradientCheckpointing": True}), tmp_path / "logs")
+    same(undisturbed, tmp_path)
+
+
+@pytest.mark.slow
+def test_bfloat16_is_the_same_for_any_number_of_stages(data: Path, model: Path, tmp_path: Path) -> None:
+    for stages in (1, 2):
+        out = tmp_path / str(stages)
+        run(make_job(out, data, model, stages, training={"precision": "BFloat16", "maxSteps": 8}), out / "logs")
+    same(tmp_path / "1", tmp_path / "2")
