@@ -41,8 +41,6 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
     if after.view is not None and (before.view is None or before.view.number != after.view.number):
         start = f"from step {after.view.resume.step}" if after.view.resume.step else "from the beginning"
         lines.append(f"view {after.view.number}, {len(after.view.members)} ranks, {start}: {after.view.reason}")
-    if after.phase is not before.phase and after.phase is Phase.RECOVERING:
-        lines.append(f"recovering: {after.message}")
     return lines
 
 

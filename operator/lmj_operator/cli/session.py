@@ -16,6 +16,7 @@ from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.backend.local.backend import LocalBackend
 from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
+from lmj_operator.backend.local.sweep import sweep
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, SUCCEEDED, CommandError
 from lmj_operator.cli.lines import duration
 from lmj_operator.cli.load import check_output, read_job
@@ -47,6 +48,7 @@ def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool) -> 
         with RunLock(store.lock_file), reporter:
             if notice is not None:
                 reporter.say(f"{file}: {notice}")
+            sweep(store.pods)
             status = adopt(_read(store) or JobStatus(), job.metadata.name, time.time())
             return asyncio.run(_train(job, store, status, reporter, layout))
     except RunLocked as error:

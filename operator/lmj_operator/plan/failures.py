@@ -83,11 +83,8 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
         code = worker.exit.code if worker.exit else None
         why = worker.exit.message if worker.exit else ""
         final = code == USER_ERROR
-        text = (
-            why
-            if final
-            else f"worker {worker.incarnation} of {pod.name} ended with {describe_exit(code)}{': ' if why else ''}{why}"
-        )
+        how = why if why and code is not None and code < 0 else f"ended with {describe_exit(code)}{f': {why}' if why else ''}"
+        text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
         return Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final)
     if worker.phase is WorkerPhase.DRAINED:
         return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD)

@@ -29,6 +29,27 @@ class PodPlace:
     log: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """Where an agent listens, as it wrote it."""
+
+    host: str
+    port: int
+    pid: int
+
+
+def read_announcement(folder: Path) -> Announcement | None:
+    """What the agent of the pod in ``folder`` wrote; None: nothing yet."""
+    try:
+        written = json.loads((folder / "agent.json").read_bytes())
+        host = str(written["host"])
+        return Announcement(f"[{host}]" if ":" in host else host, int(written["port"]), int(written["pid"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RuntimeError(f"{folder / 'agent.json'}: not what an agent writes: {error!r}") from error
+
+
 class LocalPod:
     """A started pod. Its agent's stdin is the lifeline: when this process dies, it closes, and the agent ends all and itself."""
 
@@ -69,12 +90,8 @@ class LocalPod:
     @property
     def address(self) -> str | None:
         """``host:port`` of the agent; None until it has written it."""
-        try:
-            written = json.loads((self.place.folder / "agent.json").read_bytes())
-        except (OSError, ValueError):
-            return None
-        address = written.get("address") if isinstance(written, dict) else None
-        return str(address) if address else None
+        written = read_announcement(self.place.folder)
+        return f"{written.host}:{written.port}" if written is not None else None
 
     async def delete(self) -> None:
         """End the agent and all that it started; after ``TERMINATE_SECONDS`` by force."""

@@ -37,3 +37,11 @@ def last_line(path: Path, limit: int = 8192) -> str | None:
         return None
     said = next((line.strip() for line in reversed(lines) if line.strip()), None)
     return said.removeprefix("error: ") if said is not None else None
+
+
+def command_line(pid: int) -> list[str]:
+    """The arguments of a process; empty when there is none, or when the system does not tell."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []

@@ -1,0 +1,304 @@
+"""A cluster of a few dataclasses whose agents and workers follow the protocol, with a clock of its own."""
+
+from dataclasses import dataclass, field
+
+from lmj_api.names import checkpoint_name, pod_name
+from lmj_api.protocol import USER_ERROR, AgentState, CheckpointInfo, Exit, Progress, WorkerPhase, WorkerState
+from lmj_api.spec import JobSpec
+from lmj_api.status import JobStatus
+from lmj_api.view import View
+from lmj_operator.plan import (
+    Action,
+    CreatePod,
+    DeletePod,
+    Drain,
+    Observed,
+    Plan,
+    PodObserved,
+    PodPhase,
+    PutView,
+    StartWorker,
+    plan,
+)
+
+JOB = "sim"
+ALIVE = (WorkerPhase.STARTING, WorkerPhase.READY, WorkerPhase.RUNNING)
+
+
+class Violation(AssertionError):  # noqa: N818
+    """An invariant was broken."""
+
+
+def job_spec(ranks: int, **parts: object) -> JobSpec:
+    document = {
+        "pipeline": {"stages": ranks, "microBatches": 2},
+        "model": {"scratch": {"layers": 4}},
+        "dataset": {"source": "d.csv", "text": ["text"], "label": "label"},
+        "training": {"batchSize": 4},
+        "output": {"path": "out"},
+        **parts,
+    }
+    return JobSpec.model_validate(document)
+
+
+@dataclass
+class Pod:
+    name: str
+    rank: int
+    serial: int
+    created: float
+    worker: WorkerState = field(default_factory=WorkerState)
+    view: View | None = None
+    draining: bool = False
+    gone: bool = False
+    reachable: bool = True
+    unreachable_since: float | None = None
+    step: int | None = None
+    """Committed steps in the worker's memory; None: nothing restored yet."""
+
+
+class Cluster:
+    """Pods, storage and the stored status of one job of ``steps`` steps."""
+
+    def __init__(self, spec: JobSpec, steps: int = 30, checkpoint_every: int = 5) -> None:
+        self.spec = spec
+        self.steps = steps
+        self.checkpoint_every = checkpoint_every
+        self.now = 1_000_000.0
+        self.status = JobStatus()
+        self.pods: dict[str, Pod] = {}
+        self.checkpoints: list[int] = []
+        self.exported = False
+        self.interrupted = False
+        self.user_error = False
+        """The next worker that starts finds the data unusable."""
+        self.addresses = 0
+        self.views: dict[int, View] = {}
+        self.committed_view = 0
+        self.losses: dict[int, int] = {}
+        """Times that each step was committed."""
+        self.starts: list[tuple[str, int]] = []
+
+    # What the operator sees and does.
+
+    def look(self) -> tuple[PodObserved, ...]:
+        return tuple(self._pod_observed(p) for p in self.pods.values())
+
+    def observed(self, pods: tuple[PodObserved, ...] | None = None) -> Observed:
+        return Observed(JOB, self.spec, self.status, self.look() if pods is None else pods, 1, False, self.interrupted)
+
+    def plan(self, pods: tuple[PodObserved, ...] | None = None) -> Plan:
+        observed = self.observed(pods)
+        made = plan(observed, self.now)
+        if plan(observed, self.now) != made:
+            raise Violation("the plan of one observation is not always the same")
+        return made
+
+    def write(self, status: JobStatus) -> None:
+        old, new = self.status.view, status.view
+        if old is not None and (new is None or new.number < old.number):
+            raise Violation(f"the stored view fell from {old.number} to {new.number if new else None}")
+        if old is not None and new is not None and new.number > old.number and new.resume.step < old.resume.step:
+            raise Violation(f"view {new.number} resumes at {new.resume.step}, view {old.number} did at {old.resume.step}")
+        if any(status.serials.get(rank, 0) < serial for rank, serial in self.status.serials.items()):
+            raise Violation(f"a serial fell: {self.status.serials} to {status.serials}")
+        if status.restarts < self.status.restarts:
+            raise Violation("restarts were forgotten")
+        self.status = JobStatus.model_validate_json(status.to_json())
+
+    def reconcile(
+        self, pods: tuple[PodObserved, ...] | None = None, *, first: int | None = None, dropped: int | None = None
+    ) -> Plan:
+        """One pass; the operator dies after the ``first`` actions, or the message of action ``dropped`` is lost."""
+        made = self.plan(pods)
+        self.write(made.status)
+        for index, action in enumerate(made.actions if first is None else made.actions[:first]):
+            if index != dropped:
+                self.apply(action)
+        return made
+
+    def apply(self, action: Action) -> None:
+        match action:
+            case CreatePod(rank, serial):
+                name = pod_name(JOB, rank, serial)
+                self.pods.setdefault(name, Pod(name, rank, serial, self.now))
+            case DeletePod(name):
+                self.pods.pop(name, None)
+            case StartWorker(name, incarnation):
+                self._start(name, incarnation)
+            case PutView(name, view):
+                self._put_view(name, view)
+            case Drain(name):
+                if name in self.pods and self._answers(self.pods[name]):
+                    self.pods[name].draining = True
+
+    def _start(self, name: str, incarnation: int) -> None:
+        pod = self.pods.get(name)
+        if pod is None or not self._answers(pod) or pod.draining or incarnation <= pod.worker.incarnation:
+            return
+        self.starts.append((name, incarnation))
+        pod.step = None
+        pod.worker = WorkerState(incarnation=incarnation, phase=WorkerPhase.STARTING, since=self.now, heartbeat=self.now)
+
+    def _put_view(self, name: str, view: View) -> None:
+        known = self.views.setdefault(view.number, view)
+        if known != view:
+            raise Violation(f"view {view.number} has two memberships")
+        if self.status.view is None or self.status.view.number < view.number:
+            raise Violation(f"view {view.number} was sent before it was stored")
+        pod = self.pods.get(name)
+        if pod is None or not self._answers(pod) or (pod.view is not None and view.number <= pod.view.number):
+            return
+        mine = next(m for m in view.members if m.rank == pod.rank)
+        if (mine.pod, mine.incarnation) == (name, pod.worker.incarnation) and pod.worker.phase in ALIVE:
+            pod.view = view
+
+    @staticmethod
+    def _answers(pod: Pod) -> bool:
+        return not pod.gone and pod.reachable
+
+    def _pod_observed(self, pod: Pod) -> PodObserved:
+        phase = PodPhase.GONE if pod.gone else PodPhase.RUNNING
+        agent = None
+        if self._answers(pod):
+            infos = [CheckpointInfo(name=checkpoint_name(s), step=s) for s in reversed(self.checkpoints)]
+            agent = AgentState(
+                pod=pod.name,
+                rank=pod.rank,
+                started=pod.created,
+                view=pod.view,
+                worker=pod.worker,
+                checkpoints=infos,
+                scanned=True,
+                draining=pod.draining,
+            )
+        code = -9 if pod.gone else None
+        return PodObserved(pod.name, pod.rank, pod.serial, phase, pod.created, "node", code, None, agent, pod.unreachable_since)
+
+    # What the world does by itself.
+
+    def tick(self, seconds: float = 1.0) -> None:
+        """Time passes; every worker takes its next step of life, and a complete view commits a training step."""
+        self.now += seconds
+        for pod in self.pods.values():
+            pod.unreachable_since = None if self._answers(pod) else (pod.unreachable_since or self.now)
+            if not pod.gone:
+                self._live(pod)
+        self._train()
+
+    def _live(self, pod: Pod) -> None:
+        worker = pod.worker
+        if worker.incarnation == 0:
+            return
+        if worker.phase is WorkerPhase.STARTING:
+            if self.user_error:
+                self._exit(pod, USER_ERROR, "column 'text' is not in d.csv")
+                return
+            self.addresses += 1
+            self._become(pod, WorkerPhase.READY, address=f"127.0.0.1:{self.addresses}")
+        elif worker.phase is WorkerPhase.READY:
+            if pod.draining:
+                self._become(pod, WorkerPhase.DRAINED)
+            elif pod.view is not None and pod.view.number > worker.view and self._is_member(pod, pod.view):
+                self._join(pod, pod.view)
+        elif worker.phase is WorkerPhase.RUNNING and (lost := self._lost_peer(pod)):
+            self._become(pod, WorkerPhase.READY, lost=lost)
+
+    @staticmethod
+    def _is_member(pod: Pod, view: View) -> bool:
+        return any((m.pod, m.incarnation) == (pod.name, pod.worker.incarnation) for m in view.members)
+
+    def _join(self, pod: Pod, view: View) -> None:
+        for other in self.pods.values():
+            running = other.worker.phase is WorkerPhase.RUNNING and not other.gone
+            if other is not pod and running and other.rank == pod.rank and other.worker.view == view.number:
+                raise Violation(f"view {view.number} has two living members of rank {pod.rank}")
+        pod.step = view.resume.step
+        at = Progress(step=pod.step, steps=self.steps, epoch=0.0)
+        self._become(pod, WorkerPhase.RUNNING, view=view.number, progress=at, lost=None)
+
+    def _lost_peer(self, pod: Pod) -> str | None:
+        """Why the worker's view is broken: a member died, or went to another view."""
+        if pod.view is not None and pod.view.number > pod.worker.view:
+            return f"view {pod.view.number} follows"
+        for member in self.views[pod.worker.view].members:
+            peer = self.pods.get(member.pod)
+            if peer is None or peer.gone or peer.worker.incarnation != member.incarnation or peer.worker.phase not in ALIVE:
+                if peer is not None and peer.worker.phase in (WorkerPhase.COMPLETED, WorkerPhase.DRAINED) and not peer.gone:
+                    continue
+                return f"rank {member.rank} is gone"
+            if peer.worker.view > pod.worker.view or (
+                peer.worker.phase is WorkerPhase.READY and peer.worker.view == pod.worker.view
+            ):
+                return f"rank {member.rank} left the view"
+        return None
+
+    def _train(self) -> None:
+        for view in list(self.views.values()):
+            members = [self.pods.get(m.pod) for m in view.members]
+            group = [p for p in members if p is not None and not p.gone and p.worker.view == view.number]
+            if len(group) != len(members):
+                continue
+            if all(p.worker.phase is WorkerPhase.RUNNING for p in group):
+                self._commit(view, group)
+            elif group[0].worker.phase is WorkerPhase.COMPLETED:
+                for pod in group:
+                    if pod.worker.phase is WorkerPhase.RUNNING:
+                        self._become(pod, WorkerPhase.COMPLETED)
+            elif group[0].worker.phase is WorkerPhase.DRAINED:
+                for pod in group:
+                    if pod.worker.phase is WorkerPhase.RUNNING:
+                        self._become(pod, WorkerPhase.DRAINED)
+
+    def _commit(self, view: View, group: list[Pod]) -> None:
+        if view.number < self.committed_view:
+            raise Violation(f"view {view.number} commits after view {self.committed_view} did")
+        self.committed_view = view.number
+        steps = {p.step for p in group}
+        if len(steps) != 1:
+            raise Violation(f"members of view {view.number} are at different steps: {steps}")
+        step = group[0].step or 0
+        if step < self.steps:
+            step += 1
+            self.losses[step] = self.losses.get(step, 0) + 1
+            for pod in group:
+                pod.step = step
+                at = Progress(step=step, steps=self.steps, epoch=step / 10, loss=1.0 / step)
+                pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now})
+        stop = group[0].draining
+        if step % self.checkpoint_every == 0 or step == self.steps or stop:
+            self.save(step)
+        if step == self.steps:
+            self.exported = True
+            self._become(group[0], WorkerPhase.COMPLETED)
+        elif stop:
+            self._become(group[0], WorkerPhase.DRAINED)
+
+    def save(self, step: int) -> None:
+        if self.checkpoints and step < self.checkpoints[-1]:
+            raise Violation(f"a checkpoint of step {step} follows one of step {self.checkpoints[-1]}")
+        if step not in self.checkpoints:
+            self.checkpoints.append(step)
+
+    def _become(self, pod: Pod, phase: WorkerPhase, **changes: object) -> None:
+        pod.worker = pod.worker.model_copy(update={"phase": phase, "since": self.now, "heartbeat": self.now, **changes})
+
+    def _exit(self, pod: Pod, code: int, message: str) -> None:
+        pod.step = None
+        self._become(pod, WorkerPhase.EXITED, exit=Exit(code=code, message=message), address=None)
+
+    # What goes wrong.
+
+    def living(self) -> list[Pod]:
+        return [p for p in self.pods.values() if not p.gone]
+
+    def kill_worker(self, pod: Pod) -> None:
+        if pod.worker.incarnation and pod.worker.phase in ALIVE:
+            self._exit(pod, -9, "killed by SIGKILL")
+
+    def kill_pod(self, pod: Pod) -> None:
+        pod.gone = True
+
+    def break_link(self, pod: Pod) -> None:
+        if pod.worker.phase is WorkerPhase.RUNNING:
+            self._become(pod, WorkerPhase.READY, lost="connection reset by peer")

@@ -1,0 +1,132 @@
+"""The real plan against the fake cluster, with every fault at every moment."""
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.status import Phase
+from lmj_operator.plan import PodObserved
+
+from .cluster import Cluster, job_spec
+
+RANKS = 3
+PICK = st.integers(0, 5)
+SPEC = job_spec(RANKS, recovery={"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4})
+
+
+class Faults(RuleBasedStateMachine):
+    """Invariants that the cluster itself checks: see its violations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = Cluster(SPEC)
+        self.past: list[tuple[PodObserved, ...]] = []
+
+    @rule()
+    def reconcile(self) -> None:
+        self.cluster.reconcile()
+
+    @rule(rounds=st.integers(1, 12))
+    def go_on(self, rounds: int) -> None:
+        for _ in range(rounds):
+            self.cluster.reconcile()
+            self.cluster.tick()
+
+    @rule(seconds=st.floats(0.1, 40))
+    def time_passes(self, seconds: float) -> None:
+        self.past = [*self.past, self.cluster.look()][-4:]
+        self.cluster.tick(seconds)
+
+    @rule(first=st.integers(0, 3))
+    def operator_dies_after_some_actions(self, first: int) -> None:
+        self.cluster.reconcile(first=first)
+
+    @rule()
+    def operator_dies_before_it_stores_the_status(self) -> None:
+        self.cluster.plan()
+
+    @rule(lost=st.integers(0, 5))
+    def message_is_lost(self, lost: int) -> None:
+        self.cluster.reconcile(dropped=lost)
+
+    @precondition(lambda self: self.past)
+    @rule(age=st.integers(0, 3))
+    def observation_is_stale(self, age: int) -> None:
+        self.cluster.reconcile(self.past[age % len(self.past)])
+
+    @rule(pick=PICK)
+    def worker_dies(self, pick: int) -> None:
+        living = self.cluster.living()
+        if living:
+            self.cluster.kill_worker(living[pick % len(living)])
+
+    @rule(pick=PICK)
+    def pod_dies(self, pick: int) -> None:
+        living = self.cluster.living()
+        if living:
+            self.cluster.kill_pod(living[pick % len(living)])
+
+    @rule(pick=PICK)
+    def pod_vanishes(self, pick: int) -> None:
+        living = self.cluster.living()
+        if living:
+            del self.cluster.pods[living[pick % len(living)].name]
+
+    @rule(pick=PICK)
+    def link_breaks(self, pick: int) -> None:
+        living = self.cluster.living()
+        if living:
+            self.cluster.break_link(living[pick % len(living)])
+
+    @rule(pick=PICK)
+    def agent_becomes_unreachable(self, pick: int) -> None:
+        living = self.cluster.living()
+        if living:
+            living[pick % len(living)].reachable = False
+
+    @rule()
+    def network_heals(self) -> None:
+        for pod in self.cluster.pods.values():
+            pod.reachable = True
+
+    @rule(wanted=st.booleans())
+    def suspend(self, wanted: bool) -> None:
+        self.cluster.interrupted = wanted
+
+    @rule()
+    def checkpoint(self) -> None:
+        steps = [p.step for p in self.cluster.living() if p.step is not None and p.worker.phase is WorkerPhase.RUNNING]
+        running = max((p.worker.view for p in self.cluster.living() if p.worker.phase is WorkerPhase.RUNNING), default=0)
+        # Only the newest view writes; its members are at one step.
+        if len(steps) == RANKS and len(set(steps)) == 1 and running == self.cluster.committed_view:
+            self.cluster.save(steps[0])
+
+    @invariant()
+    def costs_are_told_at_most_once(self) -> None:
+        redone = sum(times - 1 for times in self.cluster.losses.values())
+        assert self.cluster.status.steps_lost <= redone + self.cluster.steps
+
+    def teardown(self) -> None:
+        """When the faults end, the job does too: trained and exported, with no pod left."""
+        cluster = self.cluster
+        cluster.interrupted = False
+        self.network_heals()
+        for _ in range(400):
+            made = cluster.reconcile()
+            if made.wake_after is None and made.status.phase is Phase.SUCCEEDED:
+                break
+            cluster.tick()
+        assert cluster.status.phase is Phase.SUCCEEDED, cluster.status.message
+        assert cluster.exported
+        assert not cluster.pods
+        assert all(i.steps_lost is not None and i.seconds is not None for i in cluster.status.incidents)
+
+
+TestFaults = Faults.TestCase
+TestFaults.settings = settings(
+    max_examples=30,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
