@@ -1,0 +1,75 @@
+"""This project's engine, with clipping and commit. ``BENCH_CHECKPOINT``: a folder to write a checkpoint into every 10 steps."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import THREADS, Workload, answer, serve
+
+from lmj_api.protocol import EventKind
+from lmj_api.spec import Training
+from lmj_trainer.model.partition import partition
+from lmj_trainer.model.stage import Inputs, Stage
+from lmj_trainer.pipeline.commit import Decision, agree
+from lmj_trainer.pipeline.pipeline import Pipeline
+from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.transport.tensorpipe import TensorPipeTransport
+from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+
+work = Workload.from_environment()
+torch.set_num_threads(THREADS)
+rank, stages = int(os.environ["RANK"]), 2
+
+
+class Batches:
+    """The benchmark's batches behind the engine's interface."""
+
+    def train(self, step: int) -> list[Inputs]:
+        ids, mask, labels = work.data(step)
+        return [Inputs(ids[part], mask[part], None, labels[part]) for part in work.slices()]
+
+
+class Quiet:
+    """Stands where the line to the agent is: there is none here."""
+
+    def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
+        if kind is EventKind.WARNING:
+            raise RuntimeError(message)
+
+
+training = Training(batch_size=work.batch, learning_rate=work.learning_rate, max_grad_norm=work.max_grad_norm)
+stage = Stage(work.config(), partition(work.layers, stages)[rank], seed=0)
+state = StageState(stage, torch.device("cpu"))
+with torch.no_grad():
+    for name, module in stage.modules_by_name():
+        stage.initialise(name, module)
+state.step = 0
+stage.set_training(True)
+transport = TensorPipeTransport()
+answer(address=transport.address)
+peer = sys.stdin.readline().strip()
+transport.join(1, rank, {1 - rank: peer})
+pipeline = Pipeline(stage, state, transport, Batches(), rank, stages, 600.0)  # type: ignore[arg-type]
+optimizer = AdamW(state, training)
+folder = os.environ.get("BENCH_CHECKPOINT")
+checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) if folder else None  # type: ignore[arg-type]
+
+
+def step(number: int) -> None:
+    due = checkpointer is not None and (number + 1) % 10 == 5 and not checkpointer.busy
+    commit = agree(pipeline, state, number, pipeline.gradients(number), training.max_grad_norm, lambda: Decision(snapshot=due))
+    if checkpointer is not None:
+        checkpointer.before_apply()
+    optimizer.apply(commit.coefficient, training.learning_rate)
+    if checkpointer is not None and commit.decision.snapshot:
+        facts = Facts("bench", "0" * 32, 0.0, time.time(), False, None, None, None) if rank == 0 else None
+        checkpointer.start(rank, stages, 600.0, facts)
+
+
+serve(step)

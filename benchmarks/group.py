@@ -1,0 +1,85 @@
+"""A contender's processes, told in turn to run steps, so that all contenders see the same machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, cast
+
+CONTENDERS = Path(__file__).parent / "contenders"
+# What the agent sets for its workers too: memory that was freed is kept, so that no step pays for page faults.
+MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",
+    "MALLOC_TOP_PAD_": "67108864",
+    "MALLOC_ARENA_MAX": "1",
+}
+
+
+class Group:
+    """Ranks of one contender."""
+
+    def __init__(self, name: str, script: str, *arguments: str, ranks: int = 2, environment: dict[str, str] | None = None) -> None:
+        self.name = name
+        port = _free_port()
+        self._log = tempfile.TemporaryFile()
+        self._ranks = [
+            subprocess.Popen(
+                [sys.executable, str(CONTENDERS / script), *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                text=True,
+                env=os.environ
+                | MEMORY
+                | {"RANK": str(rank), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+                | {"TP_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+                | (environment or {}),
+            )
+            for rank in range(ranks)
+        ]
+        if script == "ours.py":
+            addresses = [self._read(rank)["address"] for rank in range(ranks)]
+            for rank in range(ranks):
+                self._write(rank, addresses[1 - rank])
+        for rank in range(ranks):
+            self._read(rank)
+
+    def run(self, steps: int) -> list[float]:
+        """Run ``steps`` and return the time of each, in seconds, as rank 0 saw it."""
+        for rank in range(len(self._ranks)):
+            self._write(rank, str(steps))
+        answers = [self._read(rank) for rank in range(len(self._ranks))]
+        return cast("list[float]", answers[0]["times"])
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._ranks:
+            process.kill()
+            process.wait()
+
+    def _write(self, rank: int, line: str) -> None:
+        stdin = self._ranks[rank].stdin
+        assert stdin is not None
+        stdin.write(line + "\n")
+        stdin.flush()
+
+    def _read(self, rank: int) -> dict[str, Any]:
+        stdout = self._ranks[rank].stdout
+        assert stdout is not None
+        line = stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise RuntimeError(f"{self.name}, rank {rank} ended: {self._log.read().decode()[-2000:]}")
+        return cast("dict[str, Any]", json.loads(line))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
