@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lmj_api.protocol import Command, CommandKind, Event, EventKind
-from lmj_api.spec import LiveMigrationJob
+from lmj_api.spec import Device, LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 
 DEADLINE = 240.0  # seconds: generous, for two slow cores
@@ -24,7 +24,7 @@ DEADLINE = 240.0  # seconds: generous, for two slow cores
 class Rank:
     """One worker process, and what it told."""
 
-    def __init__(self, job: Path, rank: int, incarnation: int, log: Path) -> None:
+    def __init__(self, job: Path, rank: int, incarnation: int, log: Path, cuda: bool) -> None:
         ours, theirs = socket.socketpair()
         self.rank, self.incarnation = rank, incarnation
         self.events: queue.Queue[Event | None] = queue.Queue()
@@ -32,7 +32,9 @@ class Rank:
         self.log = log
         command = [sys.executable, "-m", "lmj_trainer", "worker", "--job", str(job), "--rank", str(rank)]
         command += ["--pod", f"test-r{rank}-1", "--incarnation", str(incarnation), "--fd", str(theirs.fileno())]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "lo"}
+        if not cuda:
+            environment["CUDA_VISIBLE_DEVICES"] = ""
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], env=environment, stdout=output, stderr=output, start_new_session=True
@@ -92,7 +94,9 @@ class Group:
         wanted = ranks or tuple(range(self.job.spec.world_size))
         for rank in wanted:
             self.incarnations[rank] = self.incarnations.get(rank, 0) + 1
-            self.ranks[rank] = Rank(self.path, rank, self.incarnations[rank], self.folder / f"rank-{rank}.log")
+            log = self.folder / f"rank-{rank}.log"
+            cuda = self.job.spec.training.device is Device.CUDA
+            self.ranks[rank] = Rank(self.path, rank, self.incarnations[rank], log, cuda)
         for rank in wanted:
             address = self.ranks[rank].wait_kind(EventKind.READY).address
             assert address is not None
