@@ -24,10 +24,12 @@ MEMORY = {
 class Group:
     """Ranks of one contender."""
 
-    def __init__(self, name: str, script: str, *arguments: str, ranks: int = 2, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, script: str, *arguments: str, ranks: int = 2, environment: dict[str, str] | None = None
+    ) -> None:
         self.name = name
         port = _free_port()
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the processes live
         self._ranks = [
             subprocess.Popen(
                 [sys.executable, str(CONTENDERS / script), *arguments],

@@ -26,7 +26,11 @@ class Goal:
 
 def goal(name: str, relation: str, bound: float, measured: float, unit: str = "") -> Goal:
     """A goal such as ``<= 1.06``."""
-    met: dict[str, Callable[[float, float], bool]] = {"<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b}
+    met: dict[str, Callable[[float, float], bool]] = {
+        "<=": lambda a, b: a <= b,
+        ">=": lambda a, b: a >= b,
+        "<": lambda a, b: a < b,
+    }
     return Goal(name, f"{relation} {bound:g}{unit}", measured, met[relation](measured, bound), unit)
 
 
@@ -36,7 +40,12 @@ def report(name: str, goals: list[Goal], details: dict[str, Any]) -> int:
     print(f"\n{'goal':{width}}  {'wanted':>10}  {'measured':>10}")
     for g in goals:
         print(f"{g.name:{width}}  {g.goal:>10}  {g.measured:>9.3f}{g.unit:1}  {'ok' if g.met else 'short'}")
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(), "processor": _processor()}
+    machine = {
+        "cores": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "processor": _processor(),
+    }
     RESULTS.mkdir(exist_ok=True)
     content = {"benchmark": name, "goals": [asdict(g) for g in goals], "details": details, "machine": machine}
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")

@@ -16,13 +16,13 @@ torch.set_num_threads(THREADS)
 rank, ranks = int(os.environ["RANK"]), 2
 kind = sys.argv[1]
 stages = 2 if kind == "1f1b" else 4
-model = work.model()
+whole = work.model()
 
 
 class Part(torch.nn.Module):
     """One stage; the mask travels with the hidden states, as stages of this library only see what is sent to them."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, model: Any, index: int) -> None:
         super().__init__()
         size = work.layers // stages
         self.first, self.last = index == 0, index == stages - 1
@@ -43,8 +43,8 @@ class Part(torch.nn.Module):
         return hidden
 
 
-parts = {index: Part(index) for index in range(rank, stages, ranks)}
-del model
+parts = {index: Part(whole, index) for index in range(rank, stages, ranks)}
+del whole
 weights = [p for part in parts.values() for p in part.parameters()]
 optimizer = torch.optim.AdamW(weights, lr=work.learning_rate, fused=True)
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{os.environ['MASTER_PORT']}", rank=rank, world_size=ranks)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from jobs import make_data, make_job, make_model
+from parity_jobs import make_data, make_job, make_model
 from ranks import group, run
 from test_parity import kill, newest, same
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from jobs import make_data, make_job, make_model
+from parity_jobs import make_data, make_job, make_model
 from ranks import DEADLINE, Group, group, run
 from safetensors.torch import load_file
 

@@ -11,7 +11,26 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, BertTok
 
 from lmj_api.spec import LiveMigrationJob
 
-WORDS = "good great fine nice bad poor awful dull the a movie plot was is and but not very".split()
+WORDS = [
+    "good",
+    "great",
+    "fine",
+    "nice",
+    "bad",
+    "poor",
+    "awful",
+    "dull",
+    "the",
+    "a",
+    "movie",
+    "plot",
+    "was",
+    "is",
+    "and",
+    "but",
+    "not",
+    "very",
+]
 
 
 def make_data(path: Path, rows: int = 400, seed: int = 0) -> Path:
