@@ -100,8 +100,15 @@ def _spellings(name: str, base: str) -> list[str]:
 def _files(folder: Path, source: str) -> Mapping[str, Path]:
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        table: dict[str, str] = json.loads(index.read_text())["weight_map"]
-        return {key: folder / Path(name).name for key, name in table.items()}
+        try:
+            table: dict[str, str] = json.loads(index.read_text())["weight_map"]
+        except (ValueError, KeyError) as error:
+            raise UserError(f"model.source {source!r}: {index.name} cannot be read: {error}") from error
+        files = {key: folder / Path(name).name for key, name in table.items()}
+        for path in sorted(set(files.values())):
+            if not path.is_file():
+                raise UserError(f"model.source {source!r} has no {path.name}, which its {index.name} names: download it again")
+        return files
     single = folder / "model.safetensors"
     if not single.is_file():
         raise UserError(

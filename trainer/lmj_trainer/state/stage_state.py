@@ -60,7 +60,9 @@ class StageState:
         stage.materialise(device)
 
     def _tensor(self, offset: int, shape: torch.Size) -> Tensor:
-        return torch.empty(0, dtype=torch.float32, device=self.block.device).set_(self.block.untyped_storage(), offset, shape)
+        view = torch.empty(0, dtype=torch.float32, device=self.block.device)
+        view.set_(self.block.untyped_storage(), offset, shape, torch.empty(shape, device="meta").stride())
+        return view
 
     @property
     def saved(self) -> Tensor:

@@ -22,6 +22,7 @@ class Inbox:
         self._view = 0
         self._messages: dict[int, dict[tuple[Kind, int, int, int], Any]] = {}
         self._broken: str | None = None
+        self._newest, self._newest_reason = 0, ""
 
     @property
     def view(self) -> int:
@@ -33,9 +34,10 @@ class Inbox:
         with self._changed:
             if view <= self._view:
                 raise ValueError(f"view {view} is not newer than {self._view}")
-            self._view, self._broken = view, None
+            self._view, self._broken = view, self._newest_reason if view < self._newest else None
             self._messages = {number: messages for number, messages in self._messages.items() if number >= view}
             self._messages.setdefault(view, {})
+            self._changed.notify_all()
 
     def put(self, envelope: Envelope) -> bool:
         """Keep ``envelope``; False when its view is over (it is dropped)."""
@@ -54,6 +56,15 @@ class Inbox:
         """Break ``view``: whoever waits, or will, gets :class:`ViewBrokenError`. The first reason stays."""
         with self._changed:
             if view == self._view and self._broken is None:
+                self._broken = reason
+                self._changed.notify_all()
+
+    def supersede(self, view: int, reason: str) -> None:
+        """Break every view older than ``view``: the one being served, and one that is only joined after this call."""
+        with self._changed:
+            if view > self._newest:
+                self._newest, self._newest_reason = view, reason
+            if view > self._view and self._broken is None:
                 self._broken = reason
                 self._changed.notify_all()
 

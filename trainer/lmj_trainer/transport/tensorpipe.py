@@ -57,6 +57,7 @@ class TensorPipeTransport:
         self._ids = itertools.count(1)
         self._links: dict[str, WorkerInfo] = {}
         self._peers: dict[int, str] = {}
+        self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._under_way = 0
         _init_autograd(0)
@@ -133,23 +134,30 @@ class TensorPipeTransport:
         self._links[address] = info
 
     def _retire(self, address: str) -> None:
-        # One last call before the link is dropped: without it a dead peer's descriptors stay open.
-        link = self._links[address]
+        # It leaves the table at once: if this peer is joined again, that is a new link, whatever becomes of the old one.
+        with self._lock:
+            link = self._links.pop(address, None)
+        if link is None:
+            return  # it was lost in the meantime
 
+        # One last call before the link is dropped: without it a dead peer's descriptors stay open.
         def done(future: Any) -> None:
             try:
                 future.value()
             except RuntimeError as error:
                 log.debug("retired %s: %s", address, error)
-            self._drop(address, link)
+            self._agent._update_group_membership(link, [], {}, False)
 
         try:
             rpc.rpc_async(link, ping, timeout=5.0).add_done_callback(done)
         except RuntimeError as error:
             log.debug("retired %s: %s", address, error)
-            self._drop(address, link)
+            self._agent._update_group_membership(link, [], {}, False)
 
     def _drop(self, address: str, link: WorkerInfo) -> None:
-        if self._links.get(address) is link:
+        # Several calls over one link fail at once, each in a thread of its own: the first of them drops it.
+        with self._lock:
+            if self._links.get(address) is not link:
+                return
             del self._links[address]
-            self._agent._update_group_membership(link, [], {}, False)
+        self._agent._update_group_membership(link, [], {}, False)

@@ -21,12 +21,12 @@ class Control:
         self._socket = socket.socket(fileno=fd)
         self._lock = threading.Lock()
         self._views: queue.SimpleQueue[View | None] = queue.SimpleQueue()
-        self._on_newer_view: Callable[[str], None] = lambda reason: None
+        self._on_newer_view: Callable[[int, str], None] = lambda number, reason: None
         self.draining = threading.Event()
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
-    def on_newer_view(self, call: Callable[[str], None]) -> None:
-        """Have ``call(reason)`` called, in the reading thread, when the current view is to be left for a newer one."""
+    def on_newer_view(self, call: Callable[[int, str], None]) -> None:
+        """Have ``call(number, reason)`` called, in the reading thread, when older views are to be left for view ``number``."""
         self._on_newer_view = call
 
     def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
@@ -55,7 +55,7 @@ class Control:
                     self._views.put(None)
                 elif command.view is not None:
                     self._views.put(command.view)
-                    self._on_newer_view(f"view {command.view.number}: {command.view.reason}")
+                    self._on_newer_view(command.view.number, f"view {command.view.number}: {command.view.reason}")
         _leave()
 
 

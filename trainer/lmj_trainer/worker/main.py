@@ -77,7 +77,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int) -> int:
     batches = Batches(prepared, spec, device)
     # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.
     transport = TensorPipeTransport(timeout=max(5.0, spec.recovery.hang_timeout_seconds / 2))
-    control.on_newer_view(lambda reason: transport.inbox.fail(transport.inbox.view, reason))
+    control.on_newer_view(transport.inbox.supersede)
     trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control)
     log.info("rank %d: layers %d to %d, %.1f M parameters", rank, layers.start, layers.stop - 1, state.size / 1e6)
     control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address)

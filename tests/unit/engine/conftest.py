@@ -1,0 +1,52 @@
+"""Small stages of a small BERT, whose word embeddings are larger than a chunk of the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+from lmj_api.spec import Model
+from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.weights import initialise
+from lmj_trainer.state.stage_state import StageState
+
+torch.set_num_threads(1)
+
+SIZES: dict[str, dict[str, Any]] = {
+    "bert": {},
+    "roberta": {"max_position_embeddings": 41},
+    "electra": {"embedding_size": 40},
+    "distilbert": {"dim": 48, "n_layers": 3, "n_heads": 2, "hidden_dim": 64},
+}
+RANDOM = Model.model_validate({"scratch": {}})
+
+
+def small_config(family: str = "bert", **changes: Any) -> Any:
+    sizes: dict[str, Any] = {"vocab_size": 3001, "pad_token_id": 0, "num_labels": 2, "max_position_embeddings": 40}
+    if family != "distilbert":
+        sizes |= {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
+    return AutoConfig.for_model(family, **{**sizes, **SIZES[family], **changes})
+
+
+def small_state(config: Any, layers: range, seed: int = 3, model: Model | None = RANDOM) -> tuple[Stage, StageState]:
+    """A stage and its state on the CPU, with the weights of ``model`` (None: without any)."""
+    stage = Stage(config, layers, seed=seed)
+    state = StageState(stage, torch.device("cpu"))
+    stage.set_training(True)
+    if model is not None:
+        initialise(stage, state, model)
+    return stage, state
+
+
+@pytest.fixture
+def make_config() -> Callable[..., Any]:
+    return small_config
+
+
+@pytest.fixture
+def make_state() -> Callable[..., tuple[Stage, StageState]]:
+    return small_state

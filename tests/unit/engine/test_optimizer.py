@@ -1,0 +1,103 @@
+"""Learning rate, clipping and AdamW: the same bits as torch's and transformers' own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
+
+from lmj_api.spec import Training
+from lmj_trainer.state.learning_rate import learning_rate, warmup_steps
+from lmj_trainer.state.optimizer import _CHUNK, AdamW, clip_coefficient, gradient_norms, total_norm
+
+SCHEDULES = {
+    "Linear": get_linear_schedule_with_warmup,
+    "Cosine": get_cosine_schedule_with_warmup,
+    "Constant": lambda optimizer, warmup, steps: get_constant_schedule_with_warmup(optimizer, warmup),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (7, 7), (100, 0), (997, 50), (300, 299)])
+def test_learning_rate_is_that_of_transformers(name: str, steps: int, warmup: int) -> None:
+    training = Training(learning_rate=3.3e-4, schedule=name, warmup_steps=warmup)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=training.learning_rate)
+    schedule = SCHEDULES[name](optimizer, warmup, steps)
+    for step in range(steps):
+        assert learning_rate(training, step, steps) == optimizer.param_groups[0]["lr"]
+        optimizer.step()
+        schedule.step()
+
+
+def test_warmup_as_a_part_of_the_run_is_rounded_up() -> None:
+    assert warmup_steps(Training(warmup_ratio=0.1), 101) == 11
+    assert warmup_steps(Training(warmup_steps=5), 101) == 5
+
+
+@pytest.mark.parametrize("limit", [1.0, None])
+def test_adamw_is_that_of_torch_to_the_bit(make_config, make_state, limit: float | None) -> None:
+    _, state = make_state(make_config(), range(3))
+    assert any(slot.weight.numel() > _CHUNK and slot.weight.numel() % _CHUNK for slot in state.slots)
+    training = Training(weight_decay=0.02, adam_beta1=0.88, adam_epsilon=1e-7)
+    theirs = [torch.nn.Parameter(slot.weight.clone()) for slot in state.slots]
+    groups = [
+        {"params": [p for p, slot in zip(theirs, state.slots, strict=True) if slot.decay is decay], "weight_decay": weight}
+        for decay, weight in ((True, 0.02), (False, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, betas=(0.88, 0.999), eps=1e-7, fused=True)
+    ours = AdamW(state, training)
+    generator = torch.Generator().manual_seed(5)
+    clipped = []
+    for step in range(6):
+        scale = 1e-4 if step % 2 else 1e-1
+        rate = 1e-3 / (step + 1)
+        for p, slot in zip(theirs, state.slots, strict=True):
+            p.grad = torch.randn(p.shape, generator=generator) * scale
+            slot.grad.add_(p.grad)
+        coefficient = clip_coefficient(total_norm(gradient_norms(state)), limit)
+        clipped.append(coefficient != 1.0)
+        if limit is not None:
+            torch.nn.utils.clip_grad_norm_(theirs, limit)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        ours.apply(coefficient, rate)
+        assert state.step == step + 1
+        for p, slot in zip(theirs, state.slots, strict=True):
+            assert torch.equal(p, slot.weight), slot.name
+            assert torch.equal(optimizer.state[p]["exp_avg"], slot.exp_avg)
+            assert torch.equal(optimizer.state[p]["exp_avg_sq"], slot.exp_avg_sq)
+            assert not slot.grad.any()
+    assert clipped == ([True, False] * 3 if limit else [False] * 6)
+
+
+def test_the_norm_of_the_whole_gradient_is_the_same_for_every_cut(make_config, make_state) -> None:
+    config = make_config()
+    _, whole = make_state(config, range(3))
+    parts = [make_state(config, cut)[1] for cut in (range(1), range(1, 3))]
+    grads = {slot.name: torch.randn(slot.grad.shape, generator=torch.Generator().manual_seed(1)) for slot in whole.slots}
+    for state in (whole, *parts):
+        for slot in state.slots:
+            slot.grad.copy_(grads[slot.name])
+    joined = torch.cat([gradient_norms(state) for state in parts])
+    assert torch.equal(joined, gradient_norms(whole))
+    parameters = [torch.nn.Parameter(slot.weight.clone()) for slot in whole.slots]
+    for p, slot in zip(parameters, whole.slots, strict=True):
+        p.grad = slot.grad.clone()
+    assert torch.equal(total_norm(joined), torch.nn.utils.get_total_norm([p.grad for p in parameters]))
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "electra"])
+def test_biases_and_layer_norms_are_not_decayed(make_config, make_state, family: str) -> None:
+    _, state = make_state(make_config(family), range(3), model=None)
+    decayed = {slot.name for slot in state.slots if slot.decay}
+    plain = {slot.name for slot in state.slots} - decayed
+    assert not any(n.endswith("bias") or "norm" in n.lower() for n in decayed)
+    assert all(n.endswith("bias") or "norm" in n.lower() for n in plain)
+    assert all(slot.weight.dim() == 2 for slot in state.slots if slot.decay)
+
+
+def test_clip_coefficient() -> None:
+    assert clip_coefficient(torch.tensor(7.0), None) == 1.0
+    assert clip_coefficient(torch.tensor(0.5), 1.0) == 1.0
+    assert clip_coefficient(torch.tensor(4.0), 1.0) == pytest.approx(0.25, rel=1e-6)
