@@ -119,7 +119,7 @@ class Faults(RuleBasedStateMachine):
             cluster.tick()
         assert cluster.status.phase is Phase.SUCCEEDED, cluster.status.message
         assert cluster.exported
-        assert not cluster.pods
+        assert not cluster.living()
         assert all(i.steps_lost is not None and i.seconds is not None for i in cluster.status.incidents)
 
 

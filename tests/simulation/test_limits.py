@@ -1,0 +1,163 @@
+"""Budgets and time-outs of the plan, on the fake cluster."""
+
+import pytest
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.status import Phase
+from lmj_operator.plan import DeletePod, Plan, PodPhase, StartWorker
+
+from .cluster import Cluster, job_spec
+
+
+def at_step(cluster: Cluster, step: int) -> None:
+    for _ in range(100):
+        cluster.reconcile()
+        if cluster.status.progress is not None and cluster.status.progress.step >= step:
+            return
+        cluster.tick()
+    raise AssertionError(f"step {step} is not reached: {cluster.status.message}")
+
+
+def rest(cluster: Cluster, passes: int = 400) -> Plan:
+    for _ in range(passes):
+        made = cluster.reconcile()
+        if made.wake_after is None:
+            return made
+        cluster.tick()
+    raise AssertionError(f"the job does not come to rest: {cluster.status.message}")
+
+
+def test_the_budget_ends_the_job_with_the_last_reason() -> None:
+    cluster = Cluster(job_spec(2, recovery={"maxRestarts": 2, "backoffSeconds": 0}))
+    for _ in range(3):
+        at_step(cluster, 3)
+        cluster.kill_worker(cluster.living()[0])
+        cluster.reconcile()
+        cluster.tick()
+    rest(cluster)
+    assert cluster.status.phase is Phase.FAILED
+    assert cluster.status.message == "worker 3 of sim-r0-1 killed by SIGKILL; given up, for recovery.maxRestarts 2 is used up"
+    assert not cluster.pods
+    assert cluster.status.finished is not None
+
+
+def test_restarts_without_progress_wait_longer_and_longer() -> None:
+    cluster = Cluster(job_spec(1, recovery={"backoffSeconds": 4}))
+    waits = []
+    for _ in range(4):
+        while not cluster.pods or cluster.living()[0].worker.phase is not WorkerPhase.READY:
+            cluster.reconcile()
+            cluster.tick()
+        cluster.kill_worker(cluster.living()[0])
+        died, started = cluster.now, len(cluster.starts)
+        while len(cluster.starts) == started:
+            cluster.reconcile()
+            cluster.tick()
+        waits.append(round(cluster.now - died) - 1)
+    assert waits == [0, 4, 8, 16]
+
+
+def test_a_failure_is_counted_once_although_the_operator_dies_between_status_and_action() -> None:
+    cluster = Cluster(job_spec(2))
+    at_step(cluster, 3)
+    cluster.kill_worker(cluster.living()[1])
+    for _ in range(3):
+        cluster.reconcile(first=0)
+    assert cluster.status.restarts == 1
+    assert len(cluster.status.incidents) == 1
+    made = cluster.reconcile()
+    assert StartWorker("sim-r1-1", 2) in made.actions
+    assert rest(cluster).status.phase is Phase.SUCCEEDED
+
+
+def test_a_hang_restarts_every_worker_once() -> None:
+    cluster = Cluster(job_spec(2, recovery={"hangTimeoutSeconds": 60}))
+    at_step(cluster, 3)
+    cluster.now += 61
+    made = cluster.reconcile()
+    assert {a for a in made.actions if isinstance(a, StartWorker)} == {StartWorker("sim-r0-1", 2), StartWorker("sim-r1-1", 2)}
+    assert [i.kind for i in made.status.incidents] == ["Hang"]
+    assert made.status.restarts == 1
+    assert rest(cluster).status.phase is Phase.SUCCEEDED
+
+
+def test_a_worker_that_does_not_start_is_restarted() -> None:
+    cluster = Cluster(job_spec(1, recovery={"startTimeoutSeconds": 20}))
+    cluster.reconcile()
+    cluster.reconcile()
+    cluster.now += 21
+    made = cluster.reconcile()
+    assert made.actions == (StartWorker("sim-r0-1", 2),)
+    assert [i.kind for i in made.status.incidents] == ["StartTimeout"]
+
+
+def test_an_agent_that_stays_silent_is_replaced() -> None:
+    cluster = Cluster(job_spec(2), steps=1000)
+    at_step(cluster, 3)
+    cluster.pods["sim-r1-1"].reachable = False
+    for _ in range(29):
+        cluster.tick()
+        cluster.reconcile()
+    assert cluster.status.restarts == 0
+    for _ in range(3):
+        cluster.tick()
+        cluster.reconcile()
+    assert cluster.status.restarts == 1
+    assert set(cluster.pods) == {"sim-r0-1", "sim-r1-2"}
+
+
+def test_the_deadline_ends_the_job() -> None:
+    cluster = Cluster(job_spec(1, activeDeadlineSeconds=30), steps=1000)
+    assert rest(cluster).status.message == "active for longer than 30 s (activeDeadlineSeconds)"
+    assert cluster.status.phase is Phase.FAILED
+
+
+def test_a_broken_link_makes_one_view_and_counts_once() -> None:
+    cluster = Cluster(job_spec(2))
+    at_step(cluster, 7)
+    cluster.break_link(cluster.pods["sim-r1-1"])
+    rest(cluster)
+    assert cluster.status.phase is Phase.SUCCEEDED
+    assert [(i.kind, i.steps_lost) for i in cluster.status.incidents] == [("ViewDropped", 2)]
+    assert cluster.status.view is not None
+    assert cluster.status.view.number == 2
+    assert cluster.starts == [("sim-r0-1", 1), ("sim-r1-1", 1)], "both kept their process"
+
+
+@pytest.mark.parametrize("victim", ["worker", "pod"])
+def test_no_death_after_completion_matters(victim: str) -> None:
+    cluster = Cluster(job_spec(2), steps=6)
+    while not cluster.exported:
+        cluster.reconcile()
+        cluster.tick()
+    second = cluster.pods["sim-r1-1"]
+    (cluster.kill_worker if victim == "worker" else cluster.kill_pod)(second)
+    assert rest(cluster).status.phase is Phase.SUCCEEDED
+    assert cluster.status.restarts == 0
+    assert not cluster.living()
+
+
+@pytest.mark.parametrize(("policy", "left"), [("All", 0), ("Running", 0), ("None", 2)])
+def test_the_policy_says_which_pods_stay(policy: str, left: int) -> None:
+    cluster = Cluster(job_spec(2, cleanPodPolicy=policy), steps=3)
+    rest(cluster)
+    assert len(cluster.pods) == left
+
+
+def test_a_pod_of_an_unknown_rank_is_removed() -> None:
+    cluster = Cluster(job_spec(2))
+    cluster.reconcile()
+    cluster.spec = job_spec(1)
+    made = cluster.reconcile()
+    assert DeletePod("sim-r1-1", "the job has no rank 1") in made.actions
+
+
+def test_suspension_waits_for_the_last_checkpoint() -> None:
+    cluster = Cluster(job_spec(2))
+    at_step(cluster, 7)
+    cluster.interrupted = True
+    rest(cluster)
+    assert cluster.status.phase is Phase.SUSPENDED
+    assert cluster.checkpoints[-1] == 8
+    assert cluster.status.message == "stopped; goes on from step 8"
+    assert all(p.phase is PodPhase.RUNNING for p in cluster.look())

@@ -1,0 +1,154 @@
+"""What every backend must do, run against each adapter."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.status import JobStatus, Phase
+from lmj_api.view import Member, Resume, View
+from lmj_operator.backend.local.backend import LocalBackend
+from lmj_operator.backend.local.pod import PodPlace
+from lmj_operator.backend.local.process import command_line
+from lmj_operator.backend.local.store import RunStore
+from lmj_operator.backend.port import ActionError, PodEvent
+from lmj_operator.plan import CreatePod, DeletePod, Drain, PodObserved, PodPhase, PutView, StartWorker
+
+AGENT = Path(__file__).with_name("scripted_agent.py")
+SECONDS = 20.0
+
+
+def make_job(output: Path) -> LiveMigrationJob:
+    spec = {
+        "model": {"scratch": {}},
+        "dataset": {"source": "d.csv", "text": ["text"], "label": "label"},
+        "output": {"path": str(output)},
+    }
+    return LiveMigrationJob.model_validate({"metadata": {"name": "job"}, "spec": spec})
+
+
+def scripted(place: PodPlace, _: Path, token: Path) -> list[str]:
+    command = [sys.executable, str(AGENT), "--rank", str(place.rank), "--pod", place.name, "--dir", str(place.folder)]
+    return [*command, "--token-file", str(token), *(["--fail"] if place.serial == 99 else [])]
+
+
+@pytest.fixture
+async def backend(tmp_path: Path) -> AsyncIterator[LocalBackend]:
+    store = RunStore(tmp_path / "out" / ".lmj")
+    store.folder.mkdir(parents=True)
+    async with LocalBackend(make_job(tmp_path / "out"), store, JobStatus(), scripted) as made:
+        yield made
+
+
+async def pod_when(backend: LocalBackend, holds: Callable[[PodObserved], bool]) -> PodObserved:
+    """The only pod, once it is so."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            pods = (await backend.observe()).pods
+            if len(pods) == 1 and holds(pods[0]):
+                return pods[0]
+            await asyncio.sleep(0.02)
+
+
+def answers(pod: PodObserved) -> bool:
+    return pod.agent is not None
+
+
+async def test_a_created_pod_is_observed_and_answers(backend: LocalBackend) -> None:
+    await backend.apply(CreatePod(1, 3))
+    pod = await pod_when(backend, answers)
+    assert (pod.name, pod.rank, pod.serial, pod.phase) == ("job-r1-3", 1, 3, PodPhase.RUNNING)
+    assert pod.unreachable_since is None
+    assert time.time() - pod.created < SECONDS
+
+
+async def test_creating_twice_makes_one_pod(backend: LocalBackend) -> None:
+    await backend.apply(CreatePod(0, 1))
+    first = await pod_when(backend, answers)
+    await backend.apply(CreatePod(0, 1))
+    second = await pod_when(backend, answers)
+    assert first.agent is not None
+    assert second.agent is not None
+    assert first.agent.started == second.agent.started
+
+
+async def test_worker_view_and_drain_reach_the_agent(backend: LocalBackend) -> None:
+    await backend.apply(CreatePod(0, 1))
+    await pod_when(backend, answers)
+    await backend.apply(StartWorker("job-r0-1", 1))
+    members = [Member(rank=0, pod="job-r0-1", incarnation=1, address="127.0.0.1:1")]
+    view = View(number=7, members=members, resume=Resume(step=0), reason="a test")
+    await backend.apply(PutView("job-r0-1", view))
+    await backend.apply(Drain("job-r0-1"))
+    pod = await pod_when(backend, answers)
+    assert pod.agent is not None
+    assert (pod.agent.worker.incarnation, pod.agent.view, pod.agent.draining) == (1, view, True)
+
+
+async def test_a_refusal_is_an_action_error(backend: LocalBackend) -> None:
+    await backend.apply(CreatePod(0, 1))
+    await pod_when(backend, answers)
+    await backend.apply(StartWorker("job-r0-1", 2))
+    with pytest.raises(ActionError, match="409"):
+        await backend.apply(StartWorker("job-r0-1", 1))
+    with pytest.raises(ActionError, match="job-r5-1 does not listen"):
+        await backend.apply(Drain("job-r5-1"))
+
+
+async def test_events_are_heard(backend: LocalBackend) -> None:
+    heard: list[PodEvent] = []
+
+    async def hear() -> None:
+        async for event in backend.events():
+            heard.append(event)
+            if event.event is not None:
+                return
+
+    hearing = asyncio.create_task(hear())
+    await backend.apply(CreatePod(0, 1))
+    await pod_when(backend, answers)
+    await backend.apply(StartWorker("job-r0-1", 1))
+    await asyncio.wait_for(hearing, SECONDS)
+    assert heard[-1].pod == "job-r0-1"
+    assert heard[-1].event is not None
+    assert heard[-1].event.seq == 1
+
+
+async def test_a_dead_pod_is_gone_with_its_exit_code(backend: LocalBackend) -> None:
+    await backend.apply(CreatePod(0, 99))
+    pod = await pod_when(backend, lambda p: p.phase is PodPhase.GONE)
+    assert (pod.exit_code, pod.exit_message, pod.agent) == (2, "the token is empty", None)
+    await backend.apply(DeletePod(pod.name, "gone"))
+    assert (await backend.observe()).pods == ()
+
+
+async def test_a_deleted_pod_leaves_nothing(backend: LocalBackend, tmp_path: Path) -> None:
+    await backend.apply(CreatePod(0, 1))
+    await pod_when(backend, answers)
+    await backend.apply(DeletePod("job-r0-1", "a test"))
+    await backend.apply(DeletePod("job-r0-1", "a test"))
+    assert (await backend.observe()).pods == ()
+    assert not processes_of(tmp_path)
+
+
+async def test_closing_ends_every_pod(backend: LocalBackend, tmp_path: Path) -> None:
+    await backend.apply(CreatePod(0, 1))
+    await backend.apply(CreatePod(1, 1))
+    await backend.close()
+    assert not processes_of(tmp_path)
+
+
+async def test_a_written_status_is_observed_and_survives(backend: LocalBackend, tmp_path: Path) -> None:
+    await backend.write_status(JobStatus(phase=Phase.RUNNING, serials={"0": 4}))
+    assert (await backend.observe()).status.serials == {"0": 4}
+    assert RunStore(tmp_path / "out" / ".lmj").read_status() == JobStatus(phase=Phase.RUNNING, serials={"0": 4})
+
+
+def processes_of(folder: Path) -> list[int]:
+    numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [n for n in numbers if any(str(folder) in part for part in command_line(n)) and n != os.getpid()]

@@ -1,0 +1,175 @@
+"""The command without a trainer: options, messages, files."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmj_api.layout import Layout
+from lmj_api.protocol import Event, EventKind, Progress
+from lmj_api.spec import JobSpec
+from lmj_api.status import Incident, JobStatus, Phase, RankStatus
+from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
+from lmj_operator.backend.local.store import RunStore, StoreError
+from lmj_operator.backend.port import PodEvent
+from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, CommandError
+from lmj_operator.cli.lines import changes, duration, progress_line, size
+from lmj_operator.cli.load import check_output, read_job
+from lmj_operator.cli.notices import without_effect
+from lmj_operator.cli.reporter import JsonReporter, PlainReporter
+from lmj_operator.cli.session import exit_code, summary
+from lmj_operator.cli.table import status_lines
+from lmj_operator.plan import Plan
+
+JOB = """
+apiVersion: lmj.dev/v1alpha1
+kind: LiveMigrationJob
+metadata: {name: job}
+spec:
+  model: {scratch: {}}
+  dataset: {source: d.csv, text: [text], label: label}
+  output: {path: out}
+"""
+
+
+def lmj(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lmj_operator.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=cwd)
+
+
+def test_help_and_version() -> None:
+    told = lmj("--help")
+    assert told.returncode == 0
+    assert all(name in told.stdout for name in ("run", "validate", "status", "evaluate", "predict", "checkpoints"))
+    assert lmj("--version").stdout.startswith("lmj ")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys, lmj_operator.cli.main; print([m for m in ('torch', 'aiohttp', 'yaml', 'pydantic') if m in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    told = lmj("run", "nothing.yaml", cwd=tmp_path)
+    assert (told.returncode, told.stderr) == (2, "error: nothing.yaml: No such file or directory\n")
+
+
+def test_mistakes_name_the_file_and_the_nearest_field(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB.replace("label: label", "labl: label"))
+    with pytest.raises(CommandError, match=r"job\.yaml: .*labl.*label") as error:
+        read_job(file, [])
+    assert error.value.code == BAD_INPUT
+
+
+def test_sets_are_applied(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    assert read_job(file, ["spec.training.epochs=7"]).spec.training.epochs == 7
+
+
+def test_an_output_below_a_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    with pytest.raises(CommandError, match="is a file, not a folder"):
+        check_output(read_job(file, [f"spec.output.path={file}/out"]))
+    check_output(read_job(file, [f"spec.output.path={tmp_path}/a/b/c"]))
+    assert not (tmp_path / "a").exists()
+
+
+def test_status_of_nothing(tmp_path: Path) -> None:
+    told = lmj("status", str(tmp_path))
+    assert told.returncode == 1
+    assert "no job has run here" in told.stderr
+
+
+def spec(**parts: object) -> JobSpec:
+    dataset = {"source": "d.csv", "text": ["text"], "label": "label"}
+    return JobSpec.model_validate({"model": {"scratch": {}}, "dataset": dataset, "output": {"path": "/o"}, **parts})
+
+
+def test_fields_without_effect_are_named() -> None:
+    assert without_effect(spec()) is None
+    assert without_effect(spec(placement={"spread": False}, ttlSecondsAfterFinished=5)) == (
+        "no effect on one machine: placement, ttlSecondsAfterFinished"
+    )
+
+
+def test_one_lock_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "out" / ".lmj" / "lock"
+    path.parent.mkdir(parents=True)
+    assert lock_holder(path) is None
+    with RunLock(path):
+        assert lock_holder(path) is not None
+        with pytest.raises(RunLocked, match="another lmj run"), RunLock(path):
+            pass
+    assert lock_holder(path) is None
+
+
+def test_a_damaged_status_says_what_to_do(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    assert store.read_status() is None
+    store.status_file.write_text("{")
+    with pytest.raises(StoreError, match=r"status\.json: not a job's status; remove it"):
+        store.read_status()
+
+
+def test_the_token_is_private(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    assert len(store.new_token()) >= 32
+    assert store.token_file.stat().st_mode & 0o077 == 0
+
+
+def test_exit_codes() -> None:
+    assert exit_code(JobStatus(phase=Phase.SUCCEEDED)) == 0
+    assert exit_code(JobStatus(phase=Phase.SUSPENDED)) == INTERRUPTED
+    assert exit_code(JobStatus(phase=Phase.FAILED, message="given up")) == FAILED
+    rank = RankStatus(rank=0, state="Exited", exit_code=2, exit_message="no such column")
+    assert exit_code(JobStatus(phase=Phase.FAILED, message="no such column", ranks=[rank])) == BAD_INPUT
+
+
+def test_durations_and_sizes() -> None:
+    assert [duration(s) for s in (0, 59.6, 75, 3725)] == ["0:00", "1:00", "1:15", "1:02:05"]
+    assert [size(n) for n in (10, 1500, 2_500_000, 3_200_000_000)] == ["10 B", "1.5 KB", "2.5 MB", "3.2 GB"]
+
+
+INCIDENT = Incident(time="2026-01-01T00:00:00.000Z", kind="Hang", rank=0, pod="j-r0-1", message="no progress", view=1, step=9)
+
+
+def test_lines_tell_what_is_new_once() -> None:
+    before, after = JobStatus(), JobStatus(incidents=[INCIDENT])
+    assert changes(before, after) == ["incident at step 9: no progress"]
+    assert changes(after, after) == []
+    settled = JobStatus(incidents=[INCIDENT.model_copy(update={"steps_lost": 4, "seconds": 1.25})])
+    assert changes(after, settled) == ["recovered in 1.2 s, 4 steps done again"]
+
+
+def test_plain_progress_is_not_more_than_a_line_in_five_seconds() -> None:
+    out, now = io.StringIO(), [0.0]
+    reporter = PlainReporter(out, lambda: now[0])
+    for step in range(1, 12):
+        at = Progress(step=step, steps=20, epoch=0.5, loss=0.25)
+        reporter.planned(JobStatus(), Plan(JobStatus(phase=Phase.RUNNING, progress=at), ""))
+        now[0] += 1.0
+    assert [line.split(",")[0] for line in out.getvalue().splitlines()] == ["step 1/20", "step 6/20", "step 11/20"]
+    assert progress_line(at, Phase.RUNNING) == "step 11/20, epoch 0.50, loss 0.2500"
+
+
+def test_json_is_one_object_a_line() -> None:
+    out = io.StringIO()
+    reporter = JsonReporter(out)
+    reporter.heard(PodEvent("j-r0-1", 0, Event(time=1.0, kind=EventKind.WARNING, message="ä")))
+    reporter.planned(JobStatus(), Plan(JobStatus(phase=Phase.RUNNING, incidents=[INCIDENT]), ""))
+    result, lines = summary(JobStatus(phase=Phase.SUCCEEDED), Layout.of(spec()), 61.0)
+    reporter.result(result, lines)
+    assert [json.loads(line)["type"] for line in out.getvalue().splitlines()] == ["event", "incident", "status", "result"]
+    assert lines[0].startswith("succeeded after 1:01")
+
+
+def test_status_lines_say_when_a_run_was_killed() -> None:
+    assert any("was killed" in line for line in status_lines(JobStatus(phase=Phase.RUNNING), None))
+    assert "run by process 7" in status_lines(JobStatus(phase=Phase.RUNNING), 7)

@@ -1,0 +1,83 @@
+"""The small pure parts of the plan."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmj_api.spec import Recovery
+from lmj_api.status import Incident, JobStatus, Phase
+from lmj_operator.backend.local.adopt import adopt
+from lmj_operator.plan.budget import backoff, charge
+from lmj_operator.plan.conditions import conditions
+from lmj_operator.plan.incidents import settle
+from lmj_operator.plan.phases import LEGAL, TERMINAL, IllegalTransition, move
+from lmj_operator.plan.times import epoch_seconds, rfc3339
+
+
+def test_illegal_transitions_say_where_one_can_go() -> None:
+    assert move(Phase.PENDING, Phase.RUNNING) is Phase.RUNNING
+    assert move(Phase.FAILED, Phase.FAILED) is Phase.FAILED
+    with pytest.raises(IllegalTransition, match="from Succeeded to Running; from Succeeded it can go to nowhere"):
+        move(Phase.SUCCEEDED, Phase.RUNNING)
+
+
+def test_every_phase_has_a_row_and_terminal_ones_have_no_way_out() -> None:
+    assert set(LEGAL) == set(Phase)
+    assert {phase for phase, ways in LEGAL.items() if not ways} == TERMINAL
+
+
+def test_backoff_doubles_to_its_limit() -> None:
+    recovery = Recovery(backoff_seconds=1, max_backoff_seconds=10)
+    assert [backoff(recovery, n) for n in range(7)] == [0, 0, 1, 2, 4, 8, 10]
+    assert backoff(recovery, 10_000) == 10
+
+
+def test_a_new_step_resets_the_backoff_and_not_the_budget() -> None:
+    recovery = Recovery(max_restarts=5)
+    status = JobStatus(restarts=3, restarts_without_progress=3, restart_step=10)
+    stuck = charge(recovery, status, step=10, failures=1, now=100.0)
+    assert (stuck.restarts, stuck.without_progress, stuck.not_before, stuck.allowed) == (4, 4, 104.0, True)
+    moved = charge(recovery, status, step=11, failures=1, now=100.0)
+    assert (moved.without_progress, moved.not_before, moved.restart_step) == (1, 100.0, 11)
+    assert not charge(recovery, status, step=11, failures=3, now=100.0).allowed
+
+
+def incident(view: int, step: int) -> Incident:
+    return Incident(time=rfc3339(100.0), kind="WorkerExited", rank=0, pod="j-r0-1", message="", view=view, step=step)
+
+
+def test_incidents_of_one_outage_share_its_cost() -> None:
+    both = [incident(1, 50), incident(1, 50)]
+    same, lost = settle(both, running_view=1, resume_step=0, step=51, done=False, now=110.0)
+    assert (same, lost) == (both, 0)
+    told, lost = settle(both, running_view=2, resume_step=40, step=45, done=False, now=110.0)
+    assert lost == 10
+    assert [i.steps_lost for i in told] == [10, 0]
+    assert [i.seconds for i in told] == [None, None]
+    done, lost = settle(told, running_view=2, resume_step=40, step=51, done=False, now=112.5)
+    assert lost == 0
+    assert [i.seconds for i in done] == [12.5, 12.5]
+
+
+@given(st.floats(0, 4e9))
+def test_times_come_back(seconds: float) -> None:
+    assert epoch_seconds(rfc3339(seconds)) == pytest.approx(seconds, abs=0.002)
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    first = conditions([], Phase.PENDING, "", 1, 100.0)
+    second = {c.type: c for c in conditions(first, Phase.RUNNING, "", 1, 200.0)}
+    assert second["Available"].last_transition_time == rfc3339(200.0)
+    assert second["Progressing"].last_transition_time == rfc3339(100.0)
+
+
+def test_adopting_a_failed_job_gives_it_a_new_budget() -> None:
+    old = JobStatus(phase=Phase.FAILED, restarts=11, not_before=5.0, serials={"0": 4}, finished=9.0)
+    new = adopt(old, "job", 10.0)
+    assert (new.phase, new.restarts, new.not_before, new.finished, new.serials) == (Phase.SUSPENDED, 0, None, None, {"0": 4})
+    assert new.incidents == []
+
+
+def test_a_succeeded_job_is_not_adopted() -> None:
+    old = JobStatus(phase=Phase.SUCCEEDED)
+    assert adopt(old, "job", 10.0) is old
