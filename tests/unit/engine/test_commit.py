@@ -1,0 +1,196 @@
+"""Steps and evaluations of stages in threads, over the transport in memory. Dropout is off: its generator is the process's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lmj_api.spec import JobSpec
+from lmj_trainer.data.prepared import Prepared
+from lmj_trainer.data.split import Split
+from lmj_trainer.errors import UserError
+from lmj_trainer.pipeline.batches import Batches
+from lmj_trainer.pipeline.commit import Decision, agree
+from lmj_trainer.pipeline.pipeline import Pipeline
+from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.transport.memory import MemoryTransport
+
+PATIENCE = 30.0
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def split(rows: int, seed: int) -> Split:
+    random = np.random.default_rng(seed)
+    lengths = random.integers(3, 20, rows)
+    tokens = random.integers(5, 3000, int(lengths.sum()), dtype=np.int32)
+    return Split(tokens, None, np.concatenate([[0], np.cumsum(lengths)]), random.integers(0, 2, rows), 32)
+
+
+PREPARED = Prepared("digest", ("neg", "pos"), 0, 3001, Path("none"), {"train": split(64, 1), "validation": split(150, 2)})
+
+
+def spec(stages: int) -> JobSpec:
+    return JobSpec.model_validate(
+        {
+            "pipeline": {"stages": stages, "microBatches": 4},
+            "model": {"scratch": {}},
+            "dataset": {"source": "none", "text": ["t"], "label": "l", "maxLength": 32},
+            "training": {"batchSize": 16, "learningRate": 1e-3, "epochs": 2},
+            "output": {"path": "none"},
+        }
+    )
+
+
+class Group:
+    """Stages, one a thread."""
+
+    def __init__(self, make_state: Callable[..., Any], config: Any, cuts: Sequence[range], patience: float = PATIENCE) -> None:
+        network: dict[str, MemoryTransport] = {}
+        self.transports = [MemoryTransport(network, f"rank-{rank}") for rank in range(len(cuts))]
+        self.states, self.pipelines = [], []
+        batches = Batches(PREPARED, spec(len(cuts)), torch.device("cpu"))
+        for rank, cut in enumerate(cuts):
+            stage, state = make_state(config, cut)
+            self.states.append(state)
+            self.pipelines.append(Pipeline(stage, state, self.transports[rank], batches, rank, len(cuts), patience))
+            self.transports[rank].join(1, rank, {r: f"rank-{r}" for r in range(len(cuts)) if r != rank})
+
+    def all(self, work: Callable[[int], Any]) -> list[Any]:
+        """``work(rank)`` in all threads at once; the first exception by rank is raised."""
+        with ThreadPoolExecutor(len(self.pipelines)) as pool:
+            return [future.result() for future in [pool.submit(work, rank) for rank in range(len(self.pipelines))]]
+
+    def tensors(self, what: str) -> dict[str, torch.Tensor]:
+        return {slot.name: getattr(slot, what).clone() for state in self.states for slot in state.slots}
+
+
+CUTS = [[range(3)], [range(2), range(2, 3)], [range(1), range(1, 2), range(2, 3)]]
+
+
+@pytest.fixture
+def make_group(make_state: Callable[..., Any], make_config: Callable[..., Any]) -> Callable[..., Group]:
+    return lambda cuts, **more: Group(make_state, make_config(**NO_DROPOUT), cuts, **more)
+
+
+def step(group: Group, number: int, limit: float | None, decide: Callable[[], Decision] = Decision) -> list[Any]:
+    def work(rank: int) -> Any:
+        pipeline, state = group.pipelines[rank], group.states[rank]
+        losses = pipeline.gradients(number)
+        commit = agree(pipeline, state, number, losses, limit, decide)
+        AdamW(state, spec(1).training).apply(commit.coefficient, 1e-3)
+        return commit
+
+    return group.all(work)
+
+
+def test_any_cut_takes_the_same_steps(make_group) -> None:
+    results = []
+    for cuts in CUTS:
+        group = make_group(cuts)
+        commits = [step(group, number, 0.1) for number in range(3)]
+        for of_step in commits:
+            assert len({commit.coefficient for commit in of_step}) == 1
+            assert all(commit.loss is None for commit in of_step[1:])
+        assert [state.step for state in group.states] == [3] * len(cuts)
+        results.append(([(c[0].loss, c[0].grad_norm, c[0].coefficient) for c in commits], group.tensors("weight")))
+    for facts, tensors in results[1:]:
+        assert facts == results[0][0]
+        assert all(torch.equal(tensors[name], tensor) for name, tensor in results[0][1].items())
+    assert all(coefficient < 1 for _, _, coefficient in results[0][0])
+
+
+def test_the_coefficient_is_that_of_clip_grad_norm(make_group) -> None:
+    group = make_group(CUTS[1])
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+    before = group.tensors("grad")
+    order = [slot.name for state in make_group(CUTS[0]).states for slot in state.slots]
+    parameters = [torch.nn.Parameter(torch.zeros_like(before[name])) for name in order]
+    for name, parameter in zip(order, parameters, strict=True):
+        parameter.grad = before[name].clone()
+    norm = torch.nn.utils.clip_grad_norm_(parameters, 0.05)
+    commits = group.all(lambda rank: agree(group.pipelines[rank], group.states[rank], 0, [0.5] * rank, 0.05, Decision))
+    assert commits[0].grad_norm == float(norm)
+    assert commits[0].loss == 0.5
+    for name, parameter in zip(order, parameters, strict=True):
+        assert torch.equal(before[name] * commits[1].coefficient, parameter.grad), name
+
+
+def test_rank_0_decides_for_all_when_all_are_prepared(make_group) -> None:
+    group = make_group(CUTS[2])
+    asked = []
+
+    def decide() -> Decision:
+        asked.append(threading.get_ident())
+        return Decision(snapshot=True, stop=True)
+
+    commits = step(group, 0, 1.0, decide)
+    assert len(asked) == 1
+    assert all(commit.decision == Decision(snapshot=True, stop=True) for commit in commits)
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
+    group = make_group(CUTS[1], patience=1.0)
+    losses = [float("nan")] if what == "loss" else [0.5]
+    if what == "gradient":
+        group.states[1].slots[0].grad.view(-1)[0] = float("inf")
+
+    def work(rank: int) -> Any:
+        try:
+            return agree(group.pipelines[rank], group.states[rank], 4, losses if rank else [], 1.0, Decision)
+        except (UserError, ViewBrokenError) as error:
+            return error
+
+    first, second = group.all(work)
+    assert isinstance(first, UserError)
+    assert "\n" not in str(first)
+    assert str(first).startswith("step 5: the loss is ")
+    assert "lower training.learningRate" in str(first)
+    assert isinstance(second, ViewBrokenError), "nobody applies the step"
+
+
+def test_a_peer_that_does_not_answer_breaks_the_view(make_group) -> None:
+    group = make_group(CUTS[1], patience=0.1)
+    with pytest.raises(ViewBrokenError, match=r"no prepared 0 of step 0 from rank 1 within 0\.1 s"):
+        agree(group.pipelines[0], group.states[0], 0, [], 1.0, Decision)
+
+
+def test_a_step_that_broke_off_can_be_done_again(make_group) -> None:
+    """Rank 1 does not take part at first; rank 0 gives up, forgets its gradients and does the step in the next view."""
+    expected = make_group(CUTS[1])
+    step(expected, 0, 1.0)
+    group = make_group(CUTS[1], patience=PATIENCE)
+    threading.Timer(0.3, group.transports[0].inbox.fail, [1, "rank 1 is lost"]).start()
+    with pytest.raises(ViewBrokenError, match="rank 1 is lost"):
+        group.pipelines[0].gradients(0)
+    for rank in (0, 1):
+        group.transports[rank].join(2, rank, {1 - rank: f"rank-{1 - rank}"})
+        group.states[rank].forget_gradients()
+    step(group, 0, 1.0)
+    assert all(torch.equal(t, expected.tensors("weight")[name]) for name, t in group.tensors("weight").items())
+
+
+def test_any_cut_counts_the_same_in_an_evaluation(make_group) -> None:
+    results = []
+    for cuts in CUTS:
+        group = make_group(cuts)
+        ticks: list[tuple[int, int]] = []
+        work = group.all(lambda rank, g=group, t=ticks: g.pipelines[rank].evaluate("validation", 0, 2, lambda *a: t.append(a)))
+        assert work[1:] == [None] * (len(cuts) - 1)
+        assert ticks == [(i, 5) for i in range(1, 6)]
+        assert sum(map(sum, work[0].confusion)) == 150
+        results.append((work[0].confusion, work[0].loss_sum))
+        # A second pass in the same view and step (validation, then test) is not confused with the first.
+        again = group.all(lambda rank, g=group: g.pipelines[rank].evaluate("validation", 0, 2, lambda *a: None))
+        assert vars(again[0]) == vars(work[0])
+        assert all(not transport.inbox._messages[1] for transport in group.transports), "every message was taken"
+        assert group.pipelines[0]._stage.model.training
+    assert results[0] == results[1] == results[2]

@@ -1,0 +1,234 @@
+"""The contract of a transport, run against every adapter. Processes talk over loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmj_trainer.transport.inbox import ViewBrokenError
+
+_spec = importlib.util.spec_from_file_location("engine_peers", Path(__file__).with_name("peers.py"))
+peers = sys.modules["engine_peers"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(peers)
+
+LOST = 20.0  # seconds within which a death must be told, far more than it takes
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Any]:
+    result = peers.Nursery()
+    yield result
+    result.close()
+
+
+@pytest.fixture(params=["memory", "tensorpipe"])
+def peer(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
+    """Makes peers of one network."""
+    if request.param == "memory":
+        network: dict[str, Any] = {}
+        yield lambda: peers.MemoryPeer(network)
+        return
+    made = []
+    nursery = request.getfixturevalue("nursery")
+
+    def make(timeout: float = 60.0) -> Any:
+        made.append(peers.ProcessPeer(nursery, timeout))
+        return made[-1]
+
+    yield make
+    for each in made:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def process_peer(nursery: Any) -> Iterator[Callable[[float], Any]]:
+    made = []
+
+    def make(timeout: float) -> Any:
+        made.append(peers.ProcessPeer(nursery, timeout))
+        return made[-1]
+
+    yield make
+    for each in made:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each.pid, signal.SIGKILL)
+
+
+def form(view: int, *members: Any) -> None:
+    """All ``members``, in order of rank, join ``view``."""
+    addresses = {rank: member.address() for rank, member in enumerate(members)}
+    for rank, member in enumerate(members):
+        member.join(view, rank, {r: a for r, a in addresses.items() if r != rank})
+
+
+def broken(member: Any, sender: int) -> str:
+    """Why the view that ``member`` waits in breaks."""
+    started = time.monotonic()
+    with pytest.raises(ViewBrokenError) as caught:
+        member.take(sender, peers.DEADLINE, step=999)
+    assert time.monotonic() - started < LOST
+    return str(caught.value)
+
+
+def test_what_is_sent_arrives(peer) -> None:
+    a, b = peer(), peer()
+    form(1, a, b)
+    a.send(1, {"losses": [1.5, None], "name": "x"})
+    b.send(0, 7)
+    assert b.take(0) == {"losses": [1.5, None], "name": "x"}
+    assert a.take(1) == 7
+
+
+def test_messages_are_taken_by_name_not_by_order(peer) -> None:
+    a, b = peer(), peer()
+    form(1, a, b)
+    for step, index in ((1, 0), (0, 2), (0, 1)):
+        a.send(1, [step, index], step=step, index=index)
+    a.flush()
+    assert b.take(0, step=0, index=1) == [0, 1]
+    assert b.take(0, step=0, index=2) == [0, 2]
+    assert b.take(0, step=1, index=0) == [1, 0]
+
+
+def test_flushed_is_taken_by_the_other_side(peer) -> None:
+    a, b = peer(), peer()
+    form(1, a, b)
+    for index in range(50):
+        a.send(1, index, index=index)
+    a.flush()
+    assert all(b.waiting(0, 0, index) for index in range(50))
+
+
+def test_a_large_tensor_arrives_whole(peer) -> None:
+    a, b = peer(), peer()
+    form(1, a, b)
+    a.send_large(1, 16 << 20, 3)
+    assert b.take_large(0, 16 << 20, 3)
+
+
+def test_messages_of_a_view_that_the_other_has_yet_to_join_wait(peer) -> None:
+    a, b = peer(), peer()
+    form(1, a, b)
+    a.join(2, 0, {1: b.address()})
+    a.send(1, "two")
+    a.flush()
+    assert not b.waiting(0)
+    b.join(2, 1, {0: a.address()})
+    assert b.take(0) == "two"
+
+
+def test_messages_of_an_older_view_are_refused(peer) -> None:
+    a, b = peer(), peer()
+    form(1, a, b)
+    b.join(2, 1, {0: a.address()})
+    a.send(1, "late")
+    a.flush()
+    assert not b.waiting(0)
+    a.join(2, 0, {1: b.address()})
+    a.send(1, "in time")
+    assert b.take(0) == "in time"
+
+
+def test_a_dead_peer_breaks_the_view_with_its_rank(peer) -> None:
+    a, b = peer(), peer()
+    form(1, a, b)
+    b.kill()
+    a.send(1, 1)
+    assert "rank 1 " in broken(a, 1)
+    a.flush(LOST)
+    a.send(1, 2)  # nothing is raised, also later
+
+
+def test_a_replacement_joins_and_the_survivors_go_on(peer) -> None:
+    a, b, c = peer(), peer(), peer()
+    form(1, a, b, c)
+    b.kill()
+    a.send(1, 1)
+    assert "rank 1 " in broken(a, 1)
+    # The other survivor has not sent anything and knows nothing: the next view is news enough.
+    fresh = peer()
+    form(2, a, fresh, c)
+    a.send(1, "to the new")
+    fresh.send(0, "from the new")
+    c.send(1, "from the other")
+    a.send(2, "as before")
+    assert fresh.take(0) == "to the new"
+    assert a.take(1) == "from the new"
+    assert fresh.take(2) == "from the other"
+    assert c.take(0) == "as before"
+
+
+def test_a_peer_that_left_and_came_back_is_joined_anew(peer) -> None:
+    a, b, c = peer(), peer(), peer()
+    form(1, a, b)
+    a.send(1, "first")
+    assert b.take(0) == "first"
+    for view in range(2, 12, 2):
+        form(view, a, c)
+        form(view + 1, a, b)
+        for index in range(5):
+            a.send(1, view, index=index)
+            b.send(0, view, index=index)
+        for index in range(5):
+            assert b.take(0, index=index) == view
+            assert a.take(1, index=index) == view
+
+
+def test_many_replacements_leave_nothing_behind(peer) -> None:
+    a, steady = peer(), peer()
+    sizes = []
+    for view in range(1, 26):
+        b = peer()
+        form(view, a, b, steady)
+        a.send(1, view)
+        b.send(0, view)
+        steady.send(1, view)
+        assert b.take(0) == view
+        assert b.take(2) == view
+        assert a.take(1) == view
+        b.kill()
+        # One survivor learns of the death by a failed call, the other by the next view.
+        a.send(1, view, index=1)
+        assert "rank 1 " in broken(a, 1)
+        sizes.append((a.resources(), steady.resources()))
+    assert [max(size) for size in zip(*(a for a, _ in sizes[-10:]), strict=True)] <= [n + 2 for n in sizes[5][0]]
+    assert [max(size) for size in zip(*(s for _, s in sizes[-10:]), strict=True)] <= [n + 2 for n in sizes[5][1]]
+
+
+def test_a_stopped_peer_is_noticed_by_time_out(process_peer) -> None:
+    a, b = process_peer(2.0), process_peer(2.0)
+    form(1, a, b)
+    a.send(1, 1)
+    assert b.take(0) == 1
+    b.stop()
+    a.send(1, 2, index=1)
+    assert "rank 1 " in broken(a, 1)
+
+
+def test_views_only_grow(peer) -> None:
+    a, b = peer(), peer()
+    form(3, a, b)
+    with pytest.raises(ValueError, match="view 3 is not newer than 3"):
+        a.join(3, 0, {1: b.address()})
+
+
+def test_one_to_a_process() -> None:
+    """torch keeps the agent in a global."""
+    import lmj_trainer.transport.tensorpipe as module
+
+    kept, module._inbox = module._inbox, module.Inbox()
+    try:
+        with pytest.raises(RuntimeError, match="already has a TensorPipeTransport"):
+            module.TensorPipeTransport()
+    finally:
+        module._inbox = kept
