@@ -18,7 +18,7 @@ from lmj_trainer.cli import Parser
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
 from lmj_trainer.data.selection import select
 from lmj_trainer.data.source import Say
-from lmj_trainer.data.tokens import FILES
+from lmj_trainer.data.tokens import require_vocabulary
 from lmj_trainer.data.wording import one_line
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
@@ -98,8 +98,7 @@ def _check_model_folder(spec: JobSpec) -> None:
         return
     if not any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
         raise UserError(f"model {folder} has no model.safetensors (pickled weights are not loaded): save it with save_pretrained")
-    if not any((folder / name).is_file() for name in FILES if name != "config.json"):
-        raise UserError(f"model {folder} has no tokenizer (no tokenizer.json or vocabulary): save its tokenizer there too")
+    require_vocabulary(folder)
 
 
 def _check_writable(folder: Path, field: str) -> None:

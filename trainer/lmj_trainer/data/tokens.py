@@ -36,6 +36,16 @@ FILES = (
 """Files of a model's folder that its tokens can depend on (``config.json``: the tokenizer's class, the token types)."""
 
 
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
+"""Files that hold a tokenizer's vocabulary: without one of them transformers makes an empty tokenizer, and says nothing."""
+
+
+def require_vocabulary(folder: Path) -> None:
+    """Raises UserError when the model in ``folder`` has no tokenizer."""
+    if not any((folder / name).is_file() for name in VOCABULARIES):
+        raise UserError(f"model {folder} has no tokenizer (none of {', '.join(VOCABULARIES)}): save its tokenizer there too")
+
+
 def tokenizer_key(spec: JobSpec) -> object:
     """What the tokenizer is made of, as JSON; a learned one also depends on the training texts."""
     if spec.model.scratch is not None:
@@ -55,7 +65,9 @@ def make_tokenizer(spec: JobSpec, train: Rows, pace: Pace) -> Any:
 
 def load_tokenizer(source: str, revision: str | None = None) -> Any:
     """The tokenizer in the folder, or of the hub id, ``source``. UserError: there is none."""
-    if not Path(source).is_dir() and is_hub_id(source):
+    if Path(source).is_dir():
+        require_vocabulary(Path(source))
+    elif is_hub_id(source):
         hub_is_reachable()
     from transformers import AutoTokenizer
 

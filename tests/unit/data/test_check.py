@@ -1,0 +1,104 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmj_trainer.check import Summary, check, read_job, run
+from lmj_trainer.errors import UserError
+
+
+def test_a_good_job_in_numbers(job: Any, tmp_path: Path) -> None:
+    summary = check(job(dataset__splits={"validationFraction": 0.2}))
+    assert summary.rows == {"train": 32, "validation": 8}
+    assert summary.labels == ["negative", "positive"]
+    assert (summary.layers, summary.steps_per_epoch, summary.steps) == (2, 8, 16)
+    assert summary.parameters > 200 * 16
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_pretrained_folder_is_good(job: Any, pretrained: Path) -> None:
+    assert check(job(model__scratch=None, model__source=str(pretrained))).layers == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset__source": "no.csv"}, "there is no file no.csv"),
+        ({"dataset__text": ["reviw"]}, r"has no column 'reviw'; did you mean review\? \(columns: review, sentiment\)"),
+        ({"dataset__label": "sentimnt"}, r"has no column 'sentimnt'; did you mean sentiment\?"),
+        ({"model__labels": ["good", "bad"]}, "row 1 of .* has label 'negative', which is not one of good, bad"),
+        ({"training__batchSize": 42}, "40 training rows are fewer than one global batch of 42"),
+        ({"training__gradientAccumulationSteps": 11}, "fewer than one global batch of 44"),
+        ({"pipeline__stages": 3}, "pipeline.stages 3 is more than the model's 2 layers"),
+        ({"pipeline__layers": [2, 2]}, r"pipeline.layers \[2, 2\] places 4 layers, the model has 2"),
+        ({"dataset__maxLength": 65}, "dataset.maxLength 65 is over the 64 tokens the model reads"),
+        ({"output__weights": "Best"}, "output.weights Best needs validation rows"),
+        ({"output__path": "/dev/null/out"}, "output.path /dev/null/out cannot be written"),
+        ({"checkpoint__path": "/dev/null/out"}, "checkpoint.path /dev/null/out cannot be written"),
+        ({"model__scratch": None, "model__source": "/no/model"}, "no model /no/model: there is no such folder"),
+    ],
+)
+def test_bad_input_is_one_clear_line(job: Any, changes: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message) as raised:
+        check(job(**changes))
+    assert "\n" not in str(raised.value)
+
+
+def test_weights_that_are_pickled_or_missing(job: Any, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
+    source = {"model__scratch": None, "model__source": str(tmp_path / "model")}
+    with pytest.raises(UserError, match=r"has no model.safetensors \(pickled weights are not loaded\)"):
+        check(job(**source))
+    (tmp_path / "model" / "model.safetensors").touch()
+    with pytest.raises(UserError, match="has no tokenizer"):
+        check(job(**source))
+
+
+def test_the_output_folder_is_left_as_it_was(job: Any, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    check(job(output__path=str(tmp_path / "out")))
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def written(path: Path, job: Any) -> str:
+    path.write_text(job.to_json())
+    return str(path)
+
+
+def test_the_command_prints_a_summary(job: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path / "job.json", job())
+    assert run(["--job", file]) == 0
+    assert "rows: 40 train" in capsys.readouterr().out
+    assert run(["--job", file, "-o", "json"]) == 0
+    assert Summary.model_validate_json(capsys.readouterr().out).rows == {"train": 40}
+
+
+@pytest.mark.parametrize("argv", [["--job"], ["--jbo", "x"], ["--job", "/no/job.json"], []])
+def test_bad_arguments_are_one_line_and_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(argv) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+
+
+def test_a_wrong_job_file_names_the_field(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps({"metadata": {"name": "x"}, "spec": {"modle": {}}}))
+    with pytest.raises(UserError, match=r"job.json: spec\."):
+        read_job(tmp_path / "job.json")
+
+
+def test_the_real_command_needs_no_torch(job: Any, tmp_path: Path) -> None:
+    file = written(tmp_path / "job.json", job(pipeline__stages=9))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    program = f"import sys; from lmj_trainer import check; c = check.main(['--job', {file!r}]); assert sys.modules['torch'] is None; sys.exit(c)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, env=environment, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: pipeline.stages 9 is more than the model's 2 layers: use 2 stages at most\n"

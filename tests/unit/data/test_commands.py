@@ -1,0 +1,112 @@
+"""``evaluate`` and ``predict`` with a model that was saved, but not trained, here."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmj_api.protocol import Evaluation
+from lmj_trainer import evaluate, predict
+from lmj_trainer.data.prepared import prepare
+from lmj_trainer.model.config import load_config
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    from lmj_api.spec import LiveMigrationJob
+
+    folder = tmp_path_factory.mktemp("trained")
+    data = folder / "data.csv"
+    data.write_text("text,label\n" + "good film,yes\nbad film,no\n" * 4)
+    spec = {
+        "model": {
+            "scratch": {"layers": 1, "hiddenSize": 16, "heads": 2, "intermediateSize": 16, "vocabulary": 100, "maxPositions": 16}
+        },
+        "dataset": {"source": str(data), "text": ["text"], "label": "label", "maxLength": 16},
+        "output": {"path": str(folder / "out")},
+    }
+    job = LiveMigrationJob.model_validate({"metadata": {"name": "test"}, "spec": spec})
+    prepared = prepare(job.spec, folder / "cache", lambda line: None)
+    torch.manual_seed(0)
+    trained = AutoModelForSequenceClassification.from_config(load_config(job.spec.model, prepared.labels, prepared.vocab_size))
+    with torch.no_grad():
+        trained.classifier.bias.copy_(torch.tensor([0.0, 20.0]))  # says "yes" to everything
+    trained.save_pretrained(folder / "model")
+    AutoTokenizer.from_pretrained(prepared.tokenizer).save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def test_evaluate_counts_what_the_model_says(model: Path, write: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write("test.csv", "review,sentiment\ngood,yes\nbad film,no\nfilm,yes\n")
+    argv = [str(model), str(data), "--text", "review", "--label", "sentiment", "--batch-size", "2"]
+    assert evaluate.main([*argv, "-o", "json"]) == 0
+    result = Evaluation.model_validate_json(capsys.readouterr().out)
+    assert result.confusion == [[0, 1], [0, 2]]
+    assert result.accuracy == pytest.approx(2 / 3)
+    assert result.f1 == pytest.approx(0.8)
+    assert result.loss == pytest.approx(20 / 3, rel=0.1)
+    assert evaluate.main(argv) == 0
+    assert "accuracy 0.6667" in capsys.readouterr().out
+
+
+def test_predict_texts_and_lines(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert predict.main([str(model), "a good film", "bad"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t") for line in lines] == [["yes", "1.0000", "a good film"], ["yes", "1.0000", "bad"]]
+    monkeypatch.setattr("sys.stdin", io.StringIO("one\ntwo\n\n"))
+    assert predict.main([str(model), "-o", "json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [entry["text"] for entry in found] == ["one", "two", ""]
+    assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
+
+
+def test_predict_pairs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert predict.main([str(model), "a film\ta good one"]) == 0
+    assert capsys.readouterr().out.startswith("yes\t")
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "message"),
+    [
+        (evaluate.main, ["MODEL", "/no.csv"], "there is no file /no.csv"),
+        (evaluate.main, ["MODEL", "DATA", "--text", "txt"], "has no column 'txt'; did you mean text?"),
+        (evaluate.main, ["MODEL", "DATA"], "has label 'maybe', which is not one of no, yes"),
+        (evaluate.main, ["/no/model", "DATA"], "there is no model folder /no/model"),
+        (evaluate.main, ["MODEL", "DATA", "--max-length", "17"], "--max-length 17 is not between 2 and the 16 tokens"),
+        (evaluate.main, ["MODEL", "DATA", "--batch-size", "0"], "--batch-size 0 is not 1 or more"),
+        (evaluate.main, ["MODEL", "DATA", "--text", "a", "b", "c"], "--text names 3 columns"),
+        (evaluate.main, ["MODEL"], "the following arguments are required: data"),
+        (predict.main, ["/no/model", "text"], "there is no model folder /no/model"),
+        (predict.main, ["PRETRAINED", "text"], "is no trained classifier (its config.json says ['BertModel'])"),
+        (predict.main, ["MODEL", "a\tb", "c"], "text 2 has 1 parts"),
+        (predict.main, ["MODEL", "-o", "xml"], "invalid choice: 'xml'"),
+    ],
+)
+def test_bad_input_is_one_line_and_2(
+    command: Any, argv: list[str], message: str, model: Path, pretrained: Path, write: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write("data.csv", "text,label\na,yes\nb,maybe\n")
+    names = {"MODEL": str(model), "DATA": str(data), "PRETRAINED": str(pretrained)}
+    assert command([names.get(word, word) for word in argv]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert message in error
+
+
+def test_pickled_weights_are_not_loaded(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    import torch
+
+    folder = tmp_path / "pickled"
+    shutil.copytree(model, folder)
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+    assert predict.main([str(folder), "text"]) == 2
+    assert "cannot be loaded" in capsys.readouterr().err

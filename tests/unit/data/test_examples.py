@@ -1,0 +1,84 @@
+"""The examples that are shipped: valid, in step with their generators, and not to be solved by counting words."""
+
+import csv
+import importlib.util
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.check import check
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def load(name: str) -> LiveMigrationJob:
+    content = yaml.safe_load((EXAMPLES / name).read_text())
+    dataset = content["spec"]["dataset"]
+    for place, key in ((dataset, "source"), (dataset["splits"], "test")):
+        if key in place:
+            place[key] = str(EXAMPLES / place[key])
+    return LiveMigrationJob.model_validate(content)
+
+
+def generator(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / "data" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read(name: str) -> list[list[str]]:
+    with (EXAMPLES / "data" / name).open(newline="") as file:
+        return list(csv.reader(file))[1:]
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted(EXAMPLES.glob("*.yaml"))])
+def test_examples_are_valid(name: str) -> None:
+    load(name)
+
+
+@pytest.mark.parametrize("name", ["quickstart.yaml", "pairs.yaml"])
+def test_examples_with_shipped_data_pass_the_check(name: str, tmp_path: Path) -> None:
+    job = load(name)
+    spec = job.spec.model_copy(update={"output": job.spec.output.model_copy(update={"path": str(tmp_path)})})
+    assert {"train", "validation", "test"} == check(job.model_copy(update={"spec": spec})).rows.keys()
+
+
+def test_the_imdb_example_is_cut_as_it_says() -> None:
+    dataset = load("imdb.yaml").spec.dataset
+    rows = dataset.max_samples.train or 0
+    assert round(rows * dataset.splits.test_fraction) == 2500
+    assert round(rows * dataset.splits.validation_fraction) == 2000
+
+
+@pytest.mark.parametrize(
+    ("name", "files"), [("make_reviews", ["reviews.csv", "reviews-test.csv"]), ("make_pairs", ["pairs.jsonl"])]
+)
+def test_the_data_is_what_its_generator_writes(name: str, files: list[str], tmp_path: Path) -> None:
+    generator(name).main(tmp_path)
+    for file in files:
+        assert (tmp_path / file).read_bytes() == (EXAMPLES / "data" / file).read_bytes()
+        assert (tmp_path / file).stat().st_size < 2_000_000
+
+
+def test_no_test_review_is_a_training_review_and_labels_are_even() -> None:
+    train, test = read("reviews.csv"), read("reviews-test.csv")
+    assert not {text for text, _ in train} & {text for text, _ in test}
+    for rows in (train, test):
+        assert abs(Counter(label for _, label in rows)["positive"] / len(rows) - 0.5) < 0.03
+
+
+def test_counting_words_does_not_solve_the_test_reviews() -> None:
+    make = generator("make_reviews")
+    right = 0
+    for text, label in read("reviews-test.csv"):
+        words = Counter(text.lower().replace(",", "").replace(".", "").replace(";", "").split())
+        praise, blame = sum(words[w] for w in make.PRAISE), sum(words[w] for w in make.BLAME)
+        right += (label == "positive") == (praise > blame) if praise != blame else 0.5
+    assert right / len(read("reviews-test.csv")) < 0.7
