@@ -19,11 +19,10 @@ class TerminalReporter:
     def __init__(self, console: Console | None = None) -> None:
         self._progress = Progress(
             TextColumn("{task.fields[phase]}", style="bold"),
-            BarColumn(bar_width=None),
+            BarColumn(bar_width=20),
             TextColumn("{task.fields[facts]}"),
             console=console or Console(highlight=False),
             transient=True,
-            expand=True,
         )
         self._task: TaskID = self._progress.add_task("", total=None, phase="pending", facts="starts")
 

@@ -17,7 +17,13 @@ def progress(ranks: tuple[RankFacts, ...], view: View | None, old: Progress | No
     reports = [f.worker.progress for f in ranks if f.worker is not None and f.in_phase(*TRAINED) and f.worker.view >= number]
     known = [p for p in reports if p is not None]
     # At the same step the rank that knows the loss says more than one that does not.
-    return max(known, key=lambda p: (p.step, p.loss is not None, p.samples_per_second is not None), default=old)
+    best = max(known, key=lambda p: (p.step, p.loss is not None, p.samples_per_second is not None), default=old)
+    if best is None or old is None or best.step != old.step:
+        return best
+    # While it evaluates or exports it speaks of its activity alone: what was known of the step stays true.
+    facts = ("loss", "learning_rate", "grad_norm", "samples_per_second", "eta_seconds")
+    kept = {name: getattr(old, name) for name in facts if getattr(best, name) is None}
+    return best.model_copy(update=kept)
 
 
 def newest_step(ranks: tuple[RankFacts, ...], old: Progress | None) -> int:

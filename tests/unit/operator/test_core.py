@@ -4,13 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmj_api.protocol import AgentState, Progress, WorkerPhase, WorkerState
 from lmj_api.spec import Recovery
-from lmj_api.status import Incident, JobStatus, Phase
+from lmj_api.status import Incident, JobStatus, Phase, RankStatus
 from lmj_operator.backend.local.adopt import adopt
+from lmj_operator.plan import PodObserved, PodPhase
 from lmj_operator.plan.budget import backoff, charge
 from lmj_operator.plan.conditions import conditions
+from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.incidents import settle
 from lmj_operator.plan.phases import LEGAL, TERMINAL, IllegalTransition, move
+from lmj_operator.plan.report import progress
 from lmj_operator.plan.times import epoch_seconds, rfc3339
 
 
@@ -57,6 +61,20 @@ def test_incidents_of_one_outage_share_its_cost() -> None:
     done, lost = settle(told, running_view=2, resume_step=40, step=51, done=False, now=112.5)
     assert lost == 0
     assert [i.seconds for i in done] == [12.5, 12.5]
+
+
+def test_what_is_known_of_a_step_stays_while_it_is_evaluated() -> None:
+    old = Progress(step=5, steps=9, epoch=1.0, loss=0.5, samples_per_second=10.0)
+    now = WorkerState(
+        incarnation=1, phase=WorkerPhase.RUNNING, view=1, progress=Progress(step=5, steps=9, epoch=1.0, activity="evaluate")
+    )
+    agent = AgentState(pod="j-r0-1", rank=0, started=0.0, worker=now)
+    pod = PodObserved("j-r0-1", 0, 1, PodPhase.RUNNING, 0.0, agent=agent)
+    facts = RankFacts(rank=0, serial=1, pod=pod, seen=True, incarnation=1, known=RankStatus(rank=0, state="Running"))
+    told = progress((facts,), None, old)
+    assert told is not None
+    assert (told.loss, told.samples_per_second, told.activity) == (0.5, 10.0, "evaluate")
+    assert progress((facts,), None, old.model_copy(update={"step": 6})) == now.progress
 
 
 @given(st.floats(0, 4e9))
