@@ -1,0 +1,182 @@
+"""Checkpoints beside training: on a disk that works, and on one that fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lmj_api.names import checkpoint_name
+from lmj_api.protocol import EventKind
+from lmj_trainer.checkpoint.scan import survey
+from lmj_trainer.checkpoint.tensors import load_state
+from lmj_trainer.transport.envelope import Kind
+from lmj_trainer.transport.memory import MemoryTransport
+from lmj_trainer.worker import checkpointer as module
+from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+
+PATIENCE = 30.0
+
+
+def facts(*, best: bool = False) -> Facts:
+    return Facts(
+        job="job", state_digest="d", epoch=0.5, seconds=2.0, best=best, accuracy=None, best_step=None, best_accuracy=None
+    )
+
+
+class Line:
+    """The line to the agent, as a list."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[EventKind, str, dict[str, Any]]] = []
+
+    def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
+        self.events.append((kind, message, details))
+
+    def of(self, kind: EventKind) -> list[tuple[str, dict[str, Any]]]:
+        return [(message, details) for k, message, details in self.events if k is kind]
+
+
+class Rig:
+    """Two ranks of one process."""
+
+    def __init__(self, root: Path, make_state: Callable[..., Any], config: Any, keep: int) -> None:
+        network: dict[str, MemoryTransport] = {}
+        self.root = root
+        self.transports = [MemoryTransport(network, f"rank-{rank}") for rank in range(2)]
+        self.states = [make_state(config, cut)[1] for cut in (range(2), range(2, 3))]
+        self.lines = [Line(), Line()]
+        self.checkpointers = [Checkpointer(root, keep, self.states[r], self.transports[r], self.lines[r]) for r in range(2)]
+        self.join(1)
+
+    def join(self, view: int) -> None:
+        for rank, transport in enumerate(self.transports):
+            transport.join(view, rank, {1 - rank: f"rank-{1 - rank}"})
+
+    def take(self, step: int, *, best: bool = False) -> str:
+        """Take the checkpoint of ``step``; what rank 0 told rank 1 in the end ("" is success)."""
+        for rank, each in enumerate(self.checkpointers):
+            self.states[rank].step = step
+            each.start(rank, 2, PATIENCE, facts(best=best) if rank == 0 else None)
+        for each in self.checkpointers:
+            each.before_apply()
+        for state in self.states:
+            # What the next step does while files are written.
+            state.slots[0].weight.add_(1.0)
+        for each in self.checkpointers:
+            each.wait(PATIENCE)
+        return self.transports[1].inbox.take(Kind.DURABLE, step, 0, 0, PATIENCE)
+
+    def steps(self) -> list[int]:
+        return sorted(found.info.step for found in survey(self.root, "d", digests=True) if found.info.problem is None)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, make_state: Callable[..., Any], make_config: Callable[..., Any]) -> Rig:
+    return Rig(tmp_path / "checkpoints", make_state, make_config(), keep=2)
+
+
+def test_it_holds_the_state_of_its_step(rig: Rig) -> None:
+    before = {name: tensor.clone() for state in rig.states for name, tensor in state.tensors()}
+    assert rig.take(5) == ""
+    for state in rig.states:
+        assert load_state(rig.root / checkpoint_name(5), state).step == 5
+        assert all(torch.equal(tensor, before[name]) for name, tensor in state.tensors())
+    ((message, details),) = rig.lines[0].of(EventKind.CHECKPOINTED)
+    assert message.startswith("step 5, ")
+    assert details["checkpoint"].size == sum(f.stat().st_size for f in (rig.root / checkpoint_name(5)).glob("*.safetensors"))
+    assert not rig.lines[1].events
+    assert not rig.checkpointers[0].busy
+
+
+def test_old_ones_go_and_the_best_stays(rig: Rig) -> None:
+    for step in (1, 2, 3, 4, 5):
+        assert rig.take(step, best=step == 2) == ""
+    assert rig.steps() == [2, 4, 5]
+    assert rig.lines[0].of(EventKind.CHECKPOINTED)[-1][1]["removed"] == [checkpoint_name(3)]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_full_disk_costs_one_checkpoint_and_training_goes_on(rig: Rig, monkeypatch: pytest.MonkeyPatch, rank: int) -> None:
+    assert rig.take(1) == ""
+    real = module.write_tensors
+
+    def full(path: Path, tensors: Any) -> Any:
+        if path.name == f"rank-{rank}.safetensors":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return real(path, tensors)
+
+    monkeypatch.setattr(module, "write_tensors", full)
+    problem = rig.take(2)
+    assert f"rank {rank} could not write: " in problem
+    assert "No space left on device" in problem
+    ((message, _),) = rig.lines[0].of(EventKind.WARNING)
+    assert message == f"checkpoint of step 2 failed: {problem}; training goes on"
+    assert rig.steps() == [1]
+    monkeypatch.undo()
+    assert rig.take(3) == ""
+    assert rig.steps() == [1, 3]
+
+
+def test_a_disk_that_fails_within_a_write(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real writer meets the error; it leaves no half file behind."""
+
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("lmj_trainer.checkpoint.tensors.os.fsync", fsync)
+    assert "Input/output error" in rig.take(2)
+    monkeypatch.undo()
+    assert rig.steps() == []
+    assert not list(rig.root.rglob("*.safetensors*"))
+    assert rig.take(2) == "", "the same step again, for example in the next view"
+    assert rig.steps() == [2]
+
+
+def test_a_manifest_that_cannot_be_written(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path, manifest: Any) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(module, "commit_manifest", refuse)
+    assert "its manifest could not be written: " in rig.take(2)
+    assert rig.lines[0].of(EventKind.WARNING)
+    assert rig.checkpointers[0].known == []
+
+
+def test_old_ones_that_cannot_be_removed_are_a_warning(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(root: Path, names: list[str]) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    for step in (1, 2):
+        rig.take(step)
+    monkeypatch.setattr(module, "remove", refuse)
+    assert rig.take(3) == ""
+    assert "old checkpoints could not be removed" in rig.lines[0].of(EventKind.WARNING)[0][0]
+
+
+def test_no_memory_for_the_copy(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training must not wait for a copy that will never be there."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr(module.torch, "empty_like", refuse)
+    assert "can't allocate memory" in rig.take(2)
+    monkeypatch.undo()
+    assert rig.take(3) == ""
+
+
+def test_a_view_that_ends_ends_its_checkpoint(rig: Rig) -> None:
+    """Rank 1 died before its part: rank 0 gives up with the view, not after all of its patience, and takes the next one."""
+    rig.states[0].step = 4
+    rig.checkpointers[0].start(0, 2, 600.0, facts())
+    rig.join(2)
+    rig.checkpointers[0].wait(PATIENCE)
+    assert rig.steps() == []
+    assert rig.take(4) == ""
+    assert json.loads((rig.root / checkpoint_name(4) / "manifest.json").read_text())["view"] == 2
