@@ -30,11 +30,13 @@ _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?[eE][-+]?[0-9]+")
 _DEEPEST = 64
 
 
-def load_job(document: object, *, base: Path, cwd: Path, sets: Sequence[str] = ()) -> LiveMigrationJob:
+def load_job(document: object, *, base: Path, cwd: Path, sets: Sequence[str] = (), here: bool = True) -> LiveMigrationJob:
     """The job that ``document`` (a parsed YAML file) describes, with ``sets`` applied and its paths absolute.
 
     ``sets``: ``PATH=VALUE`` overrides, see :func:`lmj_api.overrides.override`. ``base``: folder of the file, for dataset and model
     paths. ``cwd``: folder of the command, for ``output.path`` and ``checkpoint.path``.
+    ``here``: the paths are of this machine, where a name that is there is a path. Else (the paths of a pod) nothing is looked up: a
+    path is what is absolute, begins with ``./`` or ``../``, or ends as a data file does.
     Raises :class:`SpecError` with a line for each mistake (five at most).
     """
     if not isinstance(document, Mapping):
@@ -45,7 +47,7 @@ def load_job(document: object, *, base: Path, cwd: Path, sets: Sequence[str] = (
         job = LiveMigrationJob.model_validate_json(json.dumps(plain), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise SpecError(*complaints(error)) from None
-    return job.model_copy(update={"spec": _resolve(job.spec, base.absolute(), cwd.absolute())})
+    return job.model_copy(update={"spec": _resolve(job.spec, base.absolute(), cwd.absolute(), here)})
 
 
 def _check_kind(document: Mapping[object, object]) -> None:
@@ -80,22 +82,24 @@ def _plain(value: object, kind: FieldType, path: str) -> object:
     raise SpecError(f"{path}: {show(value)} is read as a {type(value).__name__}; put it in quotes")
 
 
-def _resolve(spec: JobSpec, base: Path, cwd: Path) -> JobSpec:
+def _resolve(spec: JobSpec, base: Path, cwd: Path, here: bool) -> JobSpec:
     """``spec`` with absolute paths; hub ids and split names stay as they are."""
     splits = spec.dataset.splits
+    if not here:
+        _no_home(spec)
     dataset = spec.dataset.model_copy(
         update={
-            "source": _data_path(spec.dataset.source, base),
+            "source": _data_path(spec.dataset.source, base, here),
             "splits": splits.model_copy(
                 update={
-                    "validation": splits.validation and _split(splits.validation, base),
-                    "test": splits.test and _split(splits.test, base),
+                    "validation": splits.validation and _split(splits.validation, base, here),
+                    "test": splits.test and _split(splits.test, base, here),
                 }
             ),
         }
     )
     source = spec.model.source
-    if source is not None and (base / _home(source)).is_dir():
+    if source is not None and ((base / _home(source)).is_dir() if here else _looks_like_path(source)):
         source = _absolute(source, base)
     return spec.model_copy(
         update={
@@ -109,16 +113,40 @@ def _resolve(spec: JobSpec, base: Path, cwd: Path) -> JobSpec:
     )
 
 
-def _data_path(name: str, base: Path) -> str:
+def _data_path(name: str, base: Path, here: bool) -> str:
     """The file or folder that ``name`` says, or ``name`` itself: a hub id."""
     path = _home(name)
-    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or (base / path).exists() else name
+    there = (base / path).exists() if here else _looks_like_path(name)
+    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there else name
 
 
-def _split(name: str, base: Path) -> str:
+def _split(name: str, base: Path, here: bool) -> str:
     """The file that ``name`` says, or ``name`` itself: a split. A folder that happens to be called ``test`` is no split."""
     path = _home(name)
-    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or (base / path).is_file() else name
+    there = (base / path).is_file() if here else _looks_like_path(name)
+    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there else name
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith(("/", "./", "../"))
+
+
+def _no_home(spec: JobSpec) -> None:
+    named = {
+        "dataset.source": spec.dataset.source,
+        "dataset.splits.validation": spec.dataset.splits.validation,
+        "dataset.splits.test": spec.dataset.splits.test,
+        "model.source": spec.model.source,
+        "output.path": spec.output.path,
+        "checkpoint.path": spec.checkpoint.path,
+    }
+    wrong = [
+        f"spec.{field}: {name!r}: a pod has no home folder; write a path on one of its volumes"
+        for field, name in named.items()
+        if name is not None and name.startswith("~")
+    ]
+    if wrong:
+        raise SpecError(*wrong)
 
 
 def _home(name: str) -> Path:

@@ -18,6 +18,13 @@ _KEPT = ("enum", "maxItems", "maxLength", "maximum", "minItems", "minLength", "m
 _FREE = "x-kubernetes-preserve-unknown-fields"
 
 _FIXED = "cannot be changed after the job is made: make a new job"
+_VOLUME = [
+    ("has(self.claimName) != has(self.size)", "set exactly one of claimName (an existing claim) and size (a claim that is made)"),
+    (
+        "!has(self.claimName) || !(has(self.storageClassName) || has(self.accessMode) || self.deleteWithJob)",
+        "storageClassName, accessMode and deleteWithJob belong to size, not to the existing claim claimName",
+    ),
+]
 RULES: dict[str, list[tuple[str, str]]] = {
     "": [
         (
@@ -27,6 +34,11 @@ RULES: dict[str, list[tuple[str, str]]] = {
         (
             "self.training.warmupSteps == 0 || self.training.warmupRatio == 0.0",
             "training: set warmupSteps or warmupRatio, not both",
+        ),
+        # Each pod carries the spec that it was made with, and all ranks of a view must agree on these.
+        *(
+            (f"self.{part} == oldSelf.{part} || self.suspend", f"{part} can only be changed while suspend is true")
+            for part in ("training", "output", "storage")
         ),
     ],
     "strategy": [("self == oldSelf", f"strategy {_FIXED}")],
@@ -51,6 +63,8 @@ RULES: dict[str, list[tuple[str, str]]] = {
         ),
         ("!has(self.splits.test) || self.splits.testFraction == 0.0", "splits: set test or testFraction, not both"),
     ],
+    "storage.output": _VOLUME,
+    "storage.data": _VOLUME,
 }
 """CEL rules of the spec, by path: ``(rule, message)``. Null counts as unset for ``has``. A rule that reads a field with a
 default stands above the part that has the default ``{}``: a server checks that ``{}`` before it fills it in."""

@@ -137,3 +137,5 @@ class JobStatus(Message):
     """When the first pod was made, seconds since the epoch."""
     finished: float | None = None
     """When it succeeded or failed, seconds since the epoch."""
+    cleaned: bool = False
+    """The finished job's Service, Secret and policies were removed (on a cluster)."""

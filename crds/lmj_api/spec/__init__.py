@@ -10,9 +10,11 @@ from lmj_api.spec.output import Output, Weights
 from lmj_api.spec.pipeline import Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
 from lmj_api.spec.recovery import Recovery
+from lmj_api.spec.storage import AccessMode, Storage, Volume
 from lmj_api.spec.training import Device, LearningRateSchedule, Precision, Training
 
 __all__ = [
+    "AccessMode",
     "Architecture",
     "Checkpoint",
     "CleanPodPolicy",
@@ -34,8 +36,10 @@ __all__ = [
     "Scratch",
     "Splits",
     "StagePlacement",
+    "Storage",
     "Strategy",
     "Task",
     "Training",
+    "Volume",
     "Weights",
 ]

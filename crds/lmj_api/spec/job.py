@@ -14,6 +14,7 @@ from lmj_api.spec.output import Output
 from lmj_api.spec.pipeline import Pipeline, Strategy
 from lmj_api.spec.placement import Placement
 from lmj_api.spec.recovery import Recovery
+from lmj_api.spec.storage import Storage
 from lmj_api.spec.training import Training
 
 
@@ -34,6 +35,8 @@ class JobSpec(Message):
     """Checkpoints."""
     output: Output
     """Where the results go."""
+    storage: Storage = Storage()
+    """Volumes of the pods on a cluster."""
     recovery: Recovery = Recovery()
     """What happens when something fails."""
     migration: Migration = Migration()

@@ -1,7 +1,7 @@
 """The operator's core: what is observed in, what to do out. Pure: no input or output, no clock, no random numbers."""
 
 from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Drain, PutView, StartWorker
-from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.observed import Observed, PodObserved, PodPhase, PodWait
 from lmj_operator.plan.plan import Plan, plan
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Plan",
     "PodObserved",
     "PodPhase",
+    "PodWait",
     "PutView",
     "StartWorker",
     "plan",

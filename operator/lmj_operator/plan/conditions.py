@@ -3,6 +3,7 @@
 from typing import Literal
 
 from lmj_api.status import Condition, Phase
+from lmj_operator.plan.observed import PodObserved
 from lmj_operator.plan.times import rfc3339
 
 _ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING, Phase.RECOVERING})
@@ -17,22 +18,33 @@ _HOLDS: dict[str, frozenset[Phase]] = {
 """In which phases each condition is true."""
 
 
-def conditions(old: list[Condition], phase: Phase, message: str, generation: int | None, now: float) -> list[Condition]:
-    """All conditions of a job in ``phase``; the time of one changes only with its status."""
+WAITING = "PodsWaiting"
+"""The condition that says which pod does not start and since when; there once a pod had to wait."""
+
+
+def conditions(
+    old: list[Condition], phase: Phase, message: str, generation: int | None, now: float, waiting: PodObserved | None = None
+) -> list[Condition]:
+    """All conditions of a job in ``phase``; the time of one changes only with its status. ``waiting``: a pod that cannot start."""
     before = {c.type: c for c in old}
-    made = []
-    for name, phases in _HOLDS.items():
-        status: Literal["True", "False"] = "True" if phase in phases else "False"
+
+    def made(name: str, holds: bool, reason: str, text: str, since: float = now) -> Condition:
+        status: Literal["True", "False"] = "True" if holds else "False"
         previous = before.get(name)
         same = previous is not None and previous.status == status
-        made.append(
-            Condition(
-                type=name,
-                status=status,
-                reason=phase.value,
-                message=message,
-                last_transition_time=previous.last_transition_time if previous is not None and same else rfc3339(now),
-                observed_generation=generation,
-            )
+        return Condition(
+            type=name,
+            status=status,
+            reason=reason,
+            message=text,
+            last_transition_time=previous.last_transition_time if previous is not None and same else rfc3339(since),
+            observed_generation=generation,
         )
-    return made
+
+    standing = [made(name, phase in phases, phase.value, message) for name, phases in _HOLDS.items()]
+    if waiting is not None and waiting.waits is not None:
+        wait = waiting.waits
+        standing.append(made(WAITING, True, wait.reason, f"pod {waiting.name}: {wait.message}", wait.since))
+    elif WAITING in before:
+        standing.append(made(WAITING, False, "PodsStarted", "no pod waits"))
+    return standing

@@ -22,6 +22,18 @@ class PodPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PodWait:
+    """Why a pod that was made does not start, and it is not its own fault: no node has room, an image is not there."""
+
+    reason: str
+    """One CamelCase word: ``Unschedulable``, ``ImagePullBackOff``."""
+    message: str
+    """One line, as the place says it."""
+    since: float
+    """Since when, seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodObserved:
     """One pod. Times are seconds since the epoch."""
 
@@ -39,6 +51,8 @@ class PodObserved:
     """The agent's answer; None: it did not answer this time."""
     unreachable_since: float | None = None
     """Since when a running agent has not answered."""
+    waits: PodWait | None = None
+    """What a pending pod waits for, where that is known; another pod would wait for the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,12 @@ def _run(scene: _Scene) -> Plan:
     return _advance(scene, not_before, grace, reason)
 
 
+def _waiting(observed: Observed) -> PodObserved | None:
+    """The pod that has waited longest for something that another pod would wait for too."""
+    waiting = [(pod.waits.since, pod.name, pod) for pod in observed.pods if pod.waits is not None]
+    return min(waiting)[2] if waiting else None
+
+
 def _counted(status: JobStatus, view: View | None) -> bool:
     return any(i.kind == "ViewDropped" and view is not None and i.view == view.number for i in status.incidents)
 
@@ -239,6 +245,9 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
             actions += view_actions(scene.ranks, view)
     elif not why:
         why = observed.status.message
+    waiting = _waiting(observed)
+    if waiting is not None and waiting.waits is not None and not scene.failures:
+        why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"
     runs = view is not None and _runs(scene.ranks, view)
     phase = _phase(observed.status, runs, bool(scene.failures))
     started = observed.status.started if observed.status.started is not None else now
@@ -285,7 +294,7 @@ def _status(
             "phase_since": old.phase_since if phase is old.phase and old.phase_since is not None else now,
             "message": message,
             "observed_generation": observed.generation,
-            "conditions": conditions(old.conditions, phase, message, observed.generation, now),
+            "conditions": conditions(old.conditions, phase, message, observed.generation, now, _waiting(observed)),
             "view": view,
             "progress": at,
             "evaluations": evaluations(scene.ranks, old.evaluations),

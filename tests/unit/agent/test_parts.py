@@ -3,11 +3,12 @@
 import pytest
 
 from lmj_api.protocol import Event, EventKind, Progress
-from lmj_trainer.agent.environment import default_interface, worker_environment
+from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.exits import describe
 from lmj_trainer.agent.main import address
 from lmj_trainer.agent.tail import Lines, Tail
+from lmj_trainer.errors import UserError
 
 
 def event(kind: EventKind = EventKind.WARNING, step: int = 0) -> Event:
@@ -109,3 +110,11 @@ def test_addresses() -> None:
     for wrong in ("", "80", ":80", "host", "host:x", "host:65536"):
         with pytest.raises(ValueError, match="HOST:PORT"):
             address(wrong)
+
+
+def test_an_address_names_its_interface() -> None:
+    assert interface_of("127.0.0.1") == "lo"
+    with pytest.raises(UserError, match="no network interface has it"):
+        interface_of("203.0.113.9")
+    with pytest.raises(UserError, match="not an IP address"):
+        interface_of("eth0")

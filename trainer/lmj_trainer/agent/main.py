@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from lmj_api.layout import Layout
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.agent import lifeline
-from lmj_trainer.agent.environment import default_interface, worker_environment
+from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
 from lmj_trainer.agent.server import make_app
 from lmj_trainer.agent.supervisor import Supervisor
 from lmj_trainer.checkpoint.identity import state_digest
@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--listen", type=address, default=("127.0.0.1", 0), metavar="HOST:PORT", help="default: 127.0.0.1:0")
     result.add_argument("--token-file", type=Path, required=True, metavar="FILE", help="the bearer token that callers must have")
     result.add_argument("--interface", metavar="NAME", help="network interface for RPC (default: lo when listening on loopback)")
+    result.add_argument("--address", metavar="IP", help="this pod's address: RPC listens on the interface that has it")
     result.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="time to leave after SIGTERM (default: 30)")
     result.add_argument("--lifeline", action="store_true", help="stdin is a pipe held by the parent: leave at once when it ends")
     return result
@@ -67,7 +68,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     host, port = arguments.listen
-    interface = arguments.interface or default_interface(host)
+    interface = arguments.interface or (interface_of(arguments.address) if arguments.address else default_interface(host))
     supervisor = Supervisor(
         arguments.rank,
         arguments.pod,

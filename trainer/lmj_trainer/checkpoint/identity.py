@@ -75,6 +75,7 @@ IGNORED: dict[type[Message], Fields] = {
         "strategy": "how the work is shared, not what it is",
         "checkpoint": "when state is saved, not what it is",
         "output": "where results go",
+        "storage": "where results go and data lies",
         "recovery": "what happens on failure",
         "migration": "where ranks run",
         "placement": "where ranks run",
