@@ -1,0 +1,188 @@
+"""The programs of a cluster: built once from pinned Go modules and cached by the digest of what pins them; the rest are Debian packages."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import ClusterError, Unavailable
+from cluster.process import run, say, tail
+
+GO = Path(__file__).parent / "go"
+DEFAULT_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmj" / "cluster"
+BUILD_SECONDS = 3600.0
+CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+
+PACKAGES = {
+    "conntrack": "conntrack",
+    "containerd": "containerd",
+    "etcd": "etcd-server",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "nsenter": "util-linux",
+    "openssl": "openssl",
+    "runc": "runc",
+}
+"""Program: the Debian package that brings it."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A folder with a go.mod whose ``tool`` lines are what is built."""
+
+    name: str
+    programs: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        return GO / self.name
+
+    def digest(self) -> str:
+        """Of everything that decides what comes out: versions, sums, our own sources."""
+        hasher = hashlib.sha256()
+        for file in sorted(self.folder.rglob("*")):
+            if file.is_file():
+                hasher.update(f"{file.relative_to(self.folder)}\0".encode() + file.read_bytes())
+        return hasher.hexdigest()[:16]
+
+
+MODULES = (
+    Module("kubernetes", ("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet")),
+    Module("tools", ("dns", "helm", "kwok", "pause")),
+)
+
+
+def kubernetes_version() -> str:
+    """The pinned version, such as ``v1.34.4``."""
+    found = re.search(r"k8s\.io/kubernetes (v\S+)", (GO / "kubernetes" / "go.mod").read_text())
+    if found is None:
+        raise ClusterError(f"{GO / 'kubernetes' / 'go.mod'} does not name k8s.io/kubernetes")
+    return found[1]
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """Where the built programs are."""
+
+    folders: tuple[Path, ...]
+
+    def path(self, program: str) -> Path:
+        """Of one program. Raises KeyError for one that is not built here."""
+        for folder, module in zip(self.folders, MODULES, strict=True):
+            if program in module.programs:
+                return folder / program
+        raise KeyError(program)
+
+
+def ensure_binaries(cache: Path = DEFAULT_CACHE) -> Binaries:
+    """Build what the cache lacks (about 10 minutes of one core from nothing, then never again). Raises Unavailable without Go."""
+    return Binaries(tuple(_built(module, cache) for module in MODULES))
+
+
+def _built(module: Module, cache: Path) -> Path:
+    folder = cache / f"{module.name}-{module.digest()}"
+    if folder.is_dir():
+        return folder
+    if shutil.which("go") is None:
+        raise Unavailable("Go is not on PATH; the cluster's programs are built with it once (https://go.dev/dl)")
+    cache.mkdir(parents=True, exist_ok=True)
+    with locked(cache / f"{module.name}.lock"):
+        if not folder.is_dir():
+            unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            _build(module, unfinished, cache / f"{module.name}.log")
+            missing = [program for program in module.programs if not (unfinished / program).is_file()]
+            if missing:
+                raise ClusterError(f"go build made no {', '.join(missing)}{tail(cache / f'{module.name}.log')}")
+            unfinished.rename(folder)
+    return folder
+
+
+def _build(module: Module, out: Path, log: Path) -> None:
+    """``go build tool`` with a line of progress every 10 s."""
+    say(f"building {', '.join(module.programs)} (once; cached in {out.parent})")
+    version = kubernetes_version()
+    stamp = {"gitVersion": version, "gitMajor": version.removeprefix("v").split(".")[0], "gitMinor": version.split(".")[1]}
+    flags = " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())])
+    command = ["nice", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", f"{out}/", "tool"]
+    start = said = time.monotonic()
+    packages = 0
+    with (
+        log.open("w") as file,
+        subprocess.Popen(
+            command,
+            cwd=module.folder,
+            env={**os.environ, "CGO_ENABLED": "0"},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        ) as build,
+    ):
+        assert build.stdout is not None
+        deadline = threading.Timer(BUILD_SECONDS, build.kill)
+        deadline.start()
+        for line in build.stdout:
+            file.write(line)
+            packages += 1
+            if time.monotonic() - said > 10:
+                said = time.monotonic()
+                say(f"{module.name}: {packages} packages, {said - start:.0f} s")
+        code = build.wait()
+        deadline.cancel()
+    if code != 0:
+        raise ClusterError(f"go build in {module.folder}: exit code {code}{tail(log)}")
+    say(f"{module.name}: built in {time.monotonic() - start:.0f} s")
+
+
+def ensure_packages() -> None:
+    """Install the Debian packages that are missing, saying so. Raises Unavailable where that can't be done."""
+    packages = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
+    if not any((folder / "bridge").exists() for folder in CNI_FOLDERS):
+        packages.add("containernetworking-plugins")
+    if not packages:
+        return
+    names = sorted(packages)
+    if os.geteuid() != 0:
+        raise Unavailable(f"missing: {', '.join(names)} (install them, as Debian packages: apt-get install {' '.join(names)})")
+    if shutil.which("apt-get") is None:
+        raise Unavailable(f"missing: {', '.join(names)} (these are the Debian names; install your system's packages)")
+    say(f"installing Debian packages: {' '.join(names)}")
+    policy = Path("/usr/sbin/policy-rc.d")
+    ours = not policy.exists()
+    if ours:  # Debian's packages would start etcd and containerd as services; nothing here wants those
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+    environment = {"DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        run(["apt-get", "update", "-qq"], seconds=300, env=environment)
+        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *names], seconds=900, env=environment)
+    except ClusterError as error:
+        raise Unavailable(f"could not install {' '.join(names)}: {error}") from error
+    finally:
+        if ours:
+            policy.unlink(missing_ok=True)
+
+
+def cni_folder() -> Path:
+    """Where the CNI plugins are. Raises Unavailable when they are not installed."""
+    for folder in CNI_FOLDERS:
+        if (folder / "bridge").exists():
+            return folder
+    raise Unavailable("the CNI plugins are missing (Debian: apt-get install containernetworking-plugins)")
+
+
+@contextmanager
+def locked(file: Path) -> Iterator[None]:
+    """Hold an exclusive lock on ``file``: two clusters at once do one thing after the other where they must."""
+    with file.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
