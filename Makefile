@@ -15,7 +15,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench crd format clean
+.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench crd format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME
@@ -57,6 +57,14 @@ quickstart: $(STAMP) ## Train the example: a BERT classifier as a two-stage pipe
 
 bench: $(STAMP) ## Compare this pipeline with PyTorch's and with one process.
 	@$(BIN)/python benchmarks/pipeline.py
+
+CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
+
+cluster-up: $(STAMP) ## Start a Kubernetes cluster of plain processes here (Linux, root, Go); NODES=3.
+	@$(CLUSTER) up --nodes $(or $(NODES),3)
+
+cluster-down: $(STAMP) ## Remove it.
+	@$(CLUSTER) down
 
 # --- check and test ------------------------------------------------------------------------------------------------------
 

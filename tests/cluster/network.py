@@ -112,6 +112,7 @@ class Network:
 def choose_network(name: str) -> Network:
     """A network with a block that no address or route of this machine touches, its bridge made at once so that it stays ours."""
     with locked(_LOCK):
+        Network(name, _CHOICES[0]).down()  # whatever is left of one of that name whose state is gone
         used = _used()
         for block in _CHOICES:
             if not any(ipaddress.ip_network(f"10.{block}.0.0/16").overlaps(other) for other in used):
