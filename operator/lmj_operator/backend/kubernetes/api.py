@@ -1,0 +1,117 @@
+"""Calls to the API server: JSON in and out, each with a deadline, each counted."""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from lmj_operator.backend.kubernetes.resources import Resource
+
+Object = dict[str, Any]
+Count = Callable[[str, str, int], None]
+"""``count(verb, resource, code)``; code 0: no answer."""
+
+CALL_SECONDS = 15.0
+MANAGER = "lmj"
+"""Field manager of everything that is applied."""
+
+
+class ApiError(Exception):
+    """The API server refused a call (``status``: its HTTP code) or did not answer (0)."""
+
+    def __init__(self, verb: str, path: str, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{verb} {path}: {f'{status} ' if status else ''}{message or reason}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+    @property
+    def invalid(self) -> bool:
+        """The object itself is wrong: to send it again is of no use."""
+        return self.status in (400, 422)
+
+
+class Api:
+    """The API server that ``client`` is configured for."""
+
+    def __init__(self, client: ApiClient, count: Count | None = None) -> None:
+        self._client = client
+        self._count = count or (lambda verb, resource, code: None)
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
+        """The object; None: there is none. Raises :class:`ApiError`."""
+        try:
+            return await self._call("get", "GET", resource, resource.path(namespace, name))
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def create(self, resource: Resource, body: Object) -> Object:
+        """Make an object. Raises :class:`ApiError` (status 409: there is one of this name)."""
+        path = resource.path(body["metadata"].get("namespace"))
+        return await self._call("create", "POST", resource, path, body, {"fieldManager": MANAGER})
+
+    async def apply(self, resource: Resource, body: Object, *, subresource: str | None = None, force: bool = False) -> Object:
+        """Server-side apply. Raises :class:`ApiError` (status 409: another manager's field, or not the resourceVersion in ``body``)."""
+        path = resource.path(body["metadata"].get("namespace"), body["metadata"]["name"], subresource)
+        query = {"fieldManager": MANAGER, "force": "true" if force else "false"}
+        return await self._call("patch", "PATCH", resource, path, body, query, "application/apply-patch+yaml")
+
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None
+    ) -> bool:
+        """Delete an object (only the one with ``uid``); False: it is gone already, or another has its name. Raises :class:`ApiError`."""
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        try:
+            await self._call("delete", "DELETE", resource, resource.path(namespace, name), options)
+        except ApiError as error:
+            if error.status == 404 or (error.status == 409 and uid is not None):
+                return False
+            raise
+        return True
+
+    async def _call(
+        self,
+        verb: str,
+        method: str,
+        resource: Resource,
+        path: str,
+        body: Object | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        code = 0
+        try:
+            await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
+            answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
+                method, url, headers=headers, body=body, _request_timeout=CALL_SECONDS
+            )
+            code, data = answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(verb, path, 0, "Unreachable", str(error) or type(error).__name__) from error
+        finally:
+            self._count(verb, resource.plural, code)
+        told = _parse(data)
+        if code >= 400:
+            raise ApiError(
+                verb, path, code, str(told.get("reason", "")), str(told.get("message", "")) or data[:200].decode(errors="replace")
+            )
+        return told
+
+
+def _parse(data: bytes) -> Object:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

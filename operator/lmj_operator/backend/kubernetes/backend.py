@@ -1,0 +1,204 @@
+"""The Kubernetes backend: one job, a pod a rank. What it sees comes from the watches and from the agents themselves."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.status import JobStatus
+from lmj_operator.backend.agent_client import AgentClient, AgentError
+from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
+from lmj_operator.backend.kubernetes.children import Children
+from lmj_operator.backend.kubernetes.creation import Creation
+from lmj_operator.backend.kubernetes.labels import AGENT_PORT
+from lmj_operator.backend.kubernetes.pod_state import owner_uid, pod_address, pod_observed
+from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.kubernetes.status_store import StatusStore
+from lmj_operator.backend.port import ActionError, PodEvent
+from lmj_operator.plan import Action, CreatePod, DeletePod, Drain, Observed, PodObserved, PodPhase, PutView, StartWorker
+
+RECONNECT_SECONDS = 0.2
+LONGEST_RECONNECT_SECONDS = 5.0
+DELETE_AGAIN_SECONDS = 10.0
+"""A deletion that the watch did not tell of by then is asked for again."""
+
+
+class KubernetesBackend:
+    """Pods of a cluster."""
+
+    def __init__(
+        self,
+        job: LiveMigrationJob,
+        api: Api,
+        cache: Cache,
+        store: StatusStore,
+        session: aiohttp.ClientSession,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.job = job
+        """The job; whoever watches it sets it anew when its spec changes."""
+        self.deleted = False
+        """Set when the job is being deleted."""
+        self.children = Children(api, settings)
+        self._api = api
+        self._cache = cache
+        self._store = store
+        self._session = session
+        self._clock = clock
+        self._creation = Creation(api, cache, self.children, settings, clock)
+        self._unreachable: dict[str, float] = {}
+        self._told_to_go: dict[tuple[str, bool], float] = {}
+        self._listeners: dict[str, asyncio.Task[None]] = {}
+        self._events: asyncio.Queue[PodEvent | None] = asyncio.Queue()
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name of the job."""
+        return self.job.metadata.namespace or "", self.job.metadata.name
+
+    async def observe(self) -> Observed:
+        """As the port says. Raises ApiError while the job's token cannot be read."""
+        with contextlib.suppress(ActionError):
+            await self._creation.retry(self.job)
+        pods = self._pods()
+        seen = await asyncio.gather(*(self._look(pod) for pod in pods))
+        self._forget_others({pod["metadata"]["uid"] for pod in pods})
+        there = {pod.name for pod in seen}
+        unmade = [u.observed(name) for name, u in self._creation.unmade.items() if name not in there]
+        return Observed(
+            name=self.job.metadata.name,
+            spec=self.job.spec,
+            status=self._store.status,
+            pods=(*seen, *unmade),
+            generation=self.job.metadata.generation,
+            deleted=self.deleted,
+        )
+
+    async def write_status(self, status: JobStatus) -> None:
+        """As the port says; progress alone may be stored a little later. Raises ApiError, StatusConflict, JobGone."""
+        await self._store.write(status)
+
+    async def apply(self, action: Action) -> None:
+        """As the port says."""
+        match action:
+            case CreatePod(rank, serial):
+                await self._creation.create(self.job, rank, serial)
+            case DeletePod(name):
+                await self._delete(name)
+            case StartWorker(name, incarnation):
+                await self._tell(name, lambda agent: agent.start_worker(incarnation))
+            case PutView(name, view):
+                await self._tell(name, lambda agent: agent.put_view(view))
+            case Drain(name):
+                await self._tell(name, lambda agent: agent.drain())
+
+    async def events(self) -> AsyncIterator[PodEvent]:
+        """As the port says."""
+        while (event := await self._events.get()) is not None:
+            yield event
+
+    async def close(self) -> None:
+        """Stop listening. The pods go on: they need no operator."""
+        for task in self._listeners.values():
+            task.cancel()
+        await asyncio.gather(*self._listeners.values(), return_exceptions=True)
+        self._listeners.clear()
+        self._events.put_nowait(None)
+
+    def _pods(self) -> list[Object]:
+        """Pods of this very job: one of the same name that was deleted may have left some that are not gone yet."""
+        return [pod for pod in self._cache.pods(self.key) if owner_uid(pod) == self.job.metadata.uid]
+
+    async def _look(self, pod: Object) -> PodObserved:
+        seen = pod_observed(pod, self._cache.node_of(pod))
+        uid = pod["metadata"]["uid"]
+        client = await self._client(pod) if seen.phase is PodPhase.RUNNING else None
+        agent = None
+        if client is not None:
+            self._listen_to(uid, seen, client)
+            with contextlib.suppress(AgentError):
+                agent = await client.state()
+        if agent is not None:
+            self._unreachable.pop(uid, None)
+        elif seen.phase is PodPhase.RUNNING:
+            self._unreachable.setdefault(uid, self._clock())
+        return PodObserved(
+            name=seen.name,
+            rank=seen.rank,
+            serial=seen.serial,
+            phase=seen.phase,
+            created=seen.created,
+            node=seen.node,
+            exit_code=seen.exit_code,
+            exit_message=seen.exit_message,
+            agent=agent,
+            unreachable_since=self._unreachable.get(uid),
+            waits=seen.waits,
+        )
+
+    async def _client(self, pod: Object) -> AgentClient | None:
+        address = pod_address(pod)
+        token = await self.children.token(self.job) if address is not None else None
+        if address is None or token is None:
+            return None
+        return AgentClient(self._session, f"{address}:{AGENT_PORT}", token)
+
+    async def _delete(self, name: str) -> None:
+        self._creation.forget(name)
+        pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
+        if pod is None:
+            return
+        uid, now = pod["metadata"]["uid"], self._clock()
+        leaving = "deletionTimestamp" in pod["metadata"]
+        node = self._cache.node_of(pod)
+        limit = self.job.spec.recovery.node_gone_seconds
+        # Nobody is left on such a node to say that the pod ended: the API server would wait for that for ever.
+        force = node is not None and (node.gone or (not node.ready and now - node.since >= limit))
+        if (leaving and not force) or now - self._told_to_go.get((uid, force), 0.0) < DELETE_AGAIN_SECONDS:
+            return
+        try:
+            there = await self._api.delete(PODS, self.key[0], name, uid=uid, grace=0 if force else None)
+        except ApiError as error:
+            raise ActionError(str(error)) from error
+        self._told_to_go[uid, force] = now
+        if not there:
+            self._cache.drop_pod(pod)
+
+    async def _tell(self, name: str, call: Callable[[AgentClient], Awaitable[None]]) -> None:
+        pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
+        try:
+            client = await self._client(pod) if pod is not None else None
+            if client is None:
+                raise ActionError(f"pod {name} does not listen")
+            await call(client)
+        except (AgentError, ApiError) as error:
+            raise ActionError(f"pod {name}: {error}") from error
+
+    def _listen_to(self, uid: str, pod: PodObserved, client: AgentClient) -> None:
+        if uid not in self._listeners:
+            self._listeners[uid] = asyncio.create_task(self._listen(pod.name, pod.rank, client))
+
+    def _forget_others(self, uids: set[str]) -> None:
+        for uid in self._listeners.keys() - uids:
+            self._listeners.pop(uid).cancel()
+        self._unreachable = {uid: since for uid, since in self._unreachable.items() if uid in uids}
+        self._told_to_go = {key: at for key, at in self._told_to_go.items() if key[0] in uids}
+
+    async def _listen(self, name: str, rank: int, client: AgentClient) -> None:
+        after, wait = 0, RECONNECT_SECONDS
+        while True:
+            try:
+                async for event in client.events(after):
+                    after, wait = max(after, event.seq), RECONNECT_SECONDS
+                    self._events.put_nowait(PodEvent(name, rank, event))
+            except AgentError:
+                # The state says why, if it matters: the reconciler asks for it. Here only the news is taken up again.
+                self._events.put_nowait(PodEvent(name, rank, None))
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_RECONNECT_SECONDS)

@@ -1,0 +1,96 @@
+"""A job's objects besides its pods."""
+
+from typing import Any
+
+from lmj_api.spec import AccessMode, LiveMigrationJob, Volume
+from lmj_operator.backend.kubernetes import labels
+from lmj_operator.backend.kubernetes.build.pod import owner
+from lmj_operator.backend.kubernetes.settings import Settings
+
+Object = dict[str, Any]
+
+
+def build_secret(job: LiveMigrationJob, token: str) -> Object:
+    """The token that the job's agents ask their callers for. Immutable: agents read it once."""
+    body = {"type": "Opaque", "immutable": True, "stringData": {"token": token}}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": _metadata(job, labels.secret_name(job)), **body}
+
+
+def build_service(job: LiveMigrationJob) -> Object:
+    """Names for people (``POD.SERVICE``); the operator and the pods use addresses alone."""
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": _selector(job),
+        "ports": [{"name": "agent", "port": labels.AGENT_PORT, "targetPort": "agent", "protocol": "TCP"}],
+    }
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(job, labels.trainers(job)), "spec": spec}
+
+
+def build_network_policy(job: LiveMigrationJob, settings: Settings) -> Object:
+    """Who reaches the pods: those of this job on all ports (tensors have no authentication), the operator on the agent's.
+
+    An operator outside of the cluster has no address that a policy could name: the agent's port, which asks for the token, is open then.
+    """
+    agent = [{"port": labels.AGENT_PORT, "protocol": "TCP"}]
+    operator: Object = {"ports": agent}
+    if settings.namespace is not None:
+        operator["from"] = [
+            {
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": settings.namespace}},
+                "podSelector": {"matchLabels": settings.labels},
+            }
+        ]
+    spec = {
+        "podSelector": {"matchLabels": _selector(job)},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": {"matchLabels": _selector(job)}}]}, operator],
+    }
+    metadata = _metadata(job, labels.trainers(job))
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+
+
+def build_disruption_budget(job: LiveMigrationJob) -> Object:
+    """One rank at a time may be evicted.
+
+    A rank that is evicted costs a checkpoint and a new view, so a drained node gets free, and two drained nodes cost one after the
+    other. None at all would block a node's drain until the job ends. It is said as ``minAvailable``: for pods whose controller has
+    no scale subresource Kubernetes computes ``maxUnavailable`` as none.
+    """
+    spec = {"minAvailable": job.spec.world_size - 1, "selector": {"matchLabels": _selector(job)}}
+    metadata = _metadata(job, labels.trainers(job))
+    return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
+
+
+def build_claims(job: LiveMigrationJob) -> list[Object]:
+    """The claims that the operator makes. Without an owner they stay when the job goes."""
+    storage = job.spec.storage
+    wanted = (("output", storage.output), ("data", storage.data))
+    return [_claim(job, name, volume) for name, volume in wanted if volume is not None and volume.size is not None]
+
+
+def _claim(job: LiveMigrationJob, name: str, volume: Volume) -> Object:
+    default = AccessMode.READ_WRITE_MANY if job.spec.world_size > 1 else AccessMode.READ_WRITE_ONCE
+    metadata = _metadata(job, labels.claim_name(job, name))
+    if not volume.delete_with_job:
+        del metadata["ownerReferences"]
+    spec: Object = {
+        "accessModes": [(volume.access_mode or default).value],
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    if volume.storage_class_name is not None:
+        spec["storageClassName"] = volume.storage_class_name
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
+def _metadata(job: LiveMigrationJob, name: str) -> Object:
+    return {
+        "name": name,
+        "namespace": job.metadata.namespace,
+        "labels": labels.job_labels(job),
+        "ownerReferences": [owner(job)],
+    }
+
+
+def _selector(job: LiveMigrationJob) -> dict[str, str]:
+    return {labels.JOB: job.metadata.name}

@@ -1,0 +1,211 @@
+"""The pod of a rank."""
+
+from typing import Any
+
+from lmj_api.layout import Layout
+from lmj_api.names import API_VERSION, KIND, pod_name
+from lmj_api.problems import SpecError
+from lmj_api.spec import LiveMigrationJob, Volume
+from lmj_operator.backend.kubernetes import labels
+from lmj_operator.backend.kubernetes.build.template import check_template, merge
+from lmj_operator.backend.kubernetes.settings import Settings
+
+Object = dict[str, Any]
+
+_LEAVE_SECONDS = 5
+"""What is left of a pod's grace for the agent to end itself, once its worker had its time."""
+_RUN = "/run/lmj"
+_TOKEN = "/etc/lmj/token"  # noqa: S105 - a folder
+_JOB = "/etc/lmj/job"
+
+
+def owner(job: LiveMigrationJob) -> Object:
+    """The reference by which an object goes when the job does."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job.metadata.name,
+        "uid": job.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def build_pod(job: LiveMigrationJob, settings: Settings, rank: int, serial: int) -> Object:
+    """The ``serial``-th pod of ``rank``. Raises SpecError when the job cannot be run in pods: no image, no shared volume, a wrong template."""
+    check_template(job.spec.template)
+    template = job.spec.template or {}
+    base = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(job, settings, rank, serial)}
+    pod = merge(base, template)
+    own = {**labels.job_labels(job), labels.RANK: str(rank), labels.SERIAL: str(serial)}
+    carried = job.model_copy(update={"spec": job.spec.model_copy(update={"template": None}), "status": None})
+    pod["metadata"] = {
+        "name": pod_name(job.metadata.name, rank, serial),
+        "namespace": job.metadata.namespace,
+        "labels": {**(pod["metadata"].get("labels") or {}), **own},
+        "annotations": {
+            "kubectl.kubernetes.io/default-container": labels.CONTAINER,
+            **(pod["metadata"].get("annotations") or {}),
+            labels.SPEC: carried.to_json(),
+        },
+        "ownerReferences": [owner(job)],
+    }
+    # The trainer's container first: it is the one that kubectl logs shows, and it says nothing of another's place.
+    pod["spec"]["containers"].sort(key=lambda container: container["name"] != labels.CONTAINER)
+    trainer = pod["spec"]["containers"][0]
+    if not trainer.get("image"):
+        raise SpecError(
+            "no trainer image: start the operator with --trainer-image, or set spec.template.spec.containers[trainer].image"
+        )
+    _check_places(job, pod["spec"], trainer)
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
+
+
+def _spec(job: LiveMigrationJob, settings: Settings, rank: int, serial: int) -> Object:
+    name = pod_name(job.metadata.name, rank, serial)
+    placement = job.spec.placement
+    selector = {**placement.node_selector}
+    for stage in placement.stages:
+        if stage.stage == rank:
+            selector.update(stage.node_selector)
+    spec: Object = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # A name for people, through the headless Service; nothing in the system looks it up.
+        "hostname": name,
+        "subdomain": labels.trainers(job),
+        "terminationGracePeriodSeconds": settings.grace_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": settings.user,
+            "runAsGroup": settings.user,
+            "fsGroup": settings.user,
+            # A checkpoint volume may hold many files: do not walk it for each pod.
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(job, settings, rank, name)],
+        "volumes": _volumes(job),
+    }
+    if selector:
+        spec["nodeSelector"] = selector
+    if placement.spread:
+        spec["topologySpreadConstraints"] = [
+            {
+                "topologyKey": "kubernetes.io/hostname",
+                "maxSkew": 1,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {labels.JOB: job.metadata.name}},
+            }
+        ]
+    return spec
+
+
+def _container(job: LiveMigrationJob, settings: Settings, rank: int, name: str) -> Object:
+    command = ["python", "-m", "lmj_trainer", "agent", "--job", f"{_JOB}/job.json", "--rank", str(rank), "--pod", name]
+    command += ["--dir", _RUN, "--listen", f"0.0.0.0:{labels.AGENT_PORT}", "--address", "$(POD_IP)"]
+    command += ["--token-file", f"{_TOKEN}/token", "--grace", str(max(1, settings.grace_seconds - _LEAVE_SECONDS))]
+    mounts: list[Object] = [
+        {"name": "token", "mountPath": _TOKEN, "readOnly": True},
+        {"name": "job", "mountPath": _JOB, "readOnly": True},
+        {"name": "run", "mountPath": _RUN},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of this pod
+        {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
+    ]
+    if job.spec.storage.output is not None or job.spec.world_size == 1:
+        mounts.append({"name": "output", "mountPath": labels.OUTPUT})
+    if job.spec.storage.data is not None:
+        mounts.append({"name": "data", "mountPath": labels.DATA, "readOnly": True})
+    container: Object = {
+        "name": labels.CONTAINER,
+        "command": command,
+        "workingDir": data_folder(job),
+        "env": [
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
+        ],
+        "ports": [{"name": "agent", "containerPort": labels.AGENT_PORT, "protocol": "TCP"}],
+        # The agent's own health: it answers while its worker computes, and does not when its event loop is stuck.
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "agent"},
+            "initialDelaySeconds": 30,
+            "periodSeconds": 20,
+            "timeoutSeconds": 10,
+            "failureThreshold": 6,
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        # The last lines of a failed agent become the message that status shows.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    }
+    if settings.trainer_image is not None:
+        container["image"] = settings.trainer_image
+        if settings.image_pull_policy is not None:
+            container["imagePullPolicy"] = settings.image_pull_policy
+    return container
+
+
+def data_folder(job: LiveMigrationJob) -> str:
+    """The folder that relative dataset and model paths mean."""
+    return labels.DATA if job.spec.storage.data is not None else labels.EXAMPLES
+
+
+def _volumes(job: LiveMigrationJob) -> list[Object]:
+    storage = job.spec.storage
+    volumes: list[Object] = [
+        {
+            "name": "token",
+            "secret": {"secretName": labels.secret_name(job), "items": [{"key": "token", "path": "token"}], "defaultMode": 0o440},
+        },
+        {
+            "name": "job",
+            "downwardAPI": {
+                "items": [{"path": "job.json", "fieldRef": {"fieldPath": f"metadata.annotations['{labels.SPEC}']"}}],
+                "defaultMode": 0o444,
+            },
+        },
+        {"name": "run", "emptyDir": {}},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "dshm", "emptyDir": {"medium": "Memory"}},
+    ]
+    if storage.output is not None:
+        volumes.append({"name": "output", "persistentVolumeClaim": {"claimName": _claim(job, "output", storage.output)}})
+    elif job.spec.world_size == 1:
+        volumes.append({"name": "output", "emptyDir": {}})
+    if storage.data is not None:
+        claim = {"claimName": _claim(job, "data", storage.data), "readOnly": True}
+        volumes.append({"name": "data", "persistentVolumeClaim": claim})
+    return volumes
+
+
+def _claim(job: LiveMigrationJob, volume: str, wanted: Volume) -> str:
+    return wanted.claim_name or labels.claim_name(job, volume)
+
+
+def _check_places(job: LiveMigrationJob, spec: Object, trainer: Object) -> None:
+    """Results and checkpoints lie on volumes that can be written, and that all ranks share when there are several."""
+    volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
+    layout = Layout.of(job.spec)
+    for field, path in (("output.path", layout.output), ("checkpoint.path", layout.checkpoints)):
+        mounts = [m for m in trainer.get("volumeMounts", []) if path.is_relative_to(m["mountPath"])]
+        mount = max(mounts, key=lambda m: len(m["mountPath"]), default=None)
+        if mount is None or mount.get("readOnly"):
+            if job.spec.storage.output is None and path.is_relative_to(labels.OUTPUT):
+                raise SpecError(
+                    f"spec.storage.output: missing; {job.spec.world_size} stages share their checkpoints: give it a size, as in "
+                    "storage: {output: {size: 10Gi}}, or the claimName of a claim"
+                )
+            raise SpecError(
+                f"spec.{field}: {path} is on no volume that the pods can write; make it relative (it lies below /output then)"
+            )
+        if job.spec.world_size > 1 and "emptyDir" in volumes.get(mount["name"], {}):
+            raise SpecError(
+                f"spec.{field}: {path} is on {mount['mountPath']}, a volume of each pod alone; all stages must share it: "
+                "make it relative, and set spec.storage.output"
+            )

@@ -1,0 +1,92 @@
+"""What the watches told: jobs, their pods and the nodes. Reading it costs no call."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lmj_operator.backend.kubernetes.labels import JOB
+from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state
+
+Object = Mapping[str, Any]
+Key = tuple[str, str]
+"""Namespace and name of a job."""
+
+
+def job_key(thing: Object) -> Key:
+    """The job that a pod is of."""
+    return thing["metadata"]["namespace"], thing["metadata"]["labels"][JOB]
+
+
+class Cache:
+    """Filled by the watches; ``wake(job)`` is called when something changes that a job's pass would see."""
+
+    def __init__(self, wake: Callable[[Key], None] = lambda key: None) -> None:
+        self._wake = wake
+        self._pods: dict[Key, dict[str, Object]] = {}
+        self._nodes: dict[str, NodeState] = {}
+
+    def pods(self, job: Key) -> list[Object]:
+        """The pods of a job, whichever object of this name made them."""
+        return list(self._pods.get(job, {}).values())
+
+    def pod(self, job: Key, name: str) -> Object | None:
+        """One pod of a job."""
+        return self._pods.get(job, {}).get(name)
+
+    def node_of(self, pod: Object) -> NodeState | None:
+        """The node that a pod is bound to; None: to none, or to one that was not seen yet."""
+        return self._nodes.get((pod.get("spec") or {}).get("nodeName") or "")
+
+    def put_pod(self, pod: Object) -> None:
+        """A pod is there, or changed."""
+        key, name = job_key(pod), pod["metadata"]["name"]
+        before = self._pods.setdefault(key, {}).get(name)
+        self._pods[key][name] = pod
+        if before is None or _matters(before) != _matters(pod):
+            self._wake(key)
+
+    def add_pod(self, pod: Object) -> None:
+        """A pod was just made: known until the watch tells of it."""
+        if self.pod(job_key(pod), pod["metadata"]["name"]) is None:
+            self.put_pod(pod)
+
+    def drop_pod(self, pod: Object) -> None:
+        """A pod is gone; another that has its name by now stays."""
+        key, name = job_key(pod), pod["metadata"]["name"]
+        known = self.pod(key, name)
+        if known is not None and known["metadata"]["uid"] == pod["metadata"]["uid"]:
+            del self._pods[key][name]
+            if not self._pods[key]:
+                del self._pods[key]
+            self._wake(key)
+
+    def put_node(self, node: Object) -> None:
+        """A node is there, or changed."""
+        self._set_node(node["metadata"]["name"], node_state(node))
+
+    def drop_node(self, node: Object) -> None:
+        """A node is gone."""
+        self._set_node(node["metadata"]["name"], NodeState(ready=False, since=0.0, gone=True))
+
+    def _set_node(self, name: str, state: NodeState) -> None:
+        before = self._nodes.get(name)
+        self._nodes[name] = state
+        if before is not None and (before.ready, before.gone) != (state.ready, state.gone):
+            on_it = [key for key, pods in self._pods.items() for pod in pods.values() if pod["spec"].get("nodeName") == name]
+            for key in dict.fromkeys(on_it):
+                self._wake(key)
+
+
+def _matters(pod: Object) -> Object:
+    status = pod.get("status") or {}
+    return {
+        "uid": pod["metadata"]["uid"],
+        "leaving": pod["metadata"].get("deletionTimestamp"),
+        "node": pod["spec"].get("nodeName"),
+        "phase": status.get("phase"),
+        "reason": status.get("reason"),
+        "ip": status.get("podIP"),
+        "containers": [c.get("state") for c in status.get("containerStatuses") or []],
+        "scheduled": [
+            (c.get("status"), c.get("message")) for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"
+        ],
+    }

@@ -1,0 +1,138 @@
+"""Making pods: what the API server refuses for good, what it refuses for now, and when to try again."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lmj_api.names import pod_name
+from lmj_api.problems import SpecError
+from lmj_api.protocol import USER_ERROR
+from lmj_api.spec import LiveMigrationJob
+from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.build.pod import build_pod
+from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.children import Children
+from lmj_operator.backend.kubernetes.pod_state import owner_uid
+from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.port import ActionError
+from lmj_operator.plan import PodObserved, PodPhase, PodWait
+
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unmade:
+    """A pod that the API server did not take."""
+
+    rank: int
+    serial: int
+    since: float
+    reason: str
+    message: str
+    final: bool
+    """The pod itself is wrong, so the job's template is."""
+    tries: int
+    not_before: float
+
+    def observed(self, name: str) -> PodObserved:
+        """How the plan sees it: as a pod that waits, or one that ended with a user's error."""
+        if self.final:
+            return PodObserved(
+                name, self.rank, self.serial, PodPhase.GONE, self.since, exit_code=USER_ERROR, exit_message=self.message
+            )
+        wait = PodWait(self.reason, self.message, self.since)
+        return PodObserved(name, self.rank, self.serial, PodPhase.PENDING, self.since, waits=wait)
+
+
+class Creation:
+    """Makes the pods of one job."""
+
+    def __init__(
+        self, api: Api, cache: Cache, children: Children, settings: Settings, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._children = children
+        self._settings = settings
+        self._clock = clock
+        self.unmade: dict[str, Unmade] = {}
+        self._hold: tuple[int, float] = (0, 0.0)
+
+    async def create(self, job: LiveMigrationJob, rank: int, serial: int) -> None:
+        """Make a pod; one that is there is left as it is. Raises ActionError."""
+        name, now = pod_name(job.metadata.name, rank, serial), self._clock()
+        if now < self._hold[1]:
+            raise ActionError("the API server refused before; waits before it tries again")
+        if name in self.unmade:
+            return
+        try:
+            pod = build_pod(job, self._settings, rank, serial)
+            await self._children.ensure(job)
+            made = await self._api.create(PODS, pod)
+        except SpecError as error:
+            self._refuse(name, Unmade(rank, serial, now, "Invalid", str(error), True, 1, now))
+        except ApiError as error:
+            await self._failed(job, name, rank, serial, error, now)
+        except ActionError:
+            self._wait(now)
+            raise
+        else:
+            self._hold = (0, 0.0)
+            self._cache.add_pod(made)
+
+    async def retry(self, job: LiveMigrationJob) -> None:
+        """Try again what was refused for now, when its time has come. Raises ActionError."""
+        now = self._clock()
+        for name, unmade in list(self.unmade.items()):
+            if unmade.final or now < unmade.not_before:
+                continue
+            try:
+                made = await self._api.create(PODS, build_pod(job, self._settings, unmade.rank, unmade.serial))
+            except ApiError as error:
+                del self.unmade[name]
+                await self._failed(job, name, unmade.rank, unmade.serial, error, now, unmade)
+            else:
+                del self.unmade[name]
+                self._cache.add_pod(made)
+
+    def forget(self, name: str) -> None:
+        """The pod is not wanted any more."""
+        self.unmade.pop(name, None)
+
+    async def _failed(
+        self, job: LiveMigrationJob, name: str, rank: int, serial: int, error: ApiError, now: float, before: Unmade | None = None
+    ) -> None:
+        if error.status == 409:
+            there = await self._there(job, name, error, now)
+            if there:
+                return
+        if error.status == 403 or error.invalid:
+            tries = before.tries + 1 if before is not None else 1
+            wait = min(FIRST_RETRY_SECONDS * 2.0 ** min(tries, 10), LONGEST_RETRY_SECONDS)
+            since = before.since if before is not None else now
+            reason = error.reason if error.reason.isalpha() else "Refused"
+            self._refuse(name, Unmade(rank, serial, since, reason, error.message, error.invalid, tries, now + wait))
+            return
+        self._wait(now)
+        raise ActionError(str(error)) from error
+
+    async def _there(self, job: LiveMigrationJob, name: str, error: ApiError, now: float) -> bool:
+        """Whether the pod that has the name is this job's (the watch is late then)."""
+        try:
+            pod = await self._api.get(PODS, job.metadata.namespace, name)
+        except ApiError as failed:
+            raise ActionError(str(failed)) from failed
+        if pod is not None and owner_uid(pod) == job.metadata.uid:
+            self._cache.add_pod(pod)
+            return True
+        self._wait(now)
+        raise ActionError(f"pod {name} of an earlier job is not gone yet") from error
+
+    def _refuse(self, name: str, unmade: Unmade) -> None:
+        self.unmade[name] = unmade
+
+    def _wait(self, now: float) -> None:
+        tries = self._hold[0] + 1
+        self._hold = (tries, now + min(FIRST_RETRY_SECONDS * 2.0 ** min(tries - 1, 10), LONGEST_RETRY_SECONDS))

@@ -1,0 +1,45 @@
+"""Names, labels, ports and paths of a job's objects: fixed, for running jobs were made with them."""
+
+from lmj_api.names import GROUP
+from lmj_api.spec import LiveMigrationJob
+
+JOB = f"{GROUP}/job"
+RANK = f"{GROUP}/rank"
+SERIAL = f"{GROUP}/serial"
+SPEC = f"{GROUP}/job-spec"
+"""Annotation of a pod: the job as its agent reads it."""
+
+AGENT_PORT = 9461
+CONTAINER = "trainer"
+OUTPUT = "/output"
+DATA = "/data"
+EXAMPLES = "/opt/lmj/examples"
+"""Folder of the trainer image where relative dataset paths lie when there is no ``storage.data``."""
+
+Labels = dict[str, str]
+
+
+def job_labels(job: LiveMigrationJob) -> Labels:
+    """Labels of all objects of ``job``."""
+    return {
+        "app.kubernetes.io/name": "lmj",
+        "app.kubernetes.io/component": "trainer",
+        "app.kubernetes.io/instance": job.metadata.name,
+        "app.kubernetes.io/managed-by": "lmj-operator",
+        JOB: job.metadata.name,
+    }
+
+
+def trainers(job: LiveMigrationJob) -> str:
+    """Name of the job's Service, NetworkPolicy and PodDisruptionBudget."""
+    return f"{job.metadata.name}-trainers"
+
+
+def secret_name(job: LiveMigrationJob) -> str:
+    """Name of the Secret with the token of the job's agents."""
+    return f"{job.metadata.name}-token"
+
+
+def claim_name(job: LiveMigrationJob, volume: str) -> str:
+    """Name of the claim that is made for ``volume`` (``output`` or ``data``)."""
+    return f"{job.metadata.name}-{volume}"

@@ -1,0 +1,139 @@
+"""What a pod's object says, as the plan understands it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from lmj_api.names import parse_pod_name
+from lmj_operator.backend.kubernetes.labels import CONTAINER
+from lmj_operator.plan import PodObserved, PodPhase, PodWait
+
+Object = Mapping[str, Any]
+
+_NOT_ITS_FAULT = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+    }
+)
+_LONGEST = 300
+"""Characters of a message; the kubelet's can be pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """A node, as far as it matters to its pods."""
+
+    ready: bool
+    since: float
+    """Since when, seconds since the epoch."""
+    gone: bool = False
+    """There is no such node any more."""
+
+
+def node_state(node: Object) -> NodeState:
+    """What the node's object says."""
+    found = _condition(node, "Ready")
+    if found is None:
+        return NodeState(False, seconds(node["metadata"].get("creationTimestamp")))
+    return NodeState(found.get("status") == "True", seconds(found.get("lastTransitionTime")))
+
+
+def pod_observed(pod: Object, node: NodeState | None) -> PodObserved:
+    """The pod without what its agent says. ``node``: the node that it is bound to; None: to none, or to one not seen yet."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    _, rank, serial = parse_pod_name(metadata["name"])
+    bound = (pod.get("spec") or {}).get("nodeName")
+    scheduled = _condition(pod, "PodScheduled")
+    created = seconds(metadata.get("creationTimestamp"))
+    if scheduled is not None and scheduled.get("status") == "True":
+        # Its time to start counts from here: a pod that no node had room for was not slow.
+        created = max(created, seconds(scheduled.get("lastTransitionTime")))
+    seen = PodObserved(metadata["name"], rank, serial, PodPhase.PENDING, created, bound)
+    container = _container(status)
+    ended = (container.get("state") or {}).get("terminated")
+    if status.get("phase") in ("Failed", "Succeeded") or (ended is not None and "deletionTimestamp" not in metadata):
+        return _ended(seen, status, ended)
+    if "deletionTimestamp" in metadata:
+        return replace(seen, phase=PodPhase.TERMINATING)
+    if node is not None and node.gone:
+        return replace(seen, phase=PodPhase.GONE, exit_message=f"its node {bound} is gone")
+    if status.get("phase") in ("Running", "Unknown") and (container.get("state") or {}).get("running"):
+        return replace(seen, phase=PodPhase.RUNNING)
+    return replace(seen, waits=_wait(scheduled, container, created))
+
+
+def pod_address(pod: Object) -> str | None:
+    """The pod's address, as a URL has it; None: it has none yet."""
+    ip = (pod.get("status") or {}).get("podIP")
+    return f"[{ip}]" if ip and ":" in ip else ip
+
+
+def terminating_since(pod: Object) -> float | None:
+    """When the pod's time to leave ended or ends; None: it was not told to go."""
+    stamp = pod["metadata"].get("deletionTimestamp")
+    return seconds(stamp) if stamp else None
+
+
+def owner_uid(thing: Object) -> str | None:
+    """Uid of the object's controller."""
+    return next((str(ref.get("uid")) for ref in thing["metadata"].get("ownerReferences") or [] if ref.get("controller")), None)
+
+
+def seconds(stamp: str | None) -> float:
+    """An RFC 3339 time as seconds since the epoch; 0 for none."""
+    return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
+
+
+def _ended(seen: PodObserved, status: Object, ended: Object | None) -> PodObserved:
+    code = ended.get("exitCode") if ended is not None else None
+    # A shell's way to say that a signal ended it; the plan says it with a minus.
+    code = 128 - code if code is not None and 128 < code < 160 else code
+    said = _last_line(str(ended.get("message") or "")) if ended is not None else ""
+    why = str((ended or {}).get("reason") or "")
+    if status.get("reason"):  # Evicted, NodeShutdown, ...: said of the pod, and nearer to the cause
+        message = f"{status['reason']}: {_one_line(status.get('message'))}".rstrip(": ")
+    elif why == "OOMKilled":
+        message = "killed for want of memory (OOMKilled): give the trainer container more, or use less"
+    else:
+        message = said.removeprefix("error: ") or (why if why not in ("Error", "Completed") else "")
+    return replace(seen, phase=PodPhase.GONE, exit_code=code, exit_message=message or None)
+
+
+def _wait(scheduled: Object | None, container: Object, created: float) -> PodWait | None:
+    if scheduled is not None and scheduled.get("status") == "False":
+        since = seconds(scheduled.get("lastTransitionTime")) or created
+        return PodWait(_word(scheduled.get("reason"), "Unschedulable"), _one_line(scheduled.get("message")), since)
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    if waiting.get("reason") in _NOT_ITS_FAULT:
+        return PodWait(waiting["reason"], _one_line(waiting.get("message")) or f"image {container.get('image')}", created)
+    return None
+
+
+def _container(status: Object) -> Object:
+    return next((c for c in status.get("containerStatuses") or [] if c.get("name") == CONTAINER), {})
+
+
+def _condition(thing: Object, kind: str) -> Object | None:
+    return next((c for c in (thing.get("status") or {}).get("conditions") or [] if c.get("type") == kind), None)
+
+
+def _word(text: object, default: str) -> str:
+    word = str(text or "")
+    return word if word.isalnum() and word[0].isalpha() else default
+
+
+def _one_line(text: object) -> str:
+    line = " ".join(str(text or "").split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    return (errors or lines or [""])[-1][:_LONGEST]

@@ -1,0 +1,112 @@
+"""The job's status in the API server: compare-and-swap, and progress alone not too often."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from lmj_api.names import API_VERSION, KIND
+from lmj_api.status import JobStatus, RankStatus
+from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.resources import JOBS
+
+HEARTBEAT_SECONDS = 30.0
+"""When nothing but the age of heartbeats is new, it is written so often."""
+
+
+class StatusConflict(Exception):  # noqa: N818 - it names what happened
+    """Somebody else changed the job since it was last read; it was read again, and this pass must be made anew."""
+
+
+class JobGone(Exception):  # noqa: N818 - it names what happened
+    """The job is not there any more."""
+
+
+def read_status(body: Mapping[str, Any]) -> JobStatus:
+    """The status in a job's object. Raises ValueError when it is none that this operator can read."""
+    try:
+        return JobStatus.model_validate(body.get("status") or {})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"status.{where} cannot be read ({first['msg']}): was it written by a newer operator?") from error
+
+
+def must_be_stored(status: JobStatus) -> dict[str, Any]:
+    """What of ``status`` the next pass of another operator would miss, or people wait for: the rest is observed again."""
+    kept = status.model_dump(exclude={"message", "progress", "evaluations", "checkpoint", "ranks", "conditions"})
+    ranks = [(r.rank, r.pod, r.node, r.incarnation, r.restarts, r.exit_code, r.exit_message) for r in status.ranks]
+    return {**kept, "ranks": ranks, "conditions": [(c.type, c.status, c.reason) for c in status.conditions]}
+
+
+def without_ages(status: JobStatus) -> JobStatus:
+    """``status`` without what changes by waiting alone."""
+    ranks: list[RankStatus] = [rank.model_copy(update={"heartbeat_seconds": None}) for rank in status.ranks]
+    return status.model_copy(update={"ranks": ranks})
+
+
+class StatusStore:
+    """The status of the job in ``body``. One process writes it; another that does so too is noticed."""
+
+    def __init__(self, api: Api, body: Mapping[str, Any], seconds: float, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._seconds = seconds
+        self._adopt(body)
+
+    def _adopt(self, body: Mapping[str, Any]) -> None:
+        metadata = body["metadata"]
+        self._name, self._namespace, self._uid = metadata["name"], metadata["namespace"], metadata["uid"]
+        self._version: str = metadata["resourceVersion"]
+        self._stored = read_status(body)
+        self._written = 0.0
+        self.status = self._stored
+        """The newest status; the stored one may be a little older."""
+
+    def seen(self, body: Mapping[str, Any]) -> None:
+        """The watch told of a change: a newer version with our own status in it is the one to swap next."""
+        version = body["metadata"]["resourceVersion"]
+        newer = version.isdigit() and self._version.isdigit() and int(version) > int(self._version)
+        if newer and (body.get("status") or {}) == self._body():
+            self._version = version
+
+    async def write(self, status: JobStatus) -> None:
+        """Take ``status``, and store it unless it can wait. Raises ApiError, :class:`StatusConflict` and :class:`JobGone`."""
+        self.status = status
+        if not self._due(status):
+            return
+        before, self._stored = self._stored, status
+        metadata = {"name": self._name, "namespace": self._namespace, "uid": self._uid, "resourceVersion": self._version}
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": self._body()}
+        try:
+            answer = await self._api.apply(JOBS, body, subresource="status", force=True)
+        except ApiError as error:
+            self._stored = before
+            self.status = before
+            if error.status == 404:
+                raise JobGone(str(error)) from error
+            if error.status == 409:
+                await self._read_again()
+                raise StatusConflict(str(error)) from error
+            if error.status == 0:
+                # It may have been stored: what is there decides.
+                await self._read_again()
+            raise
+        self._version = answer["metadata"]["resourceVersion"]
+        self._written = self._clock()
+
+    async def _read_again(self) -> None:
+        body = await self._api.get(JOBS, self._namespace, self._name)
+        if body is None or body["metadata"]["uid"] != self._uid:
+            raise JobGone(f"job {self._namespace}/{self._name} is gone")
+        self._adopt(body)
+
+    def _due(self, status: JobStatus) -> bool:
+        if must_be_stored(status) != must_be_stored(self._stored):
+            return True
+        age = self._clock() - self._written
+        return age >= (self._seconds if without_ages(status) != without_ages(self._stored) else HEARTBEAT_SECONDS)
+
+    def _body(self) -> dict[str, Any]:
+        body: dict[str, Any] = self._stored.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return body

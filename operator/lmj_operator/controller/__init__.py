@@ -1,0 +1,1 @@
+"""The operator's process on a cluster: watches, one task a job, events, metrics."""

@@ -1,0 +1,121 @@
+"""All jobs of this operator, and the watches that keep it informed."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import kopf
+
+from lmj_api import names
+from lmj_api.status import Phase
+from lmj_operator.backend.kubernetes import labels
+from lmj_operator.backend.kubernetes.cache import Cache, Key
+from lmj_operator.controller.job_task import JobTask, Place
+
+log = logging.getLogger(__name__)
+
+
+class Controller:
+    """A task for each job. Made before the watches start, and given its place before they tell of the first job."""
+
+    def __init__(self) -> None:
+        self.cache = Cache(self._wake)
+        self.place: Place | None = None
+        self._tasks: dict[Key, tuple[str, JobTask, asyncio.Task[None]]] = {}
+
+    def phases(self) -> Iterator[Phase]:
+        """The phase of every job."""
+        return (job.phase for _, job, _ in self._tasks.values())
+
+    def ailing(self) -> str | None:
+        """Why the process is of no use any more, if it is not."""
+        ended = [key for key, (_, _, task) in self._tasks.items() if task.done() and task.cancelled()]
+        return f"the task of {ended[0][0]}/{ended[0][1]} was cancelled" if ended else None
+
+    async def job_seen(self, kind: str | None, body: Mapping[str, Any]) -> None:
+        """A job is there, changed, or (``kind`` is ``DELETED``) is gone."""
+        if self.place is None:
+            raise RuntimeError("the operator is not set up yet")
+        metadata = body["metadata"]
+        key, uid = (metadata["namespace"], metadata["name"]), metadata["uid"]
+        known = self._tasks.get(key)
+        if known is not None and (kind == "DELETED" or known[0] != uid or known[2].done()):
+            if kind == "DELETED" and known[0] != uid:
+                return  # late news of an earlier job of this name
+            await self._end(key)
+            known = None
+        if kind == "DELETED":
+            return
+        if known is not None:
+            known[1].seen(body)
+            return
+        try:
+            job = JobTask(body, self.place)
+        except ValueError as error:
+            log.error("left alone: %s", error, extra={"job": key})
+            return
+        self._tasks[key] = (uid, job, asyncio.create_task(job.run(), name=f"job {key[0]}/{key[1]}"))
+
+    async def close(self) -> None:
+        """End all tasks; the jobs train on."""
+        for key in list(self._tasks):
+            await self._end(key)
+
+    async def _end(self, key: Key) -> None:
+        _, job, task = self._tasks.pop(key)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await job.close()
+
+    def _wake(self, key: Key) -> None:
+        known = self._tasks.get(key)
+        if known is not None:
+            known[1].wake()
+
+
+def watches(controller: Controller) -> kopf.OperatorRegistry:
+    """What Kopf watches for ``controller``. None of it needs a finalizer: a job is never kept from going.
+
+    Kopf's daemons would add one, and a job would stay, stuck, where the operator is gone. Pods go with their job by their owner
+    references, and their agents take the last checkpoint themselves when they are told to end. The indexes hold nothing: they are
+    there because Kopf tells of no job before every object of an indexed kind was seen, so that no pod is missed and made again.
+    """
+    registry = kopf.OperatorRegistry()
+    cache = controller.cache
+    ours = {labels.JOB: kopf.PRESENT}
+
+    @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        return kopf.login_via_client(**kwargs)
+
+    @kopf.index("", "v1", "pods", labels=ours, registry=registry)
+    def pods(body: kopf.Body, **_: Any) -> None:
+        cache.put_pod(_plain(body))
+
+    @kopf.on.event("", "v1", "pods", labels=ours, registry=registry)
+    def pod_gone(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
+        if type == "DELETED":
+            cache.drop_pod(_plain(body))
+
+    @kopf.index("", "v1", "nodes", registry=registry)
+    def nodes(body: kopf.Body, **_: Any) -> None:
+        cache.put_node(_plain(body))
+
+    @kopf.on.event("", "v1", "nodes", registry=registry)
+    def node_gone(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+        if type == "DELETED":
+            cache.drop_node(_plain(body))
+
+    @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
+    async def job(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+        await controller.job_seen(type, _plain(body))
+
+    return registry
+
+
+def _plain(body: kopf.Body) -> dict[str, Any]:
+    """The object itself, without what only the API server needs."""
+    value = dict(body)
+    value["metadata"] = {key: part for key, part in dict(value["metadata"]).items() if key != "managedFields"}
+    return value

@@ -1,0 +1,253 @@
+"""The only reconciler of one job: lives from the job's first sight to its deletion."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from lmj_api.problems import SpecError
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.status import JobStatus, Phase
+from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.backend import KubernetesBackend
+from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.resources import JOBS
+from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.kubernetes.status_store import JobGone, StatusConflict, StatusStore
+from lmj_operator.backend.port import PodEvent
+from lmj_operator.controller.metrics import Metrics
+from lmj_operator.controller.notes import Note, Notebook, notes
+from lmj_operator.plan import Action, Plan
+from lmj_operator.plan.conditions import conditions
+from lmj_operator.plan.phases import TERMINAL
+from lmj_operator.reconcile import Reconciler
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY_SECONDS = 0.5
+LONGEST_RETRY_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What all jobs' tasks share."""
+
+    api: Api
+    cache: Cache
+    session: aiohttp.ClientSession
+    settings: Settings
+    metrics: Metrics
+    notebook: Notebook
+    clock: Callable[[], float] = time.time
+
+
+def refused(status: JobStatus, message: str, generation: int | None, now: float) -> JobStatus:
+    """The status of a job whose spec cannot be run: failed, with no pod made and no restart spent."""
+    phase = Phase.FAILED
+    return status.model_copy(
+        update={
+            "phase": phase,
+            "phase_since": now,
+            "message": message,
+            "observed_generation": generation,
+            "conditions": conditions(status.conditions, phase, message, generation, now),
+            "finished": now,
+            "cleaned": True,
+        }
+    )
+
+
+def corrected(status: JobStatus, generation: int | None) -> bool:
+    """Whether a job was refused before any pod was made, and its spec was changed since: it gets another chance."""
+    return status.phase is Phase.FAILED and status.started is None and (generation or 0) > (status.observed_generation or 0)
+
+
+class JobTask:
+    """One job. ``body`` is its object as the watch told it last."""
+
+    def __init__(self, body: Mapping[str, Any], place: Place) -> None:
+        self._body = body
+        self._place = place
+        self._changed = asyncio.Event()
+        self._backend: KubernetesBackend | None = None
+        self._reconciler: Reconciler | None = None
+        self._store = StatusStore(place.api, body, place.settings.status_seconds, place.clock)
+        self._complaint = ""
+
+    @property
+    def phase(self) -> Phase:
+        """The job's phase."""
+        return self._store.status.phase
+
+    def wake(self) -> None:
+        """One of its pods changed."""
+        if self._reconciler is not None:
+            self._reconciler.wake()
+
+    def seen(self, body: Mapping[str, Any]) -> None:
+        """The job's object changed."""
+        before, self._body = self._body, body
+        self._store.seen(body)
+        leaving = "deletionTimestamp" in body["metadata"]
+        if body["metadata"]["generation"] == before["metadata"]["generation"] and leaving == (
+            "deletionTimestamp" in before["metadata"]
+        ):
+            return
+        if self._backend is not None:
+            self._backend.deleted = leaving
+            with contextlib.suppress(SpecError):
+                self._backend.job = self._read()
+        self._changed.set()
+        self.wake()
+
+    async def run(self) -> None:
+        """Reconcile until the job is gone. What fails is logged and tried again, later and later."""
+        wait = FIRST_RETRY_SECONDS
+        while True:
+            begin = time.monotonic()
+            try:
+                await self._live()
+            except JobGone:
+                return
+            except StatusConflict as error:
+                self._say(logging.INFO, f"looks again: {error}")
+                continue
+            except ApiError as error:
+                self._say(logging.WARNING, str(error))
+            except Exception:
+                log.exception("a pass failed", extra=self._extra)
+            self._place.metrics.passes.labels("failed").inc()
+            wait = FIRST_RETRY_SECONDS if time.monotonic() - begin > LONGEST_RETRY_SECONDS else wait
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_RETRY_SECONDS)
+
+    async def close(self) -> None:
+        """Let go of the agents."""
+        if self._backend is not None:
+            await self._backend.close()
+            self._backend = None
+
+    async def _live(self) -> None:
+        while True:
+            self._changed.clear()
+            job = await self._accepted()
+            if job is not None:
+                await self._reconcile(job)
+            await self._rest(job)
+
+    async def _accepted(self) -> LiveMigrationJob | None:
+        """The job, or None when it cannot be run: its status says so then."""
+        store, now = self._store, self._place.clock()
+        generation = self._body["metadata"]["generation"]
+        try:
+            job = cluster_job(self._body, self._place.settings)
+        except SpecError as error:
+            self._complain(error)
+            if self._backend is not None or store.status.started is not None or "deletionTimestamp" in self._body["metadata"]:
+                return self._backend.job if self._backend is not None else None
+            if store.status.phase is not Phase.FAILED or store.status.observed_generation != generation:
+                before = store.status
+                status = refused(before, str(error).splitlines()[0], generation, now)
+                await store.write(status)
+                self._note(before, status)
+            return None
+        if corrected(store.status, generation):
+            await store.write(JobStatus(observed_generation=generation))
+        return job
+
+    def _read(self) -> LiveMigrationJob:
+        """The job in the newest body. Raises SpecError, after it was told: the old spec goes on then."""
+        try:
+            return cluster_job(self._body, self._place.settings)
+        except SpecError as error:
+            self._complain(error)
+            raise
+
+    async def _reconcile(self, job: LiveMigrationJob) -> None:
+        place = self._place
+        if self._backend is None:
+            self._backend = KubernetesBackend(
+                job, place.api, place.cache, self._store, place.session, place.settings, place.clock
+            )
+        self._backend.job = job
+        self._backend.deleted = "deletionTimestamp" in self._body["metadata"]
+        if self._reconciler is None:
+            self._reconciler = MeasuredReconciler(self._backend, self, place.metrics, place.clock)
+        await self._reconciler.run()
+
+    async def _rest(self, job: LiveMigrationJob | None) -> None:
+        """The job is at rest: tidy up, and wait for a change of its spec, or for its end of life."""
+        status, place = self._store.status, self._place
+        seconds = None
+        if status.phase in TERMINAL and job is not None:
+            if not status.cleaned and self._backend is not None:
+                await self._backend.children.release(job)
+                await self._store.write(status.model_copy(update={"cleaned": True}))
+            ttl = job.spec.ttl_seconds_after_finished
+            if ttl is not None and status.finished is not None:
+                seconds = max(0.0, status.finished + ttl - place.clock())
+        try:
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        except TimeoutError:
+            self._say(logging.INFO, "deleted: ttlSecondsAfterFinished is over")
+            metadata = self._body["metadata"]
+            await place.api.delete(JOBS, metadata["namespace"], metadata["name"], uid=metadata["uid"])
+            await self._changed.wait()
+
+    # What the reconciler tells.
+
+    def heard(self, event: PodEvent) -> None:
+        """As a listener."""
+
+    def planned(self, before: JobStatus, plan: Plan) -> None:
+        """As a listener."""
+        self._note(before, plan.status)
+
+    def trouble(self, action: Action, reason: str) -> None:
+        """As a listener."""
+        self._say(logging.WARNING, f"{action}: {reason}; will try again")
+
+    def _note(self, before: JobStatus, after: JobStatus) -> None:
+        place = self._place
+        place.metrics.restarts.inc(max(0, after.restarts - before.restarts))
+        place.metrics.steps_lost.inc(max(0, after.steps_lost - before.steps_lost))
+        for note in notes(before, after):
+            self._say(logging.WARNING if note.warning else logging.INFO, f"{note.reason}: {note.message}")
+            place.notebook.post(self._body["metadata"], note, place.clock())
+
+    def _complain(self, error: SpecError) -> None:
+        text = str(error)
+        if text != self._complaint and self._store.status.started is not None:
+            note = Note("SpecRefused", f"the job goes on as it was: {text.splitlines()[0]}", warning=True)
+            self._place.notebook.post(self._body["metadata"], note, self._place.clock())
+            self._say(logging.WARNING, note.message)
+        self._complaint = text
+
+    @property
+    def _extra(self) -> dict[str, Any]:
+        return {"job": (self._body["metadata"]["namespace"], self._body["metadata"]["name"])}
+
+    def _say(self, level: int, text: str) -> None:
+        log.log(level, "%s", text, extra=self._extra)
+
+
+class MeasuredReconciler(Reconciler):
+    """A reconciler that counts its passes and their time."""
+
+    def __init__(self, backend: KubernetesBackend, listener: JobTask, metrics: Metrics, clock: Callable[[], float]) -> None:
+        super().__init__(backend, listener, clock)
+        self._metrics = metrics
+
+    async def step(self) -> Plan:
+        """As the base says."""
+        begin = time.monotonic()
+        made = await super().step()
+        self._metrics.pass_seconds.observe(time.monotonic() - begin)
+        self._metrics.passes.labels("done").inc()
+        return made

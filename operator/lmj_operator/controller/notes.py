@@ -1,0 +1,95 @@
+"""Kubernetes events of a job: what a pass changed, as ``kubectl describe`` shows it."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lmj_api.names import API_VERSION, KIND
+from lmj_api.status import JobStatus, Phase
+from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.resources import EVENTS
+from lmj_operator.plan.conditions import WAITING
+from lmj_operator.plan.times import rfc3339
+
+log = logging.getLogger(__name__)
+
+_LONGEST = 1000
+_WAITING_NOTES = 1000
+"""Notes that wait to be posted; while the API server does not take them, newer ones are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One event."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+def notes(before: JobStatus, after: JobStatus) -> list[Note]:
+    """What is new in ``after``."""
+    made = []
+    known = {(i.time, i.rank, i.kind) for i in before.incidents}
+    made += [Note(i.kind, i.message, warning=True) for i in after.incidents if (i.time, i.rank, i.kind) not in known]
+    open_before = {(i.time, i.rank, i.kind) for i in before.incidents if i.seconds is None}
+    made += [
+        Note("Recovered", f"recovered from {i.kind} in {i.seconds:.1f} s, {i.steps_lost or 0} steps done again")
+        for i in after.incidents
+        if i.seconds is not None and (i.time, i.rank, i.kind) in open_before
+    ]
+    waited = {c.reason for c in before.conditions if c.type == WAITING and c.status == "True"}
+    made += [
+        Note(c.reason, c.message, warning=True)
+        for c in after.conditions
+        if c.type == WAITING and c.status == "True" and c.reason not in waited
+    ]
+    if after.phase is not before.phase:
+        made.append(Note(after.phase.value, after.message or after.phase.value, warning=after.phase is Phase.FAILED))
+    return made
+
+
+class Notebook:
+    """Posts notes behind the passes: none waits for them, and one that is lost is not written again."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_WAITING_NOTES)
+
+    def post(self, metadata: Mapping[str, Any], note: Note, now: float) -> None:
+        """Have ``note`` posted on the job with ``metadata``."""
+        stamp = rfc3339(now)[:19] + "Z"
+        name, namespace = metadata["name"], metadata["namespace"]
+        involved = {"apiVersion": API_VERSION, "kind": KIND, "name": name, "namespace": namespace, "uid": metadata["uid"]}
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name}.{secrets.token_hex(8)}", "namespace": namespace},
+            "involvedObject": involved,
+            "reason": note.reason,
+            "message": note.message[:_LONGEST],
+            "type": "Warning" if note.warning else "Normal",
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+            "source": {"component": "lmj-operator"},
+            "reportingComponent": "lmj-operator",
+            "reportingInstance": "lmj-operator",
+        }
+        try:
+            self._queue.put_nowait(event)
+        except asyncio.QueueFull:
+            log.warning("an event was dropped: %s", note.message, extra={"job": (namespace, name)})
+
+    async def run(self) -> None:
+        """Post what comes, until cancelled."""
+        while True:
+            event = await self._queue.get()
+            try:
+                await self._api.create(EVENTS, event)
+            except ApiError as error:
+                metadata = event["metadata"]
+                log.warning("an event could not be posted: %s", error, extra={"job": (metadata["namespace"], metadata["name"])})

@@ -1,0 +1,82 @@
+"""Starts the operator, and ends it."""
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass
+
+import aiohttp
+import kopf
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient
+
+from lmj_api.names import GROUP
+from lmj_operator.backend.kubernetes.api import Api
+from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.controller.controller import Controller, watches
+from lmj_operator.controller.http import listen
+from lmj_operator.controller.job_task import Place
+from lmj_operator.controller.metrics import Metrics
+from lmj_operator.controller.notes import Notebook
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the operator runs."""
+
+    namespaces: tuple[str, ...]
+    """Namespaces whose jobs it runs; empty: all."""
+    listen: tuple[str, int]
+    """Where ``/healthz`` and ``/metrics`` are."""
+    settings: Settings
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """Kopf as we want it: quiet, with deadlines, and with our own names should it ever write one."""
+    settings = kopf.OperatorSettings()
+    settings.persistence.finalizer = f"{GROUP}/operator"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.networking.connect_timeout = 10
+    settings.networking.request_timeout = 60
+    # A watch ends on the server's side before the client gives it up, and a silent one is not believed for long.
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    return settings
+
+
+async def operate(options: Options) -> None:
+    """Run until SIGTERM or SIGINT. Raises what the configuration or the first connection to the cluster raise."""
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
+        config.load_incluster_config()  # type: ignore[no-untyped-call]
+    else:
+        await config.load_kube_config()  # type: ignore[no-untyped-call]
+    controller = Controller()
+    metrics = Metrics(controller.phases)
+    # Agents are reached directly, each by a connection of its own for its events.
+    session = aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(limit=0))
+    async with ApiClient() as client, session:
+        api = Api(client, metrics.count_call)
+        notebook = Notebook(api)
+        controller.place = Place(api, controller.cache, session, options.settings, metrics, notebook)
+        posting = asyncio.create_task(notebook.run(), name="events")
+        runner = await listen(*options.listen, metrics, controller.ailing)
+        log.info("watches %s", ", ".join(options.namespaces) or "all namespaces")
+        try:
+            await kopf.operator(
+                registry=watches(controller),
+                settings=kopf_settings(),
+                standalone=True,
+                namespaces=options.namespaces,
+                clusterwide=not options.namespaces,
+            )
+        finally:
+            await controller.close()
+            posting.cancel()
+            await asyncio.gather(posting, return_exceptions=True)
+            await runner.cleanup()
