@@ -1,12 +1,10 @@
 """A cluster by name: up, down, its nodes' power and cables, images and volumes."""
 
-import json
 import os
 import shutil
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,14 @@ from cluster.images import ensure_images
 from cluster.network import MAX_NODES, Network, choose_network
 from cluster.node import Node, node_name
 from cluster.pki import ADMIN, Pki
-from cluster.process import run, say, started_at, wait_until
+from cluster.process import run, say, wait_until
+from cluster.settings import FILE, Settings, load_settings, this_process
 
 DEFAULT_RUN = Path(__file__).parent / ".build" / "run"
 SHARED_CLASS = "shared"
 """StorageClass of the volumes that ``shared_volume`` makes."""
 
 _NODES_OWN = ("/run", "/var/lib", "/var/log", "/var/run", "/proc", "/sys")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is fixed when a cluster is first brought up. ``owner``: pid and start time of the process it must not outlive, if any."""
-
-    block: int
-    nodes: int
-    owner: tuple[int, int] | None
 
 
 class Cluster:
@@ -69,8 +59,8 @@ class Cluster:
         images = ensure_images(binaries, self._cache)
         start = time.monotonic()
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked():
-            settings = self._settings() or self._choose(nodes, owned)
+        with locked(self._lock):
+            settings = load_settings(self.folder) or self._choose(nodes, owned)
             if settings.nodes != nodes:
                 raise ClusterError(f"cluster {self.name} is up with {settings.nodes} nodes; take it down first to have {nodes}")
             network = self._network()
@@ -86,6 +76,8 @@ class Cluster:
             for node in self._nodes():
                 self.wait_ready(node.name)
             self._prepare()
+            for component in COMPONENTS:
+                self._controlplane().process(component).check()
         say(f"{self.name}: up in {time.monotonic() - start:.1f} s")
 
     def down(self) -> None:
@@ -93,18 +85,19 @@ class Cluster:
         if not self.folder.exists():
             return
         start = time.monotonic()
-        with self._locked():
-            if self._settings() is not None:
+        with locked(self._lock):
+            if load_settings(self.folder) is not None:
                 with ThreadPoolExecutor(8) as pool:
                     list(pool.map(Node.remove, self._nodes()))
                 self._controlplane().down()
                 self._network().down()
             shutil.rmtree(self.folder)
+            self._lock.unlink(missing_ok=True)
         say(f"{self.name}: down in {time.monotonic() - start:.1f} s")
 
     def status(self) -> list[str]:
         """A line for each part: what it is and whether it runs."""
-        settings = self._settings()
+        settings = load_settings(self.folder)
         if settings is None:
             return [f"{self.name}: down"]
         plane = self._controlplane()
@@ -252,31 +245,19 @@ class Cluster:
             return ""
 
     def _choose(self, nodes: int, owned: bool) -> Settings:
-        settings = Settings(
-            choose_network(self.name).block, nodes, (os.getpid(), started_at(os.getpid()) or 0) if owned else None
-        )
-        self.folder.mkdir(exist_ok=True)
-        unfinished = self.folder / "cluster.json.new"
-        unfinished.write_text(json.dumps({"block": settings.block, "nodes": settings.nodes, "owner": settings.owner}))
-        unfinished.rename(self.folder / "cluster.json")
+        settings = Settings(choose_network(self.name).block, nodes, this_process() if owned else None)
+        settings.save(self.folder)
         return settings
 
-    def _settings(self) -> Settings | None:
-        try:
-            saved = json.loads((self.folder / "cluster.json").read_text())
-        except FileNotFoundError:
-            return None
-        owner = saved["owner"]
-        return Settings(saved["block"], saved["nodes"], (owner[0], owner[1]) if owner else None)
-
     def _need(self) -> Settings:
-        settings = self._settings()
+        settings = load_settings(self.folder)
         if settings is None:
             raise ClusterError(f"cluster {self.name} is not up (no {self.folder / 'cluster.json'})")
         return settings
 
-    def _locked(self) -> Any:
-        return locked(self.folder.parent / f"{self.name}.lock")
+    @property
+    def _lock(self) -> Path:
+        return self.folder.parent / f"{self.name}.lock"
 
     def _network(self) -> Network:
         return Network(self.name, self._need().block)
@@ -301,10 +282,10 @@ class Cluster:
 
 def sweep(run_folder: Path = DEFAULT_RUN) -> None:
     """Take down the clusters whose owner was killed before it could."""
-    for file in sorted(run_folder.glob("*/cluster.json")):
-        owner = json.loads(file.read_text())["owner"]
-        if owner and started_at(owner[0]) != owner[1]:
-            say(f"{file.parent.name}: left over by process {owner[0]}")
+    for file in sorted(run_folder.glob(f"*/{FILE}")):
+        settings = load_settings(file.parent)
+        if settings is not None and settings.abandoned:
+            say(f"{file.parent.name}: left over by a process that is gone")
             Cluster(file.parent.name, run_folder).down()
 
 

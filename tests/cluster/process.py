@@ -49,13 +49,17 @@ def tail(log: Path | None, lines: int = 15) -> str:
 
 
 def started_at(pid: int) -> int | None:
-    """Start time of a living process in clock ticks since boot; None when it is gone or a zombie."""
+    """Start time of a living process in clock ticks since boot; None when it is gone or a zombie.
+
+    The first thread of a process that was killed may be a zombie while others still hold its port: that is living.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+        threads = len(os.listdir(f"/proc/{pid}/task"))
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
+    return None if fields[0] in "ZX" and threads == 1 else int(fields[19])
 
 
 def child_of(pid: int) -> int | None:
