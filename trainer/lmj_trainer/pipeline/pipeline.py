@@ -64,6 +64,8 @@ class Pipeline:
 
         Returns the losses of the micro-batches, each divided by their number, on the last stage; nothing on others.
         """
+        # A single stage waits for nobody: without this it would not notice that its view is over.
+        self._transport.inbox.check()
         batch = self._batches.train(step)
         self._losses = []
         try:

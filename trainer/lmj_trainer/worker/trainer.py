@@ -262,7 +262,13 @@ class Trainer:
             return int(self._pipeline.take(Kind.BOUNDARY, step, 0, _CHOICE))
         chosen = step
         if self._spec.output.weights is Weights.BEST and self._best.step is not None:
-            chosen = self._best.step
+            # A best checkpoint that could not be written leaves the best of those that could.
+            known = self._checkpointer.known
+            fallback = max((c.step for c in known if c.best), default=step)
+            chosen = self._best.step if any(c.step == self._best.step for c in known) else fallback
+            if chosen != self._best.step:
+                message = f"the best weights, of step {self._best.step}, have no checkpoint: those of step {chosen} are taken"
+                self._control.emit(EventKind.WARNING, message)
         for rank in range(1, self._stages):
             self._pipeline.send(rank, Kind.BOUNDARY, step, _CHOICE, chosen)
         return chosen

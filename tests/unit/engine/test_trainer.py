@@ -1,0 +1,210 @@
+"""A whole small run in this process: one stage, the transport in memory, the line to the agent as a list."""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lmj_api.names import checkpoint_name
+from lmj_api.protocol import EventKind, WorkerPhase
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.view import Member, Resume, View
+from lmj_trainer.data.prepared import prepare
+from lmj_trainer.model.config import load_config
+from lmj_trainer.model.stage import Stage
+from lmj_trainer.pipeline.batches import Batches
+from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.transport.memory import MemoryTransport
+from lmj_trainer.worker import checkpointer as checkpointer_module
+from lmj_trainer.worker import trainer as trainer_module
+from lmj_trainer.worker.trainer import Trainer
+
+
+class Line:
+    """The line to the agent. ``on(event, details)`` hears everything first."""
+
+    def __init__(self, on: Callable[[EventKind, dict[str, Any]], None] = lambda kind, details: None) -> None:
+        self.draining = threading.Event()
+        self.events: list[tuple[EventKind, str, dict[str, Any]]] = []
+        self.on = on
+
+    def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
+        self.events.append((kind, message, details))
+        self.on(kind, details)
+
+    def of(self, kind: EventKind) -> list[tuple[str, dict[str, Any]]]:
+        return [(message, details) for k, message, details in self.events if k is kind]
+
+    def evaluated(self) -> dict[int, float]:
+        return {d["evaluation"].step: d["evaluation"].accuracy for _, d in self.of(EventKind.EVALUATED)}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> LiveMigrationJob:
+    words = ["good", "bad"]
+    rows = "".join(f"this one is {words[i % 2]} {i % 7},{'pn'[i % 2]}\n" for i in range(80))
+    (tmp_path / "data.csv").write_text("text,label\n" + rows)
+    scratch = {"layers": 2, "hiddenSize": 16, "heads": 2, "intermediateSize": 32, "vocabulary": 64, "maxPositions": 16}
+    return LiveMigrationJob.model_validate(
+        {
+            "metadata": {"name": "small"},
+            "spec": {
+                "pipeline": {"stages": 1, "microBatches": 2},
+                "model": {"scratch": scratch},
+                "dataset": {
+                    "source": str(tmp_path / "data.csv"),
+                    "text": ["text"],
+                    "label": "label",
+                    "maxLength": 16,
+                    "splits": {"validationFraction": 0.2},
+                },
+                "training": {"batchSize": 16, "epochs": 3, "learningRate": 1e-2},
+                "checkpoint": {"keep": 9},
+                "output": {"path": str(tmp_path / "out"), "weights": "Best"},
+            },
+        }
+    )
+
+
+def make(job: LiveMigrationJob, line: Line) -> Trainer:
+    spec = job.spec
+    prepared = prepare(spec, Path(spec.output.path) / "cache", lambda text: None)
+    config = load_config(spec.model, prepared.labels, prepared.vocab_size)
+    stage = Stage(config, range(config.num_hidden_layers), seed=spec.training.seed)
+    state = StageState(stage, torch.device("cpu"))
+    stage.set_training(True)
+    batches = Batches(prepared, spec, torch.device("cpu"))
+    return Trainer(job, 0, prepared, batches, stage, state, MemoryTransport({}, "rank-0"), line)
+
+
+def view(number: int, resume: Resume) -> View:
+    member = Member(rank=0, pod="small-r0-1", incarnation=1, address="rank-0")
+    return View(number=number, members=[member], resume=resume, reason="test")
+
+
+def start() -> Resume:
+    return Resume(step=0)
+
+
+def at(step: int) -> Resume:
+    return Resume(step=step, checkpoint=checkpoint_name(step))
+
+
+def losses(job: LiveMigrationJob) -> list[float]:
+    lines = [json.loads(line) for line in (Path(job.spec.output.path) / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    return [line["loss"] for line in lines]
+
+
+def weights(job: LiveMigrationJob) -> dict[str, torch.Tensor]:
+    return load_file(Path(job.spec.output.path) / "model" / "model.safetensors")
+
+
+def elsewhere(job: LiveMigrationJob, output: Path) -> LiveMigrationJob:
+    spec = job.spec.model_copy(update={"output": job.spec.output.model_copy(update={"path": str(output)})})
+    return job.model_copy(update={"spec": spec})
+
+
+def test_from_the_start_to_a_model(job: LiveMigrationJob) -> None:
+    line = Line()
+    trainer = make(job, line)
+    assert trainer.run(view(1, start())) is WorkerPhase.COMPLETED
+    assert len(set(losses(job))) == 12
+    assert line.of(EventKind.COMPLETED)
+    assert [d["progress"].step for _, d in line.of(EventKind.COMMITTED)] == list(range(1, 13))
+    best = max(line.evaluated().items(), key=lambda item: (item[1], -item[0]))[0]
+    of_best = load_file(Path(job.spec.output.path) / "checkpoints" / checkpoint_name(best) / "rank-0.safetensors")
+    assert all(torch.equal(tensor, of_best[name]) for name, tensor in weights(job).items())
+
+
+def test_drained_and_gone_on_is_undisturbed(job: LiveMigrationJob, tmp_path: Path) -> None:
+    whole = elsewhere(job, tmp_path / "whole")
+    make(whole, Line()).run(view(1, start()))
+    line = Line()
+    line.on = lambda kind, details: line.draining.set() if kind is EventKind.COMMITTED and details["progress"].step == 4 else None
+    assert make(job, line).run(view(1, start())) is WorkerPhase.DRAINED
+    left = line.of(EventKind.CHECKPOINTED)[-1][1]["checkpoint"].step
+    assert left in (4, 5)
+    assert make(job, Line()).run(view(2, at(left))) is WorkerPhase.COMPLETED
+    assert losses(job) == losses(whole)
+    assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(job).items())
+
+
+def test_a_worker_that_lived_on_goes_where_the_next_view_says(job: LiveMigrationJob, tmp_path: Path) -> None:
+    """Back to the start, then back to a checkpoint, in one process."""
+    whole = elsewhere(job, tmp_path / "whole")
+    make(whole, Line()).run(view(1, start()))
+    line = Line()
+    trainer = make(job, line)
+    inbox = trainer._transport.inbox
+
+    def break_at(step: int) -> None:
+        def on(kind: EventKind, details: dict[str, Any]) -> None:
+            if kind is EventKind.COMMITTED and details["progress"].step == step:
+                inbox.supersede(inbox.view + 1, "rank 1 was replaced")
+
+        line.on = on
+
+    epoch = 4  # steps: 64 rows for training
+    for number, resume, broken in ((1, start(), 2), (2, start(), epoch + 3), (3, at(epoch), epoch + 2)):
+        break_at(broken)
+        with pytest.raises(ViewBrokenError, match="rank 1 was replaced"):
+            trainer.run(view(number, resume))
+        assert trainer._state.step == broken
+        trainer._checkpointer.wait(30)
+    line.on = lambda kind, details: None
+    assert trainer.run(view(4, at(epoch))) is WorkerPhase.COMPLETED
+    assert losses(job) == losses(whole)
+    assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(job).items())
+
+
+@pytest.mark.parametrize(("failing", "taken"), [([8], 4), ([4, 8], 12)])
+def test_the_best_checkpoint_could_not_be_written(
+    job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch, failing: list[int], taken: int
+) -> None:
+    """Training goes on, and ends with a model: of the best step that has a checkpoint."""
+    accuracies = {4: 0.5, 8: 0.9, 12: 0.7}
+    real_write, real_evaluate = checkpointer_module.write_tensors, trainer_module.evaluate_counts
+
+    def write(path: Path, tensors: Any) -> Any:
+        if path.parent.name in map(checkpoint_name, failing):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return real_write(path, tensors)
+
+    def evaluate(*arguments: Any) -> Any:
+        result = real_evaluate(*arguments)
+        return result.model_copy(update={"accuracy": accuracies[result.step]})
+
+    monkeypatch.setattr(checkpointer_module, "write_tensors", write)
+    monkeypatch.setattr(trainer_module, "evaluate_counts", evaluate)
+    line = Line()
+    assert make(job, line).run(view(1, start())) is WorkerPhase.COMPLETED
+    warnings = [message for message, _ in line.of(EventKind.WARNING)]
+    assert [message.endswith("training goes on") for message in warnings] == [True] * len(failing) + [False]
+    assert warnings[-1] == f"the best weights, of step 8, have no checkpoint: those of step {taken} are taken"
+    expected = load_file(Path(job.spec.output.path) / "checkpoints" / checkpoint_name(taken) / "rank-0.safetensors")
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(job).items())
+
+
+def test_the_last_checkpoint_could_not_be_written(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may be called done that is not durable: the worker fails, and a restart tries again."""
+
+    def full(path: Path, tensors: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(checkpointer_module, "write_tensors", full)
+    line = Line()
+    with pytest.raises(RuntimeError, match="the checkpoint of step 12 could not be written"):
+        make(job, line).run(view(1, start()))
+    assert not line.of(EventKind.COMPLETED)
+    monkeypatch.undo()
+    assert make(job, Line()).run(view(2, start())) is WorkerPhase.COMPLETED
