@@ -1,0 +1,120 @@
+"""Jobs, pods and an API server in memory, for the tests of the Kubernetes backend."""
+
+import copy
+from typing import Any
+
+from lmj_api.spec import LiveMigrationJob
+from lmj_operator.backend.kubernetes.api import ApiError
+from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.resources import Resource
+from lmj_operator.backend.kubernetes.settings import Settings
+
+SETTINGS = Settings(trainer_image="registry.example/lmj-trainer:1", namespace="lmj-system")
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def job_body(name: str = "tiny", **spec: Any) -> dict[str, Any]:
+    """A job as the API server has it."""
+    return {
+        "apiVersion": "lmj.dev/v1alpha1",
+        "kind": "LiveMigrationJob",
+        "metadata": {"name": name, "namespace": "team", "uid": UID, "generation": 1, "resourceVersion": "1"},
+        "spec": {
+            "pipeline": {"stages": 2, "microBatches": 2},
+            "model": {"scratch": {"layers": 2}},
+            "dataset": {"source": "data/reviews.csv", "text": ["review"], "label": "sentiment"},
+            "training": {"batchSize": 4},
+            "output": {"path": "runs/tiny"},
+            "storage": {"output": {"size": "1Gi"}},
+            **spec,
+        },
+    }
+
+
+def job(**spec: Any) -> LiveMigrationJob:
+    return cluster_job(job_body(**spec), SETTINGS)
+
+
+def pod_body(name: str = "tiny-r0-1", uid: str = "pod-1", owner: str = UID, **status: Any) -> dict[str, Any]:
+    """A pod as the API server has it."""
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": uid,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"lmj.dev/job": name.rsplit("-", 2)[0]},
+        "ownerReferences": [{"uid": owner, "controller": True}],
+    }
+    return {"metadata": metadata, "spec": {"nodeName": "node-1"}, "status": status}
+
+
+def running(name: str = "tiny-r0-1", uid: str = "pod-1", ip: str = "127.0.0.1", **more: Any) -> dict[str, Any]:
+    container = {"name": "trainer", "state": {"running": {"startedAt": "2026-01-01T00:00:01Z"}}}
+    return pod_body(name, uid, phase="Running", podIP=ip, containerStatuses=[container], **more)
+
+
+class MemoryApi:
+    """Objects by kind and name; ``refuse`` answers the next calls of a verb on a kind with an error. Counts what was called."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self.calls: list[tuple[str, str, str]] = []
+        self.refuse: dict[tuple[str, str], list[ApiError]] = {}
+        self.deletions: list[tuple[str, int | None]] = []
+        self.version = 1
+
+    def _enter(self, verb: str, resource: Resource, name: str) -> tuple[str, str]:
+        self.calls.append((verb, resource.plural, name))
+        errors = self.refuse.get((verb, resource.plural))
+        if errors:
+            raise errors.pop(0)
+        return resource.plural, name
+
+    def _store(self, key: tuple[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        body = copy.deepcopy(body)
+        body["metadata"]["resourceVersion"] = str(self.version)
+        body["metadata"].setdefault("uid", f"uid-{self.version}")
+        self.objects[key] = body
+        return copy.deepcopy(body)
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> dict[str, Any] | None:
+        key = self._enter("get", resource, name)
+        return copy.deepcopy(self.objects.get(key))
+
+    async def create(self, resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
+        key = self._enter("create", resource, body["metadata"]["name"])
+        if key in self.objects:
+            raise ApiError("create", "/", 409, "AlreadyExists", "already exists")
+        if "stringData" in body:
+            import base64
+
+            data = {name: base64.b64encode(value.encode()).decode() for name, value in body["stringData"].items()}
+            body = {**body, "data": data}
+        return self._store(key, body)
+
+    async def apply(
+        self, resource: Resource, body: dict[str, Any], *, subresource: str | None = None, force: bool = False
+    ) -> dict[str, Any]:
+        key = self._enter("patch", resource, body["metadata"]["name"])
+        old = self.objects.get(key)
+        wanted = body["metadata"].get("resourceVersion")
+        if subresource is not None and old is None:
+            raise ApiError("patch", "/", 404, "NotFound", "not found")
+        if wanted is not None and old is not None and old["metadata"]["resourceVersion"] != wanted:
+            raise ApiError("patch", "/", 409, "Conflict", "the object has been modified")
+        return self._store(key, {**(old or {}), **body, "metadata": {**(old or body)["metadata"]}})
+
+    async def delete(
+        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None
+    ) -> bool:
+        key = self._enter("delete", resource, name)
+        self.deletions.append((name, grace))
+        return self.objects.pop(key, None) is not None
+
+    def names(self, plural: str) -> list[str]:
+        return sorted(name for kind, name in self.objects if kind == plural)
+
+
+def error(status: int, reason: str = "Refused", message: str = "no") -> ApiError:
+    return ApiError("create", "/api", status, reason, message)

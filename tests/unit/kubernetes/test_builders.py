@@ -1,0 +1,171 @@
+"""Builders: what the API server is given, word for word."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster_jobs import SETTINGS, job, job_body
+
+from lmj_api.problems import SpecError
+from lmj_api.spec import LiveMigrationJob
+from lmj_operator.backend.kubernetes.build import children
+from lmj_operator.backend.kubernetes.build.pod import build_pod
+from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.settings import Settings
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def same_as(name: str, *objects: dict[str, Any]) -> None:
+    """``LMJ_UPDATE_GOLDEN=1`` writes the file anew; what changed is for a person to read."""
+    file = GOLDEN / name
+    text = yaml.safe_dump_all(objects, sort_keys=True, width=120)
+    if os.environ.get("LMJ_UPDATE_GOLDEN"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+def test_the_pod() -> None:
+    same_as("pod.yaml", build_pod(job(), SETTINGS, 0, 1))
+
+
+def test_the_pod_with_a_template_and_placement() -> None:
+    made = job(
+        placement={"nodeSelector": {"pool": "train"}, "stages": [{"stage": 1, "nodeSelector": {"gpu": "a"}}]},
+        storage={"output": {"claimName": "results"}, "data": {"claimName": "corpus"}},
+        template={
+            "metadata": {"labels": {"team": "nlp", "lmj.dev/job": "other"}, "annotations": {"note": "x"}},
+            "spec": {
+                "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                "priorityClassName": "high",
+                "imagePullSecrets": [{"name": "pull"}],
+                "securityContext": {"fsGroup": 1234},
+                "volumes": [{"name": "dshm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}],
+                "containers": [
+                    {"name": "log", "image": "logger"},
+                    {
+                        "name": "trainer",
+                        "image": "mine:2",
+                        "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}},
+                        "env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf", "key": "t"}}}],
+                        "envFrom": [{"secretRef": {"name": "more"}}],
+                    },
+                ],
+            },
+        },
+    )
+    same_as("pod-template.yaml", build_pod(made, SETTINGS, 1, 3))
+
+
+def test_the_other_objects() -> None:
+    made = job(storage={"output": {"size": "1Gi"}, "data": {"size": "2Gi", "storageClassName": "fast", "deleteWithJob": True}})
+    same_as(
+        "children.yaml",
+        {**children.build_secret(made, "TOKEN")},
+        children.build_service(made),
+        children.build_network_policy(made, SETTINGS),
+        children.build_disruption_budget(made),
+        *children.build_claims(made),
+    )
+
+
+def test_a_claim_for_one_stage_need_not_be_shared() -> None:
+    made = job(pipeline={"stages": 1, "microBatches": 2})
+    assert children.build_claims(made)[0]["spec"]["accessModes"] == ["ReadWriteOnce"]
+    many = job(storage={"output": {"size": "1Gi", "accessMode": "ReadWriteOncePod"}})
+    assert children.build_claims(many)[0]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+
+
+def test_an_operator_outside_of_the_cluster_is_let_in_by_its_token() -> None:
+    rules = children.build_network_policy(job(), Settings())["spec"]["ingress"]
+    assert "from" not in rules[1]
+    assert rules[1]["ports"] == [{"port": 9461, "protocol": "TCP"}]
+
+
+def test_the_agent_in_the_pod_reads_the_job_that_was_meant() -> None:
+    made = job(template={"spec": {"nodeSelector": {"a": "b"}}})
+    carried = build_pod(made, SETTINGS, 0, 1)["metadata"]["annotations"]["lmj.dev/job-spec"]
+    read = LiveMigrationJob.model_validate_json(carried)
+    assert read.spec.template is None
+    assert read.spec.dataset.source == "/opt/lmj/examples/data/reviews.csv"
+    assert read.spec.output.path == "/output/runs/tiny"
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "path"),
+    [
+        ("glue", False, "glue"),
+        ("./saved", True, "/data/saved"),
+        ("/mnt/x.csv", True, "/mnt/x.csv"),
+        ("x.parquet", True, "/data/x.parquet"),
+        ("x.csv", False, "/opt/lmj/examples/x.csv"),
+    ],
+)
+def test_paths_are_those_of_pods(source: str, data: bool, path: str) -> None:
+    storage = {"output": {"size": "1Gi"}, **({"data": {"claimName": "d"}} if data else {})}
+    made = job(storage=storage, dataset={"source": source, "text": ["t"], "label": "l"})
+    assert made.spec.dataset.source == path
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"storage": {}}, "spec.storage.output: missing; 2 stages share their checkpoints"),
+        ({"output": {"path": "/srv/x"}}, "spec.output.path: /srv/x is on no volume that the pods can write"),
+        ({"checkpoint": {"path": "/tmp/x"}}, "spec.checkpoint.path: /tmp/x is on /tmp, a volume of each pod alone"),
+        ({"output": {"path": "~/x"}}, "spec.output.path: '~/x': a pod has no home folder"),
+        ({"storage": {"output": {"size": "1Gi", "claimName": "x"}}}, "set exactly one of claimName"),
+        ({"template": {"spce": {}}}, "spec.template.spce: unknown field; did you mean spec?"),
+        ({"template": {"spec": []}}, "spec.template.spec: a mapping is needed, not a list"),
+        ({"template": {"spec": {"restartPolicy": "Always"}}}, "restartPolicy: must be Never"),
+        ({"template": {"spec": {"containers": [{"image": "x"}]}}}, "spec.template.spec.containers[0]: name is missing"),
+        ({"template": {"spec": {"containers": [{"name": "trianer"}]}}}, "the trainer's container is called trainer"),
+        ({"template": {"spec": {"containers": [{"name": "trainer", "command": ["x"]}]}}}, "command: the operator sets it"),
+        ({"template": {"metadata": {"name": "x"}}}, "spec.template.metadata.name: only labels and annotations"),
+    ],
+)
+def test_what_cannot_run_is_refused_in_one_line(spec: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        job(**spec)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_image_is_refused() -> None:
+    with pytest.raises(SpecError, match="no trainer image: start the operator with --trainer-image"):
+        cluster_job(job_body(), Settings())
+
+
+def test_one_stage_needs_no_shared_volume() -> None:
+    made = job(pipeline={"stages": 1, "microBatches": 2}, storage={})
+    volumes = {v["name"]: v for v in build_pod(made, SETTINGS, 0, 1)["spec"]["volumes"]}
+    assert volumes["output"] == {"name": "output", "emptyDir": {}}
+
+
+def test_a_volume_of_the_template_will_do() -> None:
+    template = {
+        "spec": {
+            "volumes": [{"name": "nfs", "nfs": {"server": "s", "path": "/"}}],
+            "containers": [{"name": "trainer", "volumeMounts": [{"name": "nfs", "mountPath": "/output"}]}],
+        }
+    }
+    assert job(storage={}, template=template).spec.output.path == "/output/runs/tiny"
+
+
+def test_pods_of_a_pod_security_standard() -> None:
+    """The restricted standard, rule by rule."""
+    spec = build_pod(job(), SETTINGS, 0, 1)["spec"]
+    container = spec["containers"][0]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {next(iter(v.keys() - {"name"})) for v in spec["volumes"]} <= {
+        "secret",
+        "downwardAPI",
+        "emptyDir",
+        "persistentVolumeClaim",
+    }

@@ -1,0 +1,100 @@
+"""What a pod's object means to the plan."""
+
+from typing import Any
+
+import pytest
+from cluster_jobs import pod_body, running
+
+from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state, pod_address, pod_observed
+from lmj_operator.plan import PodPhase
+
+NODE = NodeState(ready=True, since=0.0)
+NEW_YEAR = 1767225600.0
+
+
+def ended(**terminated: Any) -> dict[str, Any]:
+    return {"phase": "Failed", "containerStatuses": [{"name": "trainer", "state": {"terminated": terminated}}]}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": [{"name": "trainer", "image": "x:1", "state": state}]}
+
+
+def test_a_running_pod() -> None:
+    seen = pod_observed(running("tiny-r1-4"), NODE)
+    assert (seen.name, seen.rank, seen.serial, seen.phase, seen.node) == ("tiny-r1-4", 1, 4, PodPhase.RUNNING, "node-1")
+    assert seen.created == NEW_YEAR
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        (ended(exitCode=1, message="Traceback\nValueError: x\n"), 1, "ValueError: x"),
+        (ended(exitCode=2, message="noise\nerror: no column 'text'\nmore"), 2, "no column 'text'"),
+        (ended(exitCode=137, reason="Error"), -9, None),
+        (ended(exitCode=137, reason="OOMKilled"), -9, "killed for want of memory (OOMKilled): give the trainer container more"),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "The node was low on\nmemory."},
+            None,
+            "Evicted: The node was low on memory.",
+        ),
+        (ended(exitCode=0, reason="Completed"), 0, None),
+    ],
+)
+def test_a_pod_that_ended_says_how(status: dict[str, Any], code: int | None, message: str | None) -> None:
+    seen = pod_observed(pod_body(**status), NODE)
+    assert (seen.phase, seen.exit_code) == (PodPhase.GONE, code)
+    assert (seen.exit_message or "").startswith(message or "")
+    assert (seen.exit_message is None) == (message is None)
+
+
+@pytest.mark.parametrize("reason", ["ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CreateContainerConfigError"])
+def test_what_another_pod_would_wait_for_too(reason: str) -> None:
+    seen = pod_observed(pod_body(**waiting(reason, "manifest unknown")), NODE)
+    assert seen.phase is PodPhase.PENDING
+    assert seen.waits is not None
+    assert (seen.waits.reason, seen.waits.message, seen.waits.since) == (reason, "manifest unknown", NEW_YEAR)
+
+
+def test_a_container_that_is_being_made_is_just_slow() -> None:
+    assert pod_observed(pod_body(**waiting("ContainerCreating")), NODE).waits is None
+
+
+def test_an_unschedulable_pod_says_why_and_since_when() -> None:
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+        "lastTransitionTime": "2026-01-01T00:00:05Z",
+    }
+    seen = pod_observed(pod_body(phase="Pending", conditions=[scheduled]), None)
+    assert seen.waits is not None
+    assert (seen.waits.reason, seen.waits.since) == ("Unschedulable", NEW_YEAR + 5)
+    assert "unbound immediate" in seen.waits.message
+
+
+def test_a_pod_has_its_time_to_start_from_when_it_was_scheduled() -> None:
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T01:00:00Z"}
+    assert pod_observed(pod_body(phase="Pending", conditions=[scheduled]), NODE).created == NEW_YEAR + 3600
+
+
+def test_a_pod_that_was_told_to_go() -> None:
+    pod = running()
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"
+    assert pod_observed(pod, NODE).phase is PodPhase.TERMINATING
+
+
+def test_a_pod_of_a_node_that_is_gone_is_gone() -> None:
+    seen = pod_observed(running(), NodeState(ready=False, since=0.0, gone=True))
+    assert (seen.phase, seen.exit_message) == (PodPhase.GONE, "its node node-1 is gone")
+    assert pod_observed(running(), None).phase is PodPhase.RUNNING  # not seen yet is not gone
+
+
+def test_addresses_and_nodes() -> None:
+    assert pod_address(running(ip="fd00::1")) == "[fd00::1]"
+    assert pod_address(pod_body()) is None
+    ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T00:00:09Z"}
+    node = {"metadata": {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"conditions": [ready]}}
+    assert node_state(node) == NodeState(False, NEW_YEAR + 9)
