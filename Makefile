@@ -7,7 +7,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
-CRD := crds/lmj.dev_livemigrationjobs.yaml
+# The chart carries a copy: helm packages nothing from outside of its folder.
+CRD := crds/lmj.dev_livemigrationjobs.yaml charts/lmj/files/lmj.dev_livemigrationjobs.yaml
 EXAMPLE := examples/quickstart.yaml
 
 # The uv on PATH when it is the locked version, else our own in .uv/.
@@ -15,7 +16,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench crd format clean cluster-up cluster-down
+.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench crd chart-lint images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME
@@ -112,6 +113,15 @@ test-all: check $(STAMP) ## The slow tests too.
 
 crd: $(STAMP) ## Write the CustomResourceDefinition from the models.
 	@$(BIN)/python tools/crd.py $(CRD)
+
+chart-lint: $(STAMP) ## Lint the chart and test what it renders to (needs helm; without it the tests say that they skip).
+	@$(PYTEST) -q tests/unit/chart
+
+images: $(STAMP) ## Build both images (Docker that runs, or as root on Debian one that is started for it). BASE_IMAGE=, TORCH_INDEX=
+	@cd tests && nice -n 19 ../$(BIN)/python -m images build $(if $(TORCH_INDEX),--torch-index '$(TORCH_INDEX)')
+
+test-images: $(STAMP) ## Run the quickstart inside the trainer image, confined as a pod is (builds the image when it is not there).
+	@cd tests && nice -n 19 ../$(BIN)/python -m images test
 
 format: $(STAMP) ## Format the code and mend what ruff can mend.
 	@$(BIN)/ruff check --fix --quiet

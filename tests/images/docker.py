@@ -1,0 +1,107 @@
+"""A Docker to build with: the one that runs here, else our own daemon, which leaves iptables and bridges alone and ends with the block."""
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import ClusterError, Unavailable
+from cluster.process import Process, run, wait_until
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmj" / "docker"
+"""Layers stay here from one build to the next; remove the folder to have the room back."""
+PACKAGES = {"dockerd": "docker.io", "debootstrap": "debootstrap"}
+START_SECONDS = 60
+
+
+def say(line: str) -> None:
+    """One line of progress."""
+    print(f"images: {line}", flush=True)
+
+
+@dataclass(frozen=True)
+class Docker:
+    """The docker command, bound to one daemon. ``ours``: it was started here, so nothing is known of registries or bridges."""
+
+    host: str | None
+    ours: bool
+
+    def __call__(self, *words: str | Path, seconds: float = 120, stdin: bytes | None = None) -> str:
+        """What the command says. Raises ClusterError with its complaint."""
+        return run([*self.command(), *words], seconds=seconds, stdin=stdin, env={"DOCKER_BUILDKIT": "0"})
+
+    def command(self) -> Sequence[str]:
+        """The words that every docker command begins with."""
+        return ["docker", *(["--host", self.host] if self.host else [])]
+
+    def has(self, image: str) -> bool:
+        """Whether the daemon has the image."""
+        return bool(self("images", "--quiet", image).strip())
+
+    def size(self, image: str) -> int:
+        """Bytes of all layers of an image."""
+        return int(self("image", "inspect", "--format", "{{.Size}}", image))
+
+
+@contextmanager
+def docker(cache: Path = CACHE) -> Iterator[Docker]:
+    """A Docker that works. Raises Unavailable, with what to do, where there is none and none can be started."""
+    theirs = Docker(None, ours=False)
+    if shutil.which("docker") and _answers(theirs):
+        yield theirs
+        return
+    if os.geteuid() != 0:
+        raise Unavailable("no Docker daemon answers (docker info); start yours, or run this as root on Debian, where one is started")
+    _install()
+    with tempfile.TemporaryDirectory(prefix="lmj-docker-") as scratch:
+        folder = Path(scratch)
+        ours = Docker(f"unix://{folder}/docker.sock", ours=True)
+        daemon = Process("dockerd", folder)
+        say(f"starting dockerd for this build (layers in {cache})")
+        daemon.start(_daemon(folder, cache, ours))
+        try:
+            wait_until("dockerd", lambda: daemon.check() or _answers(ours), START_SECONDS, daemon.log)
+            yield ours
+        finally:
+            daemon.stop(signal.SIGTERM, seconds=60)
+
+
+def _daemon(folder: Path, cache: Path, docker: Docker) -> list[str | Path]:
+    """It starts a containerd of its own under its exec root, so no other daemon on the machine is touched."""
+    command: list[str | Path] = ["dockerd", "--host", str(docker.host), "--data-root", cache, "--exec-root", folder / "exec"]
+    command += ["--pidfile", folder / "docker.pid", "--bridge", "none", "--iptables=false", "--ip6tables=false"]
+    return command
+
+
+def _answers(docker: Docker) -> bool:
+    try:
+        return bool(docker("info", "--format", "{{.ServerVersion}}", seconds=20).strip())
+    except ClusterError:
+        return False
+
+
+def _install() -> None:
+    missing = sorted(package for program, package in PACKAGES.items() if shutil.which(program) is None)
+    if not missing:
+        return
+    if shutil.which("apt-get") is None:
+        raise Unavailable(f"missing: {', '.join(missing)} (Debian's names; install your system's packages)")
+    say(f"installing Debian packages: {' '.join(missing)}")
+    policy = Path("/usr/sbin/policy-rc.d")
+    ours = not policy.exists()
+    if ours:  # the package would start a daemon for good; ours ends with the build
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+    environment = {"DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        run(["apt-get", "update", "-qq"], seconds=300, env=environment)
+        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], seconds=900, env=environment)
+    except ClusterError as error:
+        raise Unavailable(f"could not install {' '.join(missing)}: {error}") from error
+    finally:
+        if ours:
+            policy.unlink(missing_ok=True)
