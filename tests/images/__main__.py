@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cluster.errors import ClusterError, Unavailable
+
 from images.build import IMAGES, build, tag
 from images.docker import docker, say
 from images.quickstart import quickstart

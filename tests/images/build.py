@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cluster.errors import ClusterError, Unavailable
 from cluster.process import run
+
 from images.docker import Docker, say
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -39,7 +40,16 @@ def build(docker: Docker, image: str, base: str | None = None, torch_index: str 
     arguments = [f"BASE_IMAGE={base}"]
     if image == "trainer" and torch_index:
         arguments.append(f"TORCH_INDEX={torch_index}")
-    command = [*docker.command(), "build", "--network", "host", "--file", str(CHECKOUT / f"Dockerfile.{image}"), "--tag", tag(image)]
+    command = [
+        *docker.command(),
+        "build",
+        "--network",
+        "host",
+        "--file",
+        str(CHECKOUT / f"Dockerfile.{image}"),
+        "--tag",
+        tag(image),
+    ]
     for argument in arguments:
         command += ["--build-arg", argument]
     say(f"building {tag(image)} on {base}")
@@ -77,13 +87,19 @@ def ensure_base(docker: Docker) -> str:
 def make_base(docker: Docker) -> str:
     """A small Debian with Python, from Debian's archive. Raises Unavailable where debootstrap cannot run."""
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
-        raise Unavailable("no registry answers and no base can be made (that takes root and debootstrap); name one: BASE_IMAGE=...")
+        raise Unavailable(
+            "no registry answers and no base can be made (that takes root and debootstrap); name one: BASE_IMAGE=..."
+        )
     say(f"making {MADE_BASE} with debootstrap")
     with tempfile.TemporaryDirectory(prefix="lmj-base-") as scratch:
         root = Path(scratch) / "root"
         packages = "--include=python3,python3-venv,ca-certificates"
         try:
-            run(["debootstrap", "--variant=minbase", packages, SUITE, root], seconds=900, env={"DEBIAN_FRONTEND": "noninteractive"})
+            run(
+                ["debootstrap", "--variant=minbase", packages, SUITE, root],
+                seconds=900,
+                env={"DEBIAN_FRONTEND": "noninteractive"},
+            )
         except ClusterError as error:
             raise Unavailable(f"debootstrap failed: {error}") from error
         # What the package index is reached through here must be trusted in the build too.

@@ -55,7 +55,9 @@ def docker(cache: Path = CACHE) -> Iterator[Docker]:
         yield theirs
         return
     if os.geteuid() != 0:
-        raise Unavailable("no Docker daemon answers (docker info); start yours, or run this as root on Debian, where one is started")
+        raise Unavailable(
+            "no Docker daemon answers (docker info); start yours, or run this as root on Debian, where one is started"
+        )
     _install()
     with tempfile.TemporaryDirectory(prefix="lmj-docker-") as scratch:
         folder = Path(scratch)
@@ -68,6 +70,7 @@ def docker(cache: Path = CACHE) -> Iterator[Docker]:
             yield ours
         finally:
             daemon.stop(signal.SIGTERM, seconds=60)
+            _unmount_below(folder)
 
 
 def _daemon(folder: Path, cache: Path, docker: Docker) -> list[str | Path]:
@@ -75,6 +78,13 @@ def _daemon(folder: Path, cache: Path, docker: Docker) -> list[str | Path]:
     command: list[str | Path] = ["dockerd", "--host", str(docker.host), "--data-root", cache, "--exec-root", folder / "exec"]
     command += ["--pidfile", folder / "docker.pid", "--bridge", "none", "--iptables=false", "--ip6tables=false"]
     return command
+
+
+def _unmount_below(folder: Path) -> None:
+    """dockerd leaves the mount of its network namespace behind."""
+    places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for place in sorted((each for each in places if Path(each).is_relative_to(folder)), reverse=True):
+        run(["umount", place])
 
 
 def _answers(docker: Docker) -> bool:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from cluster.errors import ClusterError
+
 from images.docker import Docker, say
 
 RUN_SECONDS = 1800
@@ -22,12 +23,16 @@ def quickstart(docker: Docker, image: str) -> float:
     volume = docker("volume", "create").strip()
     try:
         mounts = ["--volume", f"{volume}:/output"]
-        told = docker("run", "--rm", *CONFINED, *mounts, image, "lmj", "run", "/opt/lmj/examples/quickstart.yaml", seconds=RUN_SECONDS)
+        told = docker(
+            "run", "--rm", *CONFINED, *mounts, image, "lmj", "run", "/opt/lmj/examples/quickstart.yaml", seconds=RUN_SECONDS
+        )
         say(told.strip().splitlines()[-1])
         path = Path("/output/runs/quickstart")
         found = docker("run", "--rm", *CONFINED, *mounts, image, "python", "-c", AS_A_PYTHON, path / "evaluation.json")
         accuracy = float(json.loads(found)["test"]["accuracy"])
-        said = docker("run", "--rm", *CONFINED, *mounts, image, "lmj", "predict", path / "model", "The soup was dreadful.", seconds=300)
+        said = docker(
+            "run", "--rm", *CONFINED, *mounts, image, "lmj", "predict", path / "model", "The soup was dreadful.", seconds=300
+        )
         if "negative" not in said:
             raise ClusterError(f"lmj predict does not find 'The soup was dreadful.' negative: {said.strip()}")
     finally:
