@@ -47,6 +47,8 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
         for c in after.conditions
         if c.type == WAITING and c.status == "True" and c.reason not in waited
     ]
+    if before.started is None and after.started is not None:
+        made.append(Note("Started", "its pods are being made"))
     if after.phase is not before.phase:
         made.append(Note(after.phase.value, after.message or after.phase.value, warning=after.phase is Phase.FAILED))
     return made

@@ -1,5 +1,6 @@
 """The job's objects besides its pods: made before the first pod, removed after the last."""
 
+import asyncio
 import base64
 import secrets
 
@@ -27,12 +28,18 @@ class Children:
         self._settings = settings
         self._made: str | None = None
         self._token: str | None = None
+        # Pods are made at the same time, and each wants all of this first.
+        self._making = asyncio.Lock()
 
     async def ensure(self, job: LiveMigrationJob) -> None:
         """All are there, as the spec wants them. Raises ApiError; ActionError while an earlier job's Secret is not gone yet."""
-        wanted = job.spec.storage.to_json()
-        if self._made == wanted:
-            return
+        async with self._making:
+            wanted = job.spec.storage.to_json()
+            if self._made != wanted:
+                await self._make(job)
+                self._made = wanted
+
+    async def _make(self, job: LiveMigrationJob) -> None:
         await self._ensure_secret(job)
         await self._api.apply(POLICIES, build_network_policy(job, self._settings))
         await self._api.apply(BUDGETS, build_disruption_budget(job))
@@ -44,7 +51,6 @@ class Children:
             except ApiError as error:
                 if error.status != 409:
                     raise
-        self._made = wanted
 
     async def token(self, job: LiveMigrationJob) -> str | None:
         """The token of the job's agents; None: it has no Secret. Raises ApiError."""

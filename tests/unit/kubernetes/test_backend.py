@@ -1,0 +1,255 @@
+"""The backend: what it sees, what it does, and what it does not ask the API server for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from cluster_jobs import SETTINGS, UID, MemoryApi, error, job, job_body, pod_body, running
+
+from lmj_api.protocol import USER_ERROR, AgentState, Event, EventKind
+from lmj_operator.backend.kubernetes import backend as module
+from lmj_operator.backend.kubernetes.backend import KubernetesBackend
+from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.status_store import StatusStore
+from lmj_operator.backend.port import ActionError
+from lmj_operator.plan import CreatePod, DeletePod, Drain, PodPhase, StartWorker
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Fixture:
+    """A backend between an API server in memory and an agent at 127.0.0.1."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.api, self.clock = MemoryApi(), Clock()
+        self.woken: list[tuple[str, str]] = []
+        self.cache = Cache(self.woken.append)
+        body = self.api.objects["livemigrationjobs", "tiny"] = job_body()
+        store = StatusStore(self.api, body, 2.0, self.clock)  # type: ignore[arg-type]
+        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, self.clock)  # type: ignore[arg-type]
+        self.told: list[str] = []
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Authorization") != f"Bearer {await self.backend.children.token(self.backend.job)}":
+            return web.Response(status=401)
+        if request.path == "/v1/events":
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await response.write(Event(seq=1, time=0, kind=EventKind.READY).to_json().encode() + b"\n")
+            await asyncio.Event().wait()
+        self.told.append(f"{request.method} {request.path}")
+        return web.Response(text=AgentState(pod="tiny-r0-1", rank=0, started=1.0).to_json())
+
+    def calls(self, verb: str, plural: str) -> int:
+        return sum(call[:2] == (verb, plural) for call in self.api.calls)
+
+
+@pytest.fixture
+async def at(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fixture]:
+    async with aiohttp.ClientSession() as session:
+        made = Fixture(session)
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", made.handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        monkeypatch.setattr(module, "AGENT_PORT", runner.addresses[0][1])
+        yield made
+        await made.backend.close()
+        await runner.cleanup()
+
+
+async def test_pods_made_at_the_same_time_make_the_rest_once(at: Fixture) -> None:
+    await asyncio.gather(at.backend.apply(CreatePod(0, 1)), at.backend.apply(CreatePod(1, 1)))
+    assert at.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"]
+    children = ("secrets", "services", "networkpolicies", "poddisruptionbudgets", "persistentvolumeclaims")
+    assert [at.api.names(kind) for kind in children] == [
+        ["tiny-token"],
+        ["tiny-trainers"],
+        ["tiny-trainers"],
+        ["tiny-trainers"],
+        ["tiny-output"],
+    ]
+    assert len(at.api.calls) == 7
+
+
+async def test_a_pod_is_observed_before_the_watch_tells_of_it_and_made_once(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.apply(CreatePod(0, 1))
+    assert [p.name for p in (await at.backend.observe()).pods] == ["tiny-r0-1"]
+    assert at.api.names("pods") == ["tiny-r0-1"]
+
+
+async def test_the_agent_is_asked_and_heard_and_the_api_server_is_not(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    at.cache.put_pod(running())
+    seen = (await at.backend.observe()).pods[0]
+    assert seen.phase is PodPhase.RUNNING
+    assert seen.agent is not None
+    await at.backend.apply(StartWorker("tiny-r0-1", 1))
+    await at.backend.apply(Drain("tiny-r0-1"))
+    assert at.told == ["GET /v1/state", "PUT /v1/worker", "POST /v1/drain"]
+    event = await asyncio.wait_for(anext(at.backend.events()), 5)
+    assert event.event is not None
+    assert event.event.kind is EventKind.READY
+    before = len(at.api.calls)
+    for _ in range(20):
+        await at.backend.observe()
+    assert len(at.api.calls) == before
+
+
+async def test_a_silent_agent_is_unreachable_since_it_was_first_missed(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    at.cache.put_pod(running(ip="127.0.0.1"))
+    await at.backend.observe()
+    at.cache.put_pod(running(ip="127.255.255.254"))  # nobody listens there
+    first = (await at.backend.observe()).pods[0]
+    at.clock.now += 5
+    second = (await at.backend.observe()).pods[0]
+    assert first.agent is None
+    assert first.unreachable_since == second.unreachable_since == 1000.0
+
+
+async def test_pods_of_an_earlier_job_of_this_name_are_not_ours(at: Fixture) -> None:
+    at.cache.put_pod(pod_body(owner="another"))
+    assert (await at.backend.observe()).pods == ()
+    at.api.objects["pods", "tiny-r0-1"] = pod_body(owner="another")
+    with pytest.raises(ActionError, match="pod tiny-r0-1 of an earlier job is not gone yet"):
+        await at.backend.apply(CreatePod(0, 1))
+    del at.api.objects["pods", "tiny-r0-1"]
+    at.clock.now += 2
+    await at.backend.apply(CreatePod(0, 1))
+    assert at.api.names("pods") == ["tiny-r0-1"]
+
+
+async def test_an_earlier_jobs_secret_is_not_taken(at: Fixture) -> None:
+    at.api.objects["secrets", "tiny-token"] = {
+        "metadata": {"name": "tiny-token", "ownerReferences": [{"uid": "another", "controller": True}]},
+        "data": {"token": "eA=="},
+    }
+    with pytest.raises(ActionError, match="is not of this job"):
+        await at.backend.apply(CreatePod(0, 1))
+
+
+async def test_an_operator_that_starts_anew_finds_the_token_and_makes_nothing_twice(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    token = await at.backend.children.token(at.backend.job)
+    at.backend.children._token = at.backend.children._made = None
+    assert await at.backend.children.token(at.backend.job) == token
+    at.cache.drop_pod(at.cache.pods(("team", "tiny"))[0])
+    at.api.objects["pods", "tiny-r0-1"]["metadata"]["ownerReferences"] = [{"uid": UID, "controller": True}]
+    await at.backend.apply(CreatePod(0, 1))
+    assert [p.name for p in (await at.backend.observe()).pods] == ["tiny-r0-1"]
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_a_pod_that_the_server_calls_invalid_is_a_users_error(at: Fixture, status: int) -> None:
+    at.api.refuse["create", "pods"] = [error(status, "Invalid", "spec.containers[0].resources: must be a number")]
+    await at.backend.apply(CreatePod(0, 1))
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.exit_code) == (PodPhase.GONE, USER_ERROR)
+    assert seen.exit_message == "spec.containers[0].resources: must be a number"
+    await at.backend.apply(CreatePod(0, 1))
+    assert at.calls("create", "pods") == 1
+
+
+async def test_a_spent_quota_is_waited_for(at: Fixture) -> None:
+    at.api.refuse["create", "pods"] = [error(403, "Forbidden", "exceeded quota: pods=4")] * 2
+    await at.backend.apply(CreatePod(0, 1))
+    for _ in range(9):
+        seen = (await at.backend.observe()).pods[0]
+        assert seen.waits is not None
+        assert (seen.waits.reason, seen.waits.message, seen.waits.since) == ("Forbidden", "exceeded quota: pods=4", 1000.0)
+    assert at.calls("create", "pods") == 1
+    at.clock.now += 3
+    await at.backend.observe()
+    assert at.calls("create", "pods") == 2
+    at.clock.now += 60
+    seen = (await at.backend.observe()).pods[0]
+    assert seen.waits is None
+    assert at.api.names("pods") == ["tiny-r0-1"]
+
+
+async def test_a_server_that_fails_is_not_asked_all_the_time(at: Fixture) -> None:
+    at.api.refuse["create", "pods"] = [error(500)]
+    for _ in range(5):
+        with pytest.raises(ActionError):
+            await at.backend.apply(CreatePod(0, 1))
+    assert at.calls("create", "pods") == 1
+    at.clock.now += 1.1
+    await at.backend.apply(CreatePod(0, 1))
+    assert at.api.names("pods") == ["tiny-r0-1"]
+
+
+async def test_a_pod_is_told_to_go_once(at: Fixture) -> None:
+    at.api.objects["pods", "tiny-r0-1"] = running()
+    at.cache.put_pod(running())
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    leaving = running()
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    at.cache.put_pod(leaving)
+    at.clock.now += 1000
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    assert at.api.deletions == [("tiny-r0-1", None)]
+
+
+async def test_a_pod_that_only_the_cache_knows_is_forgotten(at: Fixture) -> None:
+    at.cache.put_pod(running())
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    assert (await at.backend.observe()).pods == ()
+
+
+def node(ready: str, since: str = "1970-01-01T00:16:40Z") -> dict[str, object]:
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
+    return {"metadata": {"name": "node-1"}, "status": {"conditions": [condition]}}
+
+
+async def test_pods_of_a_dead_node_are_removed_by_force_when_it_is_dead_for_long(at: Fixture) -> None:
+    at.api.objects["pods", "tiny-r0-1"] = running()
+    leaving = running()
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    at.cache.put_pod(leaving)
+    at.cache.put_node(node("Unknown"))
+    at.clock.now += 59
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    assert at.api.deletions == []
+    at.clock.now += 1
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    assert at.api.deletions == [("tiny-r0-1", 0)]
+
+
+async def test_nodes_wake_the_jobs_that_run_there(at: Fixture) -> None:
+    at.cache.put_pod(running())
+    at.cache.put_node(node("True"))
+    at.woken.clear()
+    at.cache.put_node(node("True", "2026-01-01T00:00:00Z"))
+    assert at.woken == []
+    at.cache.put_node(node("Unknown"))
+    at.cache.drop_node(node("Unknown"))
+    assert at.woken == [("team", "tiny")] * 2
+    assert (await at.backend.observe()).pods[0].phase is PodPhase.GONE
+
+
+async def test_a_pod_that_changed_in_nothing_that_matters_wakes_nobody(at: Fixture) -> None:
+    at.cache.put_pod(running())
+    at.woken.clear()
+    same = running()
+    same["metadata"]["annotations"] = {"x": "y"}
+    at.cache.put_pod(same)
+    assert at.woken == []
+    at.cache.drop_pod(running(uid="an earlier one"))
+    assert len(at.cache.pods(("team", "tiny"))) == 1
+
+
+async def test_release_leaves_the_claims(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.children.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}

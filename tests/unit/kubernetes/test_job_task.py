@@ -1,0 +1,185 @@
+"""A job's task: from the first sight of the job to its deletion."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import aiohttp
+import pytest
+from cluster_jobs import SETTINGS, MemoryApi, error, job_body
+
+from lmj_api.protocol import Progress
+from lmj_api.status import Condition, Incident, JobStatus, Phase
+from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.status_store import read_status
+from lmj_operator.controller.controller import Controller
+from lmj_operator.controller.job_task import JobTask, Place, corrected
+from lmj_operator.controller.metrics import Metrics
+from lmj_operator.controller.notes import Note, Notebook, notes
+
+SECONDS = 10.0
+
+
+class World:
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.api = MemoryApi()
+        self.controller = Controller()
+        self.metrics = Metrics(self.controller.phases)
+        self.notebook = Notebook(self.api)  # type: ignore[arg-type]
+        self.controller.place = Place(self.api, self.controller.cache, session, SETTINGS, self.metrics, self.notebook)  # type: ignore[arg-type]
+
+    async def put(self, body: dict[str, Any]) -> None:
+        """As a user and the watch would."""
+        old = self.api.objects.get(("livemigrationjobs", "tiny"))
+        body = {**body, "status": (old or body).get("status", {})}
+        body["metadata"] = {**body["metadata"], "resourceVersion": str(self.api.version + 1)}
+        self.api.version += 1
+        self.api.objects["livemigrationjobs", "tiny"] = body
+        await self.controller.job_seen("MODIFIED" if old else "ADDED", body)
+
+    @property
+    def status(self) -> JobStatus:
+        return read_status(self.api.objects["livemigrationjobs", "tiny"])
+
+    def notes(self) -> list[str]:
+        return [body["reason"] for (kind, _), body in self.api.objects.items() if kind == "events"]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with aiohttp.ClientSession() as session:
+        made = World(session)
+        posting = asyncio.create_task(made.notebook.run())
+        yield made
+        await made.controller.close()
+        posting.cancel()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_a_job_gets_its_pods_and_says_so(world: World) -> None:
+    await world.put(job_body())
+    await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])
+    await until(lambda: world.notes() == ["Started"])
+    assert world.status.serials == {"0": 1, "1": 1}
+    assert b'lmj_jobs{phase="Pending"} 1.0' in world.metrics.render()
+
+
+async def test_a_spec_that_cannot_run_fails_at_once_and_may_be_corrected(world: World) -> None:
+    await world.put(job_body(storage={}))
+    await until(lambda: world.api.objects["livemigrationjobs", "tiny"].get("status", {}).get("phase") == "Failed")
+    status = world.status
+    assert status.message.startswith("spec.storage.output: missing")
+    assert next(c for c in status.conditions if c.type == "Failed").status == "True"
+    assert status.restarts == 0
+    assert world.api.names("pods") == []
+    await until(lambda: world.notes() == ["Failed"])
+    good = job_body()
+    good["metadata"]["generation"] = 2
+    await world.put(good)
+    await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])
+    assert world.status.phase is Phase.PENDING
+
+
+async def test_a_bad_change_of_a_running_job_is_told_and_not_followed(world: World) -> None:
+    await world.put(job_body())
+    await until(lambda: len(world.api.names("pods")) == 2)
+    bad = job_body(template={"spec": {"restartPolicy": "Always"}})
+    bad["metadata"]["generation"] = 2
+    await world.put(bad)
+    await until(lambda: "SpecRefused" in world.notes())
+    assert world.status.phase is Phase.PENDING
+
+
+async def test_a_pod_that_the_server_calls_invalid_fails_the_job_without_restarts(world: World) -> None:
+    world.api.refuse["create", "pods"] = [error(422, "Invalid", "spec.nodeSelector: bad")] * 2
+    await world.put(job_body())
+    await until(lambda: world.status.phase is Phase.FAILED)
+    assert (world.status.message, world.status.restarts) == ("spec.nodeSelector: bad", 0)
+    await until(lambda: world.status.cleaned)
+    assert {kind for kind, _ in world.api.objects} == {"livemigrationjobs", "persistentvolumeclaims", "events"}
+
+
+async def test_a_finished_job_is_deleted_when_its_time_is_over(world: World) -> None:
+    body = job_body(ttlSecondsAfterFinished=0)
+    done = JobStatus(phase=Phase.SUCCEEDED, started=1.0, finished=2.0)
+    body["status"] = done.model_dump(mode="json", by_alias=True, exclude_none=True)
+    await world.put(body)
+    await until(lambda: ("livemigrationjobs", "tiny") not in world.api.objects)
+
+
+async def test_a_finished_job_costs_no_calls_once_it_is_cleaned(world: World) -> None:
+    body = job_body()
+    done = JobStatus(phase=Phase.SUCCEEDED, started=1.0, finished=2.0, cleaned=True)
+    body["status"] = done.model_dump(mode="json", by_alias=True, exclude_none=True)
+    await world.put(body)
+    await asyncio.sleep(0.3)
+    assert world.api.calls == []
+
+
+async def test_a_deleted_job_is_let_go(world: World) -> None:
+    await world.put(job_body())
+    await until(lambda: len(world.api.names("pods")) == 2)
+    await world.controller.job_seen("DELETED", world.api.objects["livemigrationjobs", "tiny"])
+    assert list(world.controller.phases()) == []
+
+
+async def test_another_operators_write_is_taken_up(world: World) -> None:
+    """Two operators for a moment (a node that was cut off): what the other stored is not written over."""
+    await world.put(job_body())
+    await until(lambda: len(world.api.names("pods")) == 2)
+    other = world.status.model_copy(update={"serials": {"0": 5, "1": 1}})
+    stored = world.api.objects["livemigrationjobs", "tiny"]
+    stored["status"] = other.model_dump(mode="json", by_alias=True, exclude_none=True)
+    stored["metadata"]["resourceVersion"] = "999"
+    world.controller.cache.drop_pod(world.controller.cache.pods(("team", "tiny"))[0])  # news: it must write
+    await until(lambda: world.status.serials["0"] >= 5 and ("get", "livemigrationjobs", "tiny") in world.api.calls)
+    assert world.status.serials["0"] >= 5
+
+
+async def test_what_fails_is_tried_again(world: World) -> None:
+    world.api.refuse["patch", "livemigrationjobs"] = [error(503, "ServiceUnavailable", "etcd is busy")]
+    await world.put(job_body())
+    await until(lambda: len(world.api.names("pods")) == 2)
+    assert b'lmj_passes_total{result="failed"} 1.0' in world.metrics.render()
+
+
+def test_only_a_job_without_pods_gets_another_chance() -> None:
+    failed = JobStatus(phase=Phase.FAILED, observed_generation=1)
+    assert corrected(failed, 2)
+    assert not corrected(failed, 1)
+    assert not corrected(failed.model_copy(update={"started": 1.0}), 2)
+
+
+def test_notes_tell_what_is_new() -> None:
+    before = JobStatus(phase=Phase.RUNNING, started=1.0)
+    hit = Incident(time="t", kind="PodGone", rank=1, pod="p", message="pod p is gone", view=1, step=5)
+    waits = Condition(
+        type="PodsWaiting", status="True", reason="Unschedulable", message="pod p: no room", last_transition_time="t"
+    )
+    down = before.model_copy(
+        update={"phase": Phase.RECOVERING, "message": "pod p is gone", "incidents": [hit], "conditions": [waits]}
+    )
+    assert notes(before, down) == [
+        Note("PodGone", "pod p is gone", warning=True),
+        Note("Unschedulable", "pod p: no room", warning=True),
+        Note("Recovering", "pod p is gone"),
+    ]
+    mended = hit.model_copy(update={"seconds": 2.0, "steps_lost": 3})
+    up = down.model_copy(update={"phase": Phase.RUNNING, "message": "view 2 trains", "incidents": [mended]})
+    assert notes(down, up) == [
+        Note("Recovered", "recovered from PodGone in 2.0 s, 3 steps done again"),
+        Note("Running", "view 2 trains"),
+    ]
+    assert notes(up, up.model_copy(update={"progress": Progress(step=1, steps=2, epoch=0.5)})) == []
+
+
+def test_a_task_for_a_status_that_cannot_be_read_is_refused() -> None:
+    body = {**job_body(), "status": {"phase": "Levitating"}}
+    place = Place(None, Cache(), None, SETTINGS, None, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cannot be read"):
+        JobTask(body, place)
