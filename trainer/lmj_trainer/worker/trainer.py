@@ -142,6 +142,8 @@ class Trainer:
             decision = commit.decision
             if evaluates:
                 decision = self._boundary(recorder, saved_at)
+                # An evaluation is no step: throughput starts anew.
+                recent.clear()
                 recent.append(time.monotonic())
             if decision.snapshot:
                 self._snapshot(recorder)
