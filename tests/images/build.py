@@ -13,6 +13,7 @@ from cluster.errors import ClusterError, Unavailable
 from cluster.process import run
 
 from images.docker import Docker, say
+from images.look import look
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 IMAGES = ("operator", "trainer")
@@ -64,6 +65,7 @@ def build(docker: Docker, image: str, base: str | None = None, torch_index: str 
     if done.returncode:
         raise ClusterError(f"{tag(image)}: docker build ended with {done.returncode}; its last lines say why")
     whole, below = docker.size(tag(image)) / 1e6, docker.size(base) / 1e6
+    look(docker, image, tag(image), base)
     say(f"{tag(image)}: {whole:.0f} MB, {whole - below:.0f} MB of it over the base; {time.monotonic() - started:.0f} s")
     return tag(image)
 
