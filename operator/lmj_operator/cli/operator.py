@@ -42,7 +42,7 @@ def operator(
     """Run the LiveMigrationJobs of a cluster: the one of KUBECONFIG, or the one that this pod is in."""
     try:
         from lmj_operator.controller import logs
-        from lmj_operator.controller.operator import Options, operate
+        from lmj_operator.controller.operator import Options, StartError, operate
     except ImportError as error:
         raise CommandError(
             f"{error.name} is not installed here: pip install 'livemigrationjob[operator]'", code=FAILED
@@ -65,7 +65,10 @@ def operator(
         chosen = replace(chosen, labels=dict(_pair(label) for label in own_label))
     logs.configure(logs.LogFormat(log_format), log_level)
     options = Options(tuple(namespace or ()), _address(listen), chosen)
-    asyncio.run(operate(options))
+    try:
+        asyncio.run(operate(options))
+    except StartError as error:
+        raise CommandError(str(error), code=FAILED) from error
 
 
 def _pair(text: str) -> tuple[str, str]:

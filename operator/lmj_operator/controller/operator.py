@@ -22,6 +22,10 @@ from lmj_operator.controller.notes import Notebook
 log = logging.getLogger(__name__)
 
 
+class StartError(Exception):
+    """The operator cannot start; the text says why, in one line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How the operator runs."""
@@ -51,11 +55,8 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 
 async def operate(options: Options) -> None:
-    """Run until SIGTERM or SIGINT. Raises what the configuration or the first connection to the cluster raise."""
-    if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
-        config.load_incluster_config()  # type: ignore[no-untyped-call]
-    else:
-        await config.load_kube_config()  # type: ignore[no-untyped-call]
+    """Run until SIGTERM or SIGINT. Raises :class:`StartError`."""
+    await _find_cluster()
     controller = Controller()
     metrics = Metrics(controller.phases)
     # Agents are reached directly, each by a connection of its own for its events.
@@ -65,7 +66,11 @@ async def operate(options: Options) -> None:
         notebook = Notebook(api)
         controller.place = Place(api, controller.cache, session, options.settings, metrics, notebook)
         posting = asyncio.create_task(notebook.run(), name="events")
-        runner = await listen(*options.listen, metrics, controller.ailing)
+        host, port = options.listen
+        try:
+            runner = await listen(host, port, metrics, controller.ailing)
+        except OSError as error:
+            raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         log.info("watches %s", ", ".join(options.namespaces) or "all namespaces")
         try:
             await kopf.operator(
@@ -80,3 +85,14 @@ async def operate(options: Options) -> None:
             posting.cancel()
             await asyncio.gather(posting, return_exceptions=True)
             await runner.cleanup()
+
+
+async def _find_cluster() -> None:
+    """The cluster of KUBECONFIG, else the one that this pod is in, else that of the user's own configuration. Raises :class:`StartError`."""
+    try:
+        if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
+            config.load_incluster_config()  # type: ignore[no-untyped-call]
+        else:
+            await config.load_kube_config()  # type: ignore[no-untyped-call]
+    except config.ConfigException as error:
+        raise StartError(f"no cluster: {' '.join(str(error).split())}; set KUBECONFIG") from error

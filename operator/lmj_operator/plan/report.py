@@ -18,12 +18,23 @@ def progress(ranks: tuple[RankFacts, ...], view: View | None, old: Progress | No
     known = [p for p in reports if p is not None]
     # At the same step the rank that knows the loss says more than one that does not.
     best = max(known, key=lambda p: (p.step, p.loss is not None, p.samples_per_second is not None), default=old)
+    if best is not None and best.loss is None:
+        # Rank 0 alone knows the loss, and another may have been asked when it was a step further.
+        best = next((p for p in known if p.loss is not None and p.step == best.step - 1), best)
+    if best is not None:
+        best = _short(best)
     if best is None or old is None or best.step != old.step:
         return best
     # While it evaluates or exports it speaks of its activity alone: what was known of the step stays true.
     facts = ("loss", "learning_rate", "grad_norm", "samples_per_second", "eta_seconds")
     kept = {name: getattr(old, name) for name in facts if getattr(best, name) is None}
     return best.model_copy(update=kept)
+
+
+def _short(at: Progress) -> Progress:
+    """``at`` with numbers that fit in a table; the metrics hold all digits."""
+    loss = None if at.loss is None else float(f"{at.loss:.5g}")
+    return at.model_copy(update={"epoch": round(at.epoch, 3), "loss": loss})
 
 
 def newest_step(ranks: tuple[RankFacts, ...], old: Progress | None) -> int:

@@ -1,0 +1,111 @@
+"""The operator on a real cluster: pods, volumes, failures, deletion, and an operator that is killed."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from cluster.images import BASE
+from cluster_fixture import Target
+from jobs import Job
+from operator_jobs import KILL_WORKERS, ClusterJob, OperatorProcess, wait_for
+
+pytestmark = pytest.mark.e2e
+CRD = Path(__file__).parents[2] / "crds" / "lmj.dev_livemigrationjobs.yaml"
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
+    cluster.kubectl("wait", "--for=condition=Established", "crd/livemigrationjobs.lmj.dev")
+    process = OperatorProcess(cluster.kubeconfig, tmp_path_factory.mktemp("operator") / "log", BASE)
+    process.start()
+    yield process
+    process.kill(signal.SIGTERM)
+
+
+@pytest.fixture
+def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess) -> Iterator[ClusterJob]:
+    environment = own_cluster.environment_mounts()
+    trainer = {"name": "trainer", "env": environment.env, "volumeMounts": environment.volume_mounts}
+    made = ClusterJob(cluster, operator, {"spec": {"volumes": environment.volumes, "containers": [trainer]}})
+    made.volumes()
+    yield made
+    made.remove()
+
+
+def test_a_job_trains_in_pods_as_it_does_on_one_machine_and_cleans_up(job: ClusterJob, tmp_path: Path) -> None:
+    job.spec["training"]["maxSteps"] = 60
+    job.apply()
+    job.wait_for_phase("Succeeded")
+    wait_for("the workload gone", lambda: job.left() == ["livemigrationjob.lmj.dev/tiny"], job.describe)
+    status = job.status
+    assert (status["progress"]["step"], status["restarts"], status["stepsLost"]) == (60, 0, 0)
+    assert len({rank["node"] for rank in status["ranks"]}) == 2  # spread over nodes
+    assert {"Started", "Running", "Succeeded"} <= set(job.events())
+    assert job.output is not None
+    assert (job.output / "out" / "model" / "model.safetensors").is_file()
+    local = Job(tmp_path / "local")
+    done = local.run("--set", "training.maxSteps=60", "--plain")
+    assert done.returncode == 0, done.stderr
+    assert job.losses() == local.losses()
+
+
+def test_a_job_that_is_deleted_takes_a_last_checkpoint_and_leaves_nothing(job: ClusterJob) -> None:
+    job.spec["training"]["maxSteps"] = 100_000
+    job.spec["training"]["epochs"] = 100_000
+    job.spec["checkpoint"] = {"everySteps": None, "everySeconds": 100_000}
+    job.apply()
+    job.wait_for_step(20)
+    job.kubectl("delete", "lmj", "tiny", "-n", job.namespace, "--timeout=60s")
+    job.wait_until_gone()
+    assert job.output is not None
+    assert list((job.output / "out" / "checkpoints").glob("step-*/manifest.json"))
+    assert job.get("pvc/tiny-output")["status"]["phase"] == "Bound"  # results outlive the job
+
+
+def test_a_killed_worker_comes_back_and_a_killed_operator_is_not_missed(job: ClusterJob, operator: OperatorProcess) -> None:
+    job.spec["training"]["maxSteps"] = 1500
+    job.spec["training"]["epochs"] = 1000
+    job.apply()
+    job.wait_for_step(50)
+    said = job.kubectl("exec", "-n", job.namespace, "tiny-r1-1", "--", "python", "-c", KILL_WORKERS)
+    assert said.startswith("killed")
+    wait_for("the incident", lambda: bool(job.status["incidents"]), job.describe)
+    job.wait_for_phase("Running")
+    before = job.pods()
+    operator.kill()
+    operator.start()
+    wait_for("a status from the new operator", lambda: job.step > 0 and bool(job.status["incidents"]), job.describe)
+    at = job.step
+    job.wait_for_step(at + 50)
+    assert job.pods() == before
+    job.wait_for_phase("Succeeded")
+    status = job.status
+    assert (status["restarts"], [incident["kind"] for incident in status["incidents"]]) == (1, ["WorkerExited"])
+    assert status["serials"] == {"0": 1, "1": 1}
+    assert sorted(job.losses()) == list(range(1, 1501))
+
+
+def test_what_cannot_run_says_so_once(job: ClusterJob) -> None:
+    job.spec["dataset"]["label"] = "sentiment"
+    job.apply()
+    job.wait_for_phase("Failed")
+    status = job.status
+    assert "sentiment" in status["message"]
+    assert status["restarts"] == 0
+    assert job.events().count("Failed") == 1
+
+
+def test_a_pod_that_no_node_takes_waits_and_says_why(job: ClusterJob) -> None:
+    job.spec["placement"] = {"nodeSelector": {"no": "such-node"}}
+    job.apply()
+
+    def waits() -> bool:
+        return any(c["type"] == "PodsWaiting" and c["reason"] == "Unschedulable" for c in job.status.get("conditions", []))
+
+    wait_for("the condition", waits, job.describe)
+    assert job.status["phase"] == "Pending"
+    assert "Unschedulable" in job.status["message"]
+    assert job.status["restarts"] == 0
