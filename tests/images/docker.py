@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster.binaries import locked
 from cluster.errors import ClusterError, Unavailable
 from cluster.process import Process, run, wait_until
 
@@ -59,7 +60,9 @@ def docker(cache: Path = CACHE) -> Iterator[Docker]:
             "no Docker daemon answers (docker info); start yours, or run this as root on Debian, where one is started"
         )
     _install()
-    with tempfile.TemporaryDirectory(prefix="lmj-docker-") as scratch:
+    cache.mkdir(parents=True, exist_ok=True)
+    # Two daemons must not share one store.
+    with locked(cache.with_name(f"{cache.name}.lock")), tempfile.TemporaryDirectory(prefix="lmj-docker-") as scratch:
         folder = Path(scratch)
         ours = Docker(f"unix://{folder}/docker.sock", ours=True)
         daemon = Process("dockerd", folder)

@@ -1,0 +1,62 @@
+"""The guides name only what there is."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from helm_chart import CHART, CHECKOUT, Object
+
+from lmj_api.load import load_job
+
+GUIDES = sorted([*(CHECKOUT / "docs").glob("*.md"), CHART / "README.md"])
+VERSION = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def documents(guide: Path) -> list[Object]:
+    """Every YAML document in it: of its yaml blocks, and those that a shell block feeds to a command."""
+    text = guide.read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) + re.findall(r"<<'?EOF'?\n(.*?)\nEOF\n", text, re.DOTALL)
+    return [each for block in blocks for each in yaml.safe_load_all(block)]
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
+def test_values_exist(guide: Path) -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    for path in re.findall(r"--set ([a-zA-Z.]+)=", guide.read_text()):
+        here = values
+        for part in path.split("."):
+            assert part in here, path
+            here = here[part]
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
+def test_jobs_are_right(guide: Path, tmp_path: Path) -> None:
+    for document in documents(guide):
+        assert {"apiVersion", "kind"} <= document.keys()
+        if document["kind"] == "LiveMigrationJob":
+            assert load_job(document, base=tmp_path, cwd=tmp_path, here=False).spec.storage.output is not None
+
+
+def test_classes_that_jobs_name_are_made() -> None:
+    for guide in ("kind.md", "aks.md"):
+        text = (CHECKOUT / "docs" / guide).read_text()
+        made = {each["metadata"]["name"] for each in documents(CHECKOUT / "docs" / guide) if each["kind"] == "StorageClass"}
+        assert set(re.findall(r'"?storageClassName"?: "?([\w-]+)', text)) == made
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
+def test_images_have_the_projects_version_and_files_are_there(guide: Path) -> None:
+    text = guide.read_text()
+    assert set(re.findall(r"lmj-(?:operator|trainer):([\w.]+)", text)) <= {VERSION}
+    for name in re.findall(r"(?:-f|--file) ((?:examples/|Dockerfile)[\w./]+)", text):
+        assert (CHECKOUT / name).is_file(), name
+    for target in re.findall(r"^make ([\w-]+)", text, re.MULTILINE):
+        assert re.search(rf"^{target}:", (CHECKOUT / "Makefile").read_text(), re.MULTILINE), target
+
+
+def test_uv_is_the_makefiles() -> None:
+    (wanted,) = re.findall(r"^UV_VERSION := (\S+)", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    for image in ("operator", "trainer"):
+        assert f"ARG UV_VERSION={wanted}\n" in (CHECKOUT / f"Dockerfile.{image}").read_text()
