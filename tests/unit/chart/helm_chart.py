@@ -43,7 +43,7 @@ def helm(*words: str, values: Mapping[str, Any] | None = None, check: bool = Tru
     return done
 
 
-class GoLoader(yaml.SafeLoader):
+class GoLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """Reads ``1e-08`` as a number, as Kubernetes does."""
 
 
