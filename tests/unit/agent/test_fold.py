@@ -170,3 +170,15 @@ def test_checkpoints() -> None:
     assert [c.step for c in scanned.checkpoints] == [40, 30, 25, 20]
     assert scanned.checkpoints[2].problem is None
     assert scanned.scanned
+
+
+def test_what_is_known_of_a_step_stays_known_while_it_is_exported() -> None:
+    committed = fold(state(P.RUNNING), event(K.COMMITTED, progress=PROGRESS.model_copy(update={"loss": 0.5})), NOW)
+    exporting = event(K.PREPARING, progress=PROGRESS.model_copy(update={"activity": "export"}))
+    at = fold(committed, exporting, NOW).worker.progress
+    assert at is not None
+    assert (at.loss, at.activity) == (0.5, "export")
+    later = event(K.PREPARING, progress=PROGRESS.model_copy(update={"step": 8}))
+    after = fold(committed, later, NOW).worker.progress
+    assert after is not None
+    assert after.loss is None

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
-from lmj_api.protocol import AgentState, CheckpointInfo, Evaluation, Event, EventKind, WorkerPhase, WorkerState
+from lmj_api.protocol import AgentState, CheckpointInfo, Evaluation, Event, EventKind, Progress, WorkerPhase, WorkerState
 
 T = TypeVar("T")
 
@@ -129,7 +129,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
         case EventKind.COMMITTED:
             return {"progress": _need(event, event.progress, "progress")}
         case EventKind.PREPARING:
-            return {"progress": event.progress} if event.progress else {}
+            return {"progress": _with_known(event.progress, worker.progress)} if event.progress else {}
         case EventKind.LOST_PEER:
             # A view that broke before it was joined was dropped too: hence the event's number, not the worker's.
             return {"view": _need(event, event.view, "a view"), "lost": event.message or "a peer was lost"}
@@ -137,6 +137,14 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
             return {"exit": _need(event, event.exit, "an exit"), "pid": None, "address": None}
         case _:
             return {}
+
+
+def _with_known(new: Progress, old: Progress | None) -> Progress:
+    """``new`` with what was known of its step before: while a worker evaluates or exports it tells of that alone."""
+    if old is None or old.step != new.step:
+        return new
+    facts = ("loss", "learning_rate", "grad_norm", "samples_per_second", "eta_seconds")
+    return new.model_copy(update={name: getattr(old, name) for name in facts if getattr(new, name) is None})
 
 
 def _agent_changes(state: AgentState, event: Event) -> dict[str, Any]:
