@@ -45,23 +45,21 @@ FRAMES = (
     "{aside}; still, {main}",
     "{main}, and {more}",
     "i admit that {aside}, but {main}",
-    "although {aside}, {main}, and {more}",
-    "{main}, and {more}, although {aside}",
+    "i admit that even though {aside}, {main}",
+    "{aside}; still, {main}, and {more}",
 )
 # In the test file only: new frames of known parts, and known frames with clauses that they never had.
 HELD_OUT_FRAMES = (
     "i admit that although {aside}, {main}",
     "{aside}, but {main}, and {more}",
-    "even though {aside}, {main}, and {more}",
-    "{main}, and {more}, even though {aside}",
     "i admit that {aside}; still, {main}",
 )
 OPENINGS = ("", "", "", "honestly, ", "to be fair, ", "in short, ", "this {domain}: ", "about the {domain}: ")
 
 
-NEGATION = 0.35
+NEGATION = 0.3
 """Part of the clauses that are negated."""
-SINGLE = 0.35
+SINGLE = 0.45
 """Part of the training reviews that are a single clause."""
 
 

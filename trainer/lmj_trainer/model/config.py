@@ -90,6 +90,8 @@ def scratch_config(scratch: Scratch, vocab_size: int) -> Any:
     """A new model's configuration. The tokenizer's padding token has id 0, ``[CLS]`` 2 and ``[SEP]`` 3."""
     from transformers import BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
 
+    # BERT's 0.02 is for its width of 768. With it a narrow model starts with next to no signal, and may stay on the first plateau.
+    spread = 0.02 * (768 / scratch.hidden_size) ** 0.5
     if scratch.architecture is Architecture.DISTILBERT:
         return DistilBertConfig(
             vocab_size=vocab_size,
@@ -101,6 +103,7 @@ def scratch_config(scratch: Scratch, vocab_size: int) -> Any:
             dropout=scratch.dropout,
             attention_dropout=scratch.dropout,
             seq_classif_dropout=scratch.dropout,
+            initializer_range=spread,
             pad_token_id=0,
         )
     common = {
@@ -113,6 +116,7 @@ def scratch_config(scratch: Scratch, vocab_size: int) -> Any:
         "hidden_dropout_prob": scratch.dropout,
         "attention_probs_dropout_prob": scratch.dropout,
         "classifier_dropout": scratch.dropout,
+        "initializer_range": spread,
         "pad_token_id": 0,
     }
     if scratch.architecture is Architecture.ELECTRA:
