@@ -25,13 +25,8 @@ class Controller:
         self._tasks: dict[Key, tuple[str, JobTask, asyncio.Task[None]]] = {}
 
     def phases(self) -> Iterator[Phase]:
-        """The phase of every job."""
-        return (job.phase for _, job, _ in self._tasks.values())
-
-    def ailing(self) -> str | None:
-        """Why the process is of no use any more, if it is not."""
-        ended = [key for key, (_, _, task) in self._tasks.items() if task.done() and task.cancelled()]
-        return f"the task of {ended[0][0]}/{ended[0][1]} was cancelled" if ended else None
+        """The phase of every job. A task ends when its job is found to be gone."""
+        return (job.phase for _, job, task in self._tasks.values() if not task.done())
 
     async def job_seen(self, kind: str | None, body: Mapping[str, Any]) -> None:
         """A job is there, changed, or (``kind`` is ``DELETED``) is gone."""

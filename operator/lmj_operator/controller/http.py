@@ -1,18 +1,16 @@
 """The operator's own HTTP: ``/healthz`` and ``/metrics``."""
 
-from collections.abc import Callable
-
 from aiohttp import web
 
 from lmj_operator.controller.metrics import Metrics
 
 
-async def listen(host: str, port: int, metrics: Metrics, ailing: Callable[[], str | None]) -> web.AppRunner:
-    """Serve until the returned runner is cleaned up. ``ailing``: why the process should be restarted, if it should. Raises OSError."""
+async def listen(host: str, port: int, metrics: Metrics) -> web.AppRunner:
+    """Serve until the returned runner is cleaned up. Raises OSError."""
 
     async def healthz(_: web.Request) -> web.Response:
-        reason = ailing()
-        return web.Response(text="ok\n") if reason is None else web.Response(status=503, text=reason + "\n")
+        # The event loop turns. What fails in a job's task is tried again there; what fails in the watches ends the process.
+        return web.Response(text="ok\n")
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(body=metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})

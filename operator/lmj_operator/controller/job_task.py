@@ -177,6 +177,9 @@ class JobTask:
             )
         self._backend.job = job
         self._backend.deleted = "deletionTimestamp" in self._body["metadata"]
+        if self._store.status.started is None and job.spec.storage.output is None and job.spec.world_size == 1:
+            text = "spec.storage.output is not set: unless the template mounts a volume, results go when the pod does"
+            place.notebook.post(self._body["metadata"], Note("NoOutputVolume", text, warning=True), place.clock())
         if self._reconciler is None:
             self._reconciler = MeasuredReconciler(self._backend, self, place.metrics, place.clock)
         await self._reconciler.run()

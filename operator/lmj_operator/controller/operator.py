@@ -68,7 +68,7 @@ async def operate(options: Options) -> None:
         posting = asyncio.create_task(notebook.run(), name="events")
         host, port = options.listen
         try:
-            runner = await listen(host, port, metrics, controller.ailing)
+            runner = await listen(host, port, metrics)
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         log.info("watches %s", ", ".join(options.namespaces) or "all namespaces")

@@ -1,6 +1,7 @@
 """Jobs, pods and an API server in memory, for the tests of the Kubernetes backend."""
 
 import copy
+import time
 from typing import Any
 
 from lmj_api.spec import LiveMigrationJob
@@ -8,6 +9,7 @@ from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.plan.times import rfc3339
 
 SETTINGS = Settings(trainer_image="registry.example/lmj-trainer:1", namespace="lmj-system")
 UID = "11111111-2222-3333-4444-555555555555"
@@ -75,6 +77,7 @@ class MemoryApi:
         body = copy.deepcopy(body)
         body["metadata"]["resourceVersion"] = str(self.version)
         body["metadata"].setdefault("uid", f"uid-{self.version}")
+        body["metadata"].setdefault("creationTimestamp", rfc3339(time.time()))
         self.objects[key] = body
         return copy.deepcopy(body)
 

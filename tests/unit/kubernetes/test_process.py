@@ -1,0 +1,81 @@
+"""The operator's process: its HTTP, its logs, its options."""
+
+import json
+import logging
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+
+from lmj_api.status import Phase
+from lmj_operator.backend.kubernetes.resources import JOBS, PODS
+from lmj_operator.controller.http import listen
+from lmj_operator.controller.logs import JsonFormatter, TextFormatter
+from lmj_operator.controller.metrics import Metrics
+from lmj_operator.controller.operator import kopf_settings
+
+
+async def test_metrics_and_health_are_served() -> None:
+    metrics = Metrics(lambda: [Phase.RUNNING, Phase.RUNNING, Phase.FAILED])
+    metrics.count_call("create", "pods", 201)
+    runner = await listen("127.0.0.1", 0, metrics)
+    port = runner.addresses[0][1]
+    try:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+                assert await answer.text() == "ok\n"
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                text = await answer.text()
+    finally:
+        await runner.cleanup()
+    assert 'lmj_jobs{phase="Running"} 2.0' in text
+    assert 'lmj_api_calls_total{code="201",resource="pods",verb="create"} 1.0' in text
+
+
+def record(**extra: object) -> logging.LogRecord:
+    made = logging.LogRecord("lmj_operator.x", logging.WARNING, "", 0, "%s happened", ("it",), None)
+    made.__dict__.update(extra)
+    return made
+
+
+def test_logs_name_the_job() -> None:
+    line = json.loads(JsonFormatter().format(record(job=("team", "tiny"))))
+    assert {key: line[key] for key in ("level", "logger", "message", "namespace", "job")} == {
+        "level": "warning",
+        "logger": "lmj_operator.x",
+        "message": "it happened",
+        "namespace": "team",
+        "job": "tiny",
+    }
+    text = TextFormatter("%(levelname)s - %(message)s")
+    assert text.format(record(job=("team", "tiny"))) == "WARNING team/tiny: it happened"
+    assert text.format(record()) == "WARNING it happened"
+
+
+def test_kopf_adds_nothing_to_objects_under_its_own_name() -> None:
+    settings = kopf_settings()
+    assert settings.persistence.finalizer == "lmj.dev/operator"
+    assert not settings.posting.enabled
+    assert settings.watching.server_timeout < settings.watching.client_timeout
+
+
+def test_paths_of_the_api() -> None:
+    assert JOBS.path("team", "tiny", "status") == "/apis/lmj.dev/v1alpha1/namespaces/team/livemigrationjobs/tiny/status"
+    assert PODS.path("team") == "/api/v1/namespaces/team/pods"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--listen", "8080"], "--listen 8080: write HOST:PORT"),
+        (["--log-format", "xml"], "--log-format xml: use text or json"),
+        (["--own-label", "x"], "--own-label x: write KEY=VALUE"),
+    ],
+)
+def test_a_wrong_option_is_one_line(arguments: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "lmj_operator.cli.main", "operator", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {said}")
+    assert done.stderr.count("\n") == 1
