@@ -98,6 +98,7 @@ class ControlPlane:
                 f"--root-ca-file={pki.ca}",
                 "--use-service-account-credentials=true",
                 "--node-monitor-period=1s",
+                "--pvclaimbinder-sync-period=1s",
                 "--node-monitor-grace-period=8s",
                 "--leader-elect=false",
             ]

@@ -27,6 +27,8 @@ from cluster.pki import write_kubeconfig
 
 _HOP = frozenset({"connection", "host", "keep-alive", "transfer-encoding", "upgrade", "content-length"})
 _REASONS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
+_AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""Not added where the client did not send them: the API server answers 415 to a content type without a content."""
 _ANSWERS_KEPT = 50
 
 
@@ -163,7 +165,7 @@ class Proxy:
             raise _Dropped
         if isinstance(fault, Refuse) and not fault.forwarded:
             return _refusal(fault)
-        earlier = self._answers.get(request.path_qs, [])
+        earlier = self._answers.get(_question(request), [])
         if isinstance(fault, Stale) and earlier:
             return _response(random.Random(f"{self._seed}/{len(self.calls)}").choice(earlier))
         response = await self._forward(request, fault)
@@ -183,7 +185,12 @@ class Proxy:
             headers.append(("Authorization", f"Bearer {self._token}"))
         url = self._upstream + request.raw_path
         async with self._client.request(
-            request.method, URL(url, encoded=True), headers=headers, data=await request.read(), allow_redirects=False
+            request.method,
+            URL(url, encoded=True),
+            headers=headers,
+            data=await request.read() or None,
+            skip_auto_headers=_AUTOMATIC,
+            allow_redirects=False,
         ) as answer:
             passed = tuple((key, value) for key, value in answer.headers.items() if key.lower() not in _HOP)
             streams = ("watch", "follow")
@@ -191,7 +198,8 @@ class Proxy:
                 return await self._stream(request, answer, passed, fault.events if isinstance(fault, CutWatch) else None)
             kept = _Answer(answer.status, passed, await answer.read())
             if request.method == "GET" and answer.status == 200:
-                self._answers[request.path_qs] = [*self._answers[request.path_qs], kept][-_ANSWERS_KEPT:]
+                question = _question(request)
+                self._answers[question] = [*self._answers[question], kept][-_ANSWERS_KEPT:]
             return _response(kept)
 
     async def _stream(
@@ -235,6 +243,11 @@ def in_thread(proxy: Proxy) -> Iterator[Proxy]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(timeout=10)
         loop.close()
+
+
+def _question(request: web.Request) -> str:
+    """Equal questions have answers of equal form: kubectl asks for tables and protobuf where others ask for JSON."""
+    return f"{request.path_qs} {request.headers.get('Accept', '')}"
 
 
 def _response(answer: _Answer) -> web.Response:

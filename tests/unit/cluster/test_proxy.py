@@ -22,6 +22,7 @@ class Upstream:
     def __init__(self) -> None:
         self.value = 0
         self.tokens: list[str] = []
+        self.types: list[str | None] = []
         self.url = ""
 
     async def start(self) -> web.AppRunner:
@@ -35,6 +36,7 @@ class Upstream:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.tokens.append(request.headers.get("Authorization", ""))
+        self.types.append(request.headers.get("Content-Type"))
         if request.query.get("watch"):
             response = web.StreamResponse()
             await response.prepare(request)
@@ -72,6 +74,7 @@ async def test_calls_pass_unchanged_and_are_logged(upstream: Upstream, client: a
             assert await answer.json() == {"value": 1, "body": "text", "path": path}
         await read(client, proxy.url + PODS)
     assert upstream.tokens == ["Bearer t", ""]
+    assert upstream.types == ["text/plain; charset=utf-8", None]  # an API server refuses a type without a content
     write, listing = proxy.calls
     assert (write.number, write.status, write.write, write.target.verb, write.target.subresource) == (
         1,
