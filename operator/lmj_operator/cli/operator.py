@@ -1,11 +1,14 @@
 """``lmj operator``: run jobs on a Kubernetes cluster."""
 
+import asyncio
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
+from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.cli.errors import FAILED, CommandError
+from lmj_operator.controller import logs
 
 
 def operator(
@@ -40,17 +43,6 @@ def operator(
     log_level: Annotated[str, typer.Option("--log-level", envvar="LMJ_LOG_LEVEL", help="debug, info or warning.")] = "info",
 ) -> None:
     """Run the LiveMigrationJobs of a cluster: the one of KUBECONFIG, or the one that this pod is in."""
-    try:
-        from lmj_operator.controller import logs
-        from lmj_operator.controller.operator import Options, StartError, operate
-    except ImportError as error:
-        raise CommandError(
-            f"{error.name} is not installed here: pip install 'livemigrationjob[operator]'", code=FAILED
-        ) from error
-    import asyncio
-
-    from lmj_operator.backend.kubernetes.settings import Settings
-
     if log_format not in ("text", "json"):
         raise CommandError(f"--log-format {log_format}: use text or json")
     if log_level not in ("debug", "info", "warning"):
@@ -63,10 +55,17 @@ def operator(
     )
     if own_label:
         chosen = replace(chosen, labels=dict(_pair(label) for label in own_label))
+    where = _address(listen)
     logs.configure(logs.LogFormat(log_format), log_level)
-    options = Options(tuple(namespace or ()), _address(listen), chosen)
     try:
-        asyncio.run(operate(options))
+        # Kopf and the client take a second to import, and other commands do without them.
+        from lmj_operator.controller.operator import Options, StartError, operate
+    except ImportError as error:
+        raise CommandError(
+            f"{error.name} is not installed here: pip install 'livemigrationjob[operator]'", code=FAILED
+        ) from error
+    try:
+        asyncio.run(operate(Options(tuple(namespace or ()), where, chosen)))
     except StartError as error:
         raise CommandError(str(error), code=FAILED) from error
 
