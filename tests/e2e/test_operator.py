@@ -109,3 +109,24 @@ def test_a_pod_that_no_node_takes_waits_and_says_why(job: ClusterJob) -> None:
     assert job.status["phase"] == "Pending"
     assert "Unschedulable" in job.status["message"]
     assert job.status["restarts"] == 0
+
+
+def test_a_node_without_power_loses_its_rank_and_no_pod_stays_stuck_there(job: ClusterJob, own_cluster: Cluster) -> None:
+    job.spec["training"]["maxSteps"] = 100_000
+    job.spec["training"]["epochs"] = 100_000
+    job.spec["recovery"] = {"nodeGoneSeconds": 5}
+    job.apply()
+    job.wait_for_step(20)
+    node = next(rank["node"] for rank in job.status["ranks"] if rank["rank"] == 1)
+    own_cluster.power_cut(node)
+    try:
+        wait_for("a pod elsewhere", lambda: "tiny-r1-2" in job.pods() and "tiny-r1-1" not in job.pods(), job.describe)
+        job.wait_for_phase("Running")
+        at = job.step
+        job.wait_for_step(at + 20)
+        ranks = job.status["ranks"]
+        assert ranks[1]["node"] != node
+        assert [rank["pod"] for rank in ranks] == ["tiny-r0-1", "tiny-r1-2"]
+        assert [incident["kind"] for incident in job.status["incidents"]] == ["PodGone"]
+    finally:
+        own_cluster.power_on(node)
