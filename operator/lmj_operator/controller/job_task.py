@@ -1,7 +1,6 @@
 """The only reconciler of one job: lives from the job's first sight to its deletion."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -63,6 +62,12 @@ def refused(status: JobStatus, message: str, generation: int | None, now: float)
     )
 
 
+def with_problem(status: JobStatus, problem: str, now: float) -> JobStatus:
+    """``status`` with a condition that says why the spec is not followed."""
+    standing = conditions(status.conditions, status.phase, status.message, status.observed_generation, now, problem=problem)
+    return status.model_copy(update={"conditions": standing})
+
+
 def corrected(status: JobStatus, generation: int | None) -> bool:
     """Whether a job was refused before any pod was made, and its spec was changed since: it gets another chance."""
     return status.phase is Phase.FAILED and status.started is None and (generation or 0) > (status.observed_generation or 0)
@@ -101,8 +106,11 @@ class JobTask:
             return
         if self._backend is not None:
             self._backend.deleted = leaving
-            with contextlib.suppress(SpecError):
-                self._backend.job = self._read()
+            try:
+                self._backend.job = cluster_job(body, self._place.settings)
+                self._backend.problem = None
+            except SpecError as error:
+                self._backend.problem = self._complain(error)
         self._changed.set()
         self.wake()
 
@@ -148,26 +156,22 @@ class JobTask:
         try:
             job = cluster_job(self._body, self._place.settings)
         except SpecError as error:
-            self._complain(error)
-            if self._backend is not None or store.status.started is not None or "deletionTimestamp" in self._body["metadata"]:
-                return self._backend.job if self._backend is not None else None
+            problem = self._complain(error)
+            if self._backend is not None:
+                return self._backend.job
+            if store.status.started is not None or "deletionTimestamp" in self._body["metadata"]:
+                # It trains on by itself. What its spec was before is not known any more, so nothing is done to it.
+                await store.write(with_problem(store.status, problem, now))
+                return None
             if store.status.phase is not Phase.FAILED or store.status.observed_generation != generation:
                 before = store.status
-                status = refused(before, str(error).splitlines()[0], generation, now)
+                status = refused(before, problem, generation, now)
                 await store.write(status)
                 self._note(before, status)
             return None
         if corrected(store.status, generation):
             await store.write(JobStatus(observed_generation=generation))
         return job
-
-    def _read(self) -> LiveMigrationJob:
-        """The job in the newest body. Raises SpecError, after it was told: the old spec goes on then."""
-        try:
-            return cluster_job(self._body, self._place.settings)
-        except SpecError as error:
-            self._complain(error)
-            raise
 
     async def _reconcile(self, job: LiveMigrationJob) -> None:
         place = self._place
@@ -224,13 +228,15 @@ class JobTask:
             self._say(logging.WARNING if note.warning else logging.INFO, f"{note.reason}: {note.message}")
             place.notebook.post(self._body["metadata"], note, place.clock())
 
-    def _complain(self, error: SpecError) -> None:
-        text = str(error)
+    def _complain(self, error: SpecError) -> str:
+        """The first line of ``error``, after it was told once."""
+        text = error.lines[0]
         if text != self._complaint and self._store.status.started is not None:
-            note = Note("SpecRefused", f"the job goes on as it was: {text.splitlines()[0]}", warning=True)
+            note = Note("ChangeRefused", f"the job goes on as it was: {text}", warning=True)
             self._place.notebook.post(self._body["metadata"], note, self._place.clock())
             self._say(logging.WARNING, note.message)
         self._complaint = text
+        return text
 
     @property
     def _extra(self) -> dict[str, Any]:

@@ -21,11 +21,23 @@ _HOLDS: dict[str, frozenset[Phase]] = {
 WAITING = "PodsWaiting"
 """The condition that says which pod does not start and since when; there once a pod had to wait."""
 
+REFUSED = "ChangeRefused"
+"""The condition that says why a change of the spec is not followed; there once one was not."""
+
 
 def conditions(
-    old: list[Condition], phase: Phase, message: str, generation: int | None, now: float, waiting: PodObserved | None = None
+    old: list[Condition],
+    phase: Phase,
+    message: str,
+    generation: int | None,
+    now: float,
+    waiting: PodObserved | None = None,
+    problem: str | None = None,
 ) -> list[Condition]:
-    """All conditions of a job in ``phase``; the time of one changes only with its status. ``waiting``: a pod that cannot start."""
+    """All conditions of a job in ``phase``; the time of one changes only with its status.
+
+    ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
+    """
     before = {c.type: c for c in old}
 
     def made(name: str, holds: bool, reason: str, text: str, since: float = now) -> Condition:
@@ -47,4 +59,8 @@ def conditions(
         standing.append(made(WAITING, True, wait.reason, f"pod {waiting.name}: {wait.message}", wait.since))
     elif WAITING in before:
         standing.append(made(WAITING, False, "PodsStarted", "no pod waits"))
+    if problem is not None:
+        standing.append(made(REFUSED, True, "SpecInvalid", problem))
+    elif REFUSED in before:
+        standing.append(made(REFUSED, False, "SpecAccepted", "the spec is followed"))
     return standing

@@ -67,7 +67,8 @@ def _pod_failure(job: str, facts: RankFacts, recovery: Recovery, now: float) -> 
         return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} is being deleted", Remedy.POD)
     if pod.agent is None and pod.waits is None:
         had_worker = facts.known.pod == pod.name and facts.known.incarnation > 0
-        limit = UNREACHABLE_SECONDS if had_worker else recovery.start_timeout_seconds
+        silent = recovery.hang_timeout_seconds if pod.vouched else UNREACHABLE_SECONDS
+        limit = silent if had_worker else recovery.start_timeout_seconds
         since = pod.created if pod.unreachable_since is None or not had_worker else pod.unreachable_since
         if now - since > limit:
             kind = "PodGone" if had_worker else "StartTimeout"

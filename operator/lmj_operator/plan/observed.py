@@ -51,6 +51,8 @@ class PodObserved:
     """The agent's answer; None: it did not answer this time."""
     unreachable_since: float | None = None
     """Since when a running agent has not answered."""
+    vouched: bool = False
+    """Somebody nearer than the operator says that it is well: a silent agent may then be the operator's own network's fault."""
     waits: PodWait | None = None
     """What a pending pod waits for, where that is known; another pod would wait for the same."""
 
@@ -68,6 +70,8 @@ class Observed:
     """The job is being deleted: its pods must go."""
     interrupted: bool = False
     """The person at the terminal asked to leave (Ctrl-C): as ``suspend``, until the next run."""
+    problem: str | None = None
+    """What is wrong with a change of the spec that is not followed; ``spec`` is the one before it."""
 
     @property
     def stop_wanted(self) -> bool:

@@ -294,7 +294,9 @@ def _status(
             "phase_since": old.phase_since if phase is old.phase and old.phase_since is not None else now,
             "message": message,
             "observed_generation": observed.generation,
-            "conditions": conditions(old.conditions, phase, message, observed.generation, now, _waiting(observed)),
+            "conditions": conditions(
+                old.conditions, phase, message, observed.generation, now, _waiting(observed), observed.problem
+            ),
             "view": view,
             "progress": at,
             "evaluations": evaluations(scene.ranks, old.evaluations),

@@ -55,6 +55,10 @@ async def world() -> AsyncIterator[World]:
         posting.cancel()
 
 
+def refusal(world: World) -> Condition | None:
+    return next((c for c in world.status.conditions if c.type == "ChangeRefused"), None)
+
+
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
         while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
@@ -91,8 +95,30 @@ async def test_a_bad_change_of_a_running_job_is_told_and_not_followed(world: Wor
     bad = job_body(template={"spec": {"restartPolicy": "Always"}})
     bad["metadata"]["generation"] = 2
     await world.put(bad)
-    await until(lambda: "SpecRefused" in world.notes())
-    assert world.status.phase is Phase.PENDING
+    await until(lambda: "ChangeRefused" in world.notes() and refusal(world) is not None)
+    condition = refusal(world)
+    assert condition is not None
+    assert (condition.status, condition.message) == (
+        "True",
+        "spec.template.spec.restartPolicy: must be Never: the operator replaces pods that end",
+    )
+    assert (world.status.phase, world.status.observed_generation) == (Phase.PENDING, 1)
+    good = job_body(recovery={"maxRestarts": 3})
+    good["metadata"]["generation"] = 3
+    await world.put(good)
+    await until(lambda: (found := refusal(world)) is not None and found.status == "False")
+    assert world.status.observed_generation == 3
+
+
+async def test_an_operator_that_starts_over_a_bad_spec_leaves_the_training_alone(world: World) -> None:
+    body = job_body(template={"spec": {"restartPolicy": "Always"}})
+    running = JobStatus(phase=Phase.RUNNING, started=1.0, serials={"0": 1, "1": 1}, observed_generation=1)
+    body["status"] = running.model_dump(mode="json", by_alias=True, exclude_none=True)
+    await world.put(body)
+    await until(lambda: refusal(world) is not None)
+    assert (world.status.phase, world.status.serials) == (Phase.RUNNING, {"0": 1, "1": 1})
+    assert {call[0] for call in world.api.calls} <= {"patch", "create"}
+    assert world.api.names("pods") == []
 
 
 async def test_a_pod_that_the_server_calls_invalid_fails_the_job_without_restarts(world: World) -> None:

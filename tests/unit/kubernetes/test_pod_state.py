@@ -1,12 +1,17 @@
 """What a pod's object means to the plan."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from cluster_jobs import pod_body, running
 
+from lmj_api.spec import Recovery
+from lmj_api.status import RankStatus
 from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state, pod_address, pod_observed
 from lmj_operator.plan import PodPhase
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.failures import find_failures
 
 NODE = NodeState(ready=True, since=0.0)
 NEW_YEAR = 1767225600.0
@@ -25,6 +30,8 @@ def test_a_running_pod() -> None:
     seen = pod_observed(running("tiny-r1-4"), NODE)
     assert (seen.name, seen.rank, seen.serial, seen.phase, seen.node) == ("tiny-r1-4", 1, 4, PodPhase.RUNNING, "node-1")
     assert seen.created == NEW_YEAR
+    assert seen.vouched
+    assert not pod_observed(running(), NodeState(ready=False, since=0.0)).vouched
 
 
 @pytest.mark.parametrize(
@@ -98,3 +105,14 @@ def test_addresses_and_nodes() -> None:
     ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-01T00:00:09Z"}
     node = {"metadata": {"name": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": {"conditions": [ready]}}
     assert node_state(node) == NodeState(False, NEW_YEAR + 9)
+
+
+@pytest.mark.parametrize(
+    ("vouched", "silent", "gone"), [(False, 29, False), (False, 31, True), (True, 599, False), (True, 601, True)]
+)
+def test_a_silent_agent_that_its_node_vouches_for_is_waited_for(vouched: bool, silent: float, gone: bool) -> None:
+    """An operator that is cut off from the pods must not replace them: they train on."""
+    pod = replace(pod_observed(running(), NODE), vouched=vouched, unreachable_since=NEW_YEAR)
+    known = RankStatus(rank=0, pod=pod.name, state="Running", incarnation=1)
+    facts = RankFacts(rank=0, serial=1, pod=pod, seen=True, incarnation=1, known=known)
+    assert bool(find_failures("tiny", (facts,), Recovery(), NEW_YEAR + silent)) is gone

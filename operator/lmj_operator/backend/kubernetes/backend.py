@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import aiohttp
 
@@ -45,6 +46,8 @@ class KubernetesBackend:
         """The job; whoever watches it sets it anew when its spec changes."""
         self.deleted = False
         """Set when the job is being deleted."""
+        self.problem: str | None = None
+        """Why a change of the spec is not followed."""
         self.children = Children(api, settings)
         self._api = api
         self._cache = cache
@@ -78,6 +81,7 @@ class KubernetesBackend:
             pods=(*seen, *unmade),
             generation=self.job.metadata.generation,
             deleted=self.deleted,
+            problem=self.problem,
         )
 
     async def write_status(self, status: JobStatus) -> None:
@@ -128,19 +132,7 @@ class KubernetesBackend:
             self._unreachable.pop(uid, None)
         elif seen.phase is PodPhase.RUNNING:
             self._unreachable.setdefault(uid, self._clock())
-        return PodObserved(
-            name=seen.name,
-            rank=seen.rank,
-            serial=seen.serial,
-            phase=seen.phase,
-            created=seen.created,
-            node=seen.node,
-            exit_code=seen.exit_code,
-            exit_message=seen.exit_message,
-            agent=agent,
-            unreachable_since=self._unreachable.get(uid),
-            waits=seen.waits,
-        )
+        return replace(seen, agent=agent, unreachable_since=self._unreachable.get(uid))
 
     async def _client(self, pod: Object) -> AgentClient | None:
         address = pod_address(pod)

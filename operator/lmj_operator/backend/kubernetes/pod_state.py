@@ -64,7 +64,8 @@ def pod_observed(pod: Object, node: NodeState | None) -> PodObserved:
     if node is not None and node.gone:
         return replace(seen, phase=PodPhase.GONE, exit_message=f"its node {bound} is gone")
     if status.get("phase") in ("Running", "Unknown") and (container.get("state") or {}).get("running"):
-        return replace(seen, phase=PodPhase.RUNNING)
+        # The kubelet probes the agent, and ends a pod whose agent does not answer it.
+        return replace(seen, phase=PodPhase.RUNNING, vouched=node is not None and node.ready)
     return replace(seen, waits=_wait(scheduled, container, created))
 
 
