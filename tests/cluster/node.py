@@ -53,6 +53,8 @@ class Node:
         if self.first_process() is not None:
             return
         self._configure()
+        # After a power cut the kernel still has the dead containers' groups, as on no real node, and kubelet would stumble over them for 10 s.
+        remove_cgroups(self.cgroup)
         make_cgroups(self.cgroup)
         addresses: list[str | Path] = [self.network.node_address(self.number), self.network.host, binaries.path("kubelet").parent]
         files: list[str | Path] = [self.pki.kubeconfig(self.name), self.pki.kubeconfig(PROXY)]

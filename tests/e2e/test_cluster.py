@@ -130,6 +130,8 @@ def test_a_claim_binds_to_a_shared_volume_and_all_nodes_see_it(own_cluster: Clus
     spec = {"accessModes": ["ReadWriteMany"], "storageClassName": "shared", "resources": {"requests": {"storage": "1Gi"}}}
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shared-test"}, "spec": spec}
     own_cluster.api.apply("/api/v1/namespaces/default/persistentvolumeclaims/shared-test", claim)
+    bound = "/api/v1/namespaces/default/persistentvolumeclaims/shared-test"
+    wait_until("the claim's volume", lambda: own_cluster.api.get(bound)["status"].get("phase") == "Bound", 30)
     volumes = [{"name": "shared", "persistentVolumeClaim": {"claimName": "shared-test"}}]
     mounts = [{"name": "shared", "mountPath": "/shared"}]
     for number in (1, 2):
