@@ -120,7 +120,7 @@ chart-lint: $(STAMP) ## Lint the chart and test what it renders to (needs helm; 
 images: $(STAMP) ## Build both images (Docker that runs, or as root on Debian one that is started for it). BASE_IMAGE=, TORCH_INDEX=
 	@cd tests && nice -n 19 ../$(BIN)/python -m images build $(if $(TORCH_INDEX),--torch-index '$(TORCH_INDEX)')
 
-test-images: $(STAMP) ## Run the quickstart inside the trainer image, confined as a pod is (builds the image when it is not there).
+test-images: $(STAMP) ## Run the quickstart inside the trainer image, confined as a pod is.
 	@cd tests && nice -n 19 ../$(BIN)/python -m images test
 
 format: $(STAMP) ## Format the code and mend what ruff can mend.

@@ -1,6 +1,7 @@
 """``python -m images build|save|test``: see the package."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from images.quickstart import quickstart
 def main(argv: Sequence[str] | None = None) -> int:
     """0: done; 1: it failed; 77: this machine cannot, for the reason that is printed."""
     arguments = _parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))  # the daemon that was started ends with us
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
     try:
         with docker() as daemon:
             if arguments.command == "build":
@@ -22,14 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                     build(daemon, image, arguments.base, arguments.torch_index)
             elif arguments.command == "save":
                 for image in arguments.images:
-                    if not daemon.has(tag(image)):
-                        build(daemon, image)
+                    build(daemon, image)
                 daemon("save", "--output", arguments.file, *map(tag, arguments.images), seconds=1800)
                 say(f"{arguments.file}: {arguments.file.stat().st_size / 1e6:.0f} MB")
             else:
-                if not daemon.has(tag("trainer")):
-                    build(daemon, "trainer")
-                say(f"test accuracy {quickstart(daemon, tag('trainer')):.4f}")
+                say(f"test accuracy {quickstart(daemon, build(daemon, 'trainer')):.4f}")
     except Unavailable as error:
         print(f"images: cannot be built here: {error}", file=sys.stderr)
         return 77
