@@ -192,11 +192,12 @@ class JobTask:
         """The job is at rest: tidy up, and wait for a change of its spec, or for its end of life."""
         status, place = self._store.status, self._place
         seconds = None
-        if status.phase in TERMINAL and job is not None:
-            if not status.cleaned and self._backend is not None:
+        if status.phase in TERMINAL:
+            if not status.cleaned and self._backend is not None and job is not None:
                 await self._backend.children.release(job)
                 await self._store.write(status.model_copy(update={"cleaned": True}))
-            ttl = job.spec.ttl_seconds_after_finished
+            # A refused spec has a time to live too.
+            ttl = self._body["spec"].get("ttlSecondsAfterFinished")
             if ttl is not None and status.finished is not None:
                 seconds = max(0.0, status.finished + ttl - place.clock())
         try:

@@ -138,6 +138,11 @@ async def test_a_finished_job_is_deleted_when_its_time_is_over(world: World) -> 
     await until(lambda: ("livemigrationjobs", "tiny") not in world.api.objects)
 
 
+async def test_a_refused_job_is_deleted_when_its_time_is_over(world: World) -> None:
+    await world.put(job_body(storage={}, ttlSecondsAfterFinished=0))
+    await until(lambda: ("livemigrationjobs", "tiny") not in world.api.objects)
+
+
 async def test_a_finished_job_costs_no_calls_once_it_is_cleaned(world: World) -> None:
     body = job_body()
     done = JobStatus(phase=Phase.SUCCEEDED, started=1.0, finished=2.0, cleaned=True)
