@@ -13,9 +13,10 @@ from lmj_api.status import Condition, Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.status_store import read_status
 from lmj_operator.controller.controller import Controller
-from lmj_operator.controller.job_task import JobTask, Place, corrected
+from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
+from lmj_operator.controller.refusal import corrected
 
 SECONDS = 10.0
 
