@@ -16,14 +16,14 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench crd chart-lint images test-images format clean cluster-up cluster-down
+.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-operator crd chart-lint images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets.
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-15s %s\n", $$1, $$2 }'
 
 # --- environment ---------------------------------------------------------------------------------------------------------
 
@@ -58,6 +58,9 @@ quickstart: $(STAMP) ## Train the example: a BERT classifier as a two-stage pipe
 
 bench: $(STAMP) ## Compare this pipeline with PyTorch's and with one process.
 	@$(BIN)/python benchmarks/pipeline.py
+
+bench-operator: $(STAMP) ## Measure the operator: 1,000 jobs on 4,000 faked pods (root on Linux, Go). ARGS='--jobs 50' for less.
+	@PYTHONPATH=tests $(BIN)/python benchmarks/operator_scale.py $(ARGS)
 
 CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
 

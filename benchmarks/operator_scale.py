@@ -1,0 +1,277 @@
+"""Scale of the operator: jobs by the thousand on nodes faked with kwok, before a real API server. ``--help`` tells the options.
+
+Not ``operator.py``: a file of that name beside the benchmarks would shadow the standard library's module for all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from cluster.api import Api
+from cluster.process import Process
+from operator_load.audit import WRITES, Call, calls, kinds, writes_a_job
+from operator_load.jobs import document, job_name
+from operator_load.plane import NAMESPACE, PODS_A_NODE, Plane, free_port, python
+from operator_load.usage import cpu_seconds, resident_mb
+from report import goal, report
+
+HERE = Path(__file__).parent
+CHILDREN_BESIDE_PODS = 4
+"""Secret, Service, NetworkPolicy, PodDisruptionBudget; the claim is one that all jobs share."""
+START_SECONDS = 1800.0
+SETTLE_SECONDS = 60.0
+CALL_SECONDS = 60.0
+AT_ONCE = 16
+JOBS_PATH = f"/apis/lmj.dev/v1alpha1/namespaces/{NAMESPACE}/livemigrationjobs"
+
+
+class Load:
+    """The processes of one run, and what is known of them."""
+
+    def __init__(self, plane: Plane, options: argparse.Namespace) -> None:
+        self.plane, self.jobs, self.ranks = plane, int(options.jobs), int(options.ranks)
+        self.agents, self.operator = Process("agents", plane.folder), Process("operator", plane.folder)
+        self.control, self.port = free_port(), free_port()
+        self.api = Api(plane.admin)
+
+    def start(self) -> None:
+        path = os.pathsep.join([str(HERE), str(HERE.parent / "tests")])
+        arguments = ["--kubeconfig", self.plane.admin, "--control", str(self.control)]
+        self.agents.start([python(), "-m", "operator_load.agents", *arguments], {"PYTHONPATH": path})
+        command = [python(), "-m", "lmj_operator.cli.main", "operator", "--listen", f"127.0.0.1:{self.port}"]
+        command += ["--trainer-image", "registry.invalid/lmj-trainer:1", "--namespace", NAMESPACE]
+        self.operator.start(command, {"KUBECONFIG": str(self.plane.kubeconfig)})
+
+    def stop(self) -> None:
+        self.operator.stop()
+        self.agents.stop()
+
+    @property
+    def pid(self) -> int:
+        """Of the operator. Raises ClusterError when one of the processes ended."""
+        self.agents.check()
+        self.operator.check()
+        return int(self.operator.pid() or 0)
+
+    def metric(self, name: str) -> float | None:
+        """One of the operator's own figures; None while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=CALL_SECONDS) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return None
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    def running(self) -> int:
+        return int(self.metric('lmj_jobs{phase="Running"}') or 0)
+
+    def calls(self, begin: float = 0.0, end: float = float("inf")) -> list[Call]:
+        return [call for call in calls(self.plane.audit) if begin <= call.at < end]
+
+    async def send(self, method: str, paths: Sequence[str], bodies: Sequence[dict[str, Any] | None]) -> list[tuple[float, float]]:
+        """Calls to the API server, a few at once; when each was begun and how long it took."""
+        gate = asyncio.Semaphore(AT_ONCE)
+        headers = {"Authorization": f"Bearer {self.api.token}"}
+        connector = aiohttp.TCPConnector(ssl=self.api.tls or False)
+        async with aiohttp.ClientSession(self.api.server, connector=connector, headers=headers) as session:
+
+            async def one(path: str, body: dict[str, Any] | None) -> tuple[float, float]:
+                async with gate:
+                    begin = time.time()
+                    async with session.request(method, path, json=body, timeout=aiohttp.ClientTimeout(CALL_SECONDS)) as answer:
+                        text = await answer.text()
+                        if answer.status >= 300:
+                            raise RuntimeError(f"{method} {path}: {answer.status}: {text[:300]}")
+                    return begin, time.time() - begin
+
+            return list(await asyncio.gather(*(one(path, body) for path, body in zip(paths, bodies, strict=True))))
+
+    def ask_agents(self, what: str, seconds: float = CALL_SECONDS) -> Any:
+        request = urllib.request.Request(f"http://127.0.0.1:{self.control}/{what}", method="POST")
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
+            return json.load(answer)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1000, help="jobs (default %(default)s)")
+    parser.add_argument("--ranks", type=int, default=4, help="pods of each (default %(default)s)")
+    parser.add_argument(
+        "--idle", type=float, default=60.0, metavar="SECONDS", help="time to look at idle jobs (default %(default)g)"
+    )
+    parser.add_argument(
+        "--faults", type=int, default=100, help="workers that exit, and pods that are deleted (default %(default)s)"
+    )
+    parser.add_argument("--a-second", type=float, default=5.0, help="faults a second (default %(default)g)")
+    parser.add_argument("--profile", metavar="FILE", help="profile the operator with py-spy while jobs start")
+    options = parser.parse_args()
+    if os.geteuid() != 0 or sys.platform != "linux":
+        print(
+            "needs root on Linux: the API server gets a network of its own, and 127.0.0.0/8 must be this machine's",
+            file=sys.stderr,
+        )
+        return 3
+    started = time.monotonic()
+    say = lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: E731
+    with Plane(2 + options.jobs * options.ranks * 2 // PODS_A_NODE) as plane:
+        load = Load(plane, options)
+        try:
+            say(f"control plane and kwok are up; {options.jobs} jobs of {options.ranks} pods")
+            return measure(load, options, say)
+        finally:
+            load.stop()
+
+
+def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
+    load.start()
+    wait(load, "the operator", lambda: load.metric("lmj_") is not None, 60)
+    time.sleep(2)
+    pid = load.pid
+    base, empty = cpu_seconds(pid), resident_mb(pid)
+    profiler = (
+        subprocess.Popen(["py-spy", "record", "-p", str(pid), "-o", options.profile, "-f", "raw", "-r", "50"])
+        if options.profile
+        else None
+    )
+
+    # --- start ---
+    begin, before = time.monotonic(), load.plane.use()
+    bodies = [document(number, load.ranks) for number in range(load.jobs)]
+    asyncio.run(load.send("POST", [JOBS_PATH] * load.jobs, bodies))
+    say(f"all jobs are made; {load.running()} run")
+    wait(load, "all jobs to run", lambda: load.running() == load.jobs, START_SECONDS, lambda: f"{load.running()} run", say)
+    took, start_cpu = time.monotonic() - begin, cpu_seconds(pid) - base
+    others = {name: round(used - before.get(name, 0.0), 1) for name, used in load.plane.use().items()}
+    if profiler is not None:
+        profiler.send_signal(2)
+        profiler.wait(30)
+    say(f"all run after {took:.0f} s; the operator used {start_cpu:.1f} s of CPU, the others {others}")
+
+    # --- idle ---
+    settle(load, say)
+    first = load.calls()
+    begin_at, cpu = time.time(), cpu_seconds(pid)
+    time.sleep(options.idle)
+    idle_cpu = (cpu_seconds(pid) - cpu) / options.idle
+    flush()
+    idle = load.calls(begin_at, begin_at + options.idle)
+    say(f"idle: {len(idle)} calls, {idle_cpu * 100:.0f}% of a core, {resident_mb(pid):.0f} MB")
+
+    # --- faults ---
+    count, pause = min(options.faults, load.jobs // 2), 1 / options.a_second
+    exits = asyncio.run(worker_exits(load, [job_name(n) for n in range(count)], pause))
+    say(f"exits: p50 {quantile(exits, 0.5):.3f}, p99 {quantile(exits, 0.99):.3f} s")
+    wait(load, "all jobs to run again", lambda: load.running() == load.jobs, 120)
+    deletions = asyncio.run(pod_deletions(load, [job_name(n) for n in range(count, 2 * count)], pause))
+    say(f"deletions: p50 {quantile(deletions, 0.5):.3f}, p99 {quantile(deletions, 0.99):.3f} s")
+    wait(load, "all jobs to run again", lambda: load.running() == load.jobs, 120)
+
+    writes = writes_a_job(first)
+    children = load.ranks + CHILDREN_BESIDE_PODS
+    per_job = [writes[job_name(number)] for number in range(load.jobs)]
+    actions = exits + deletions
+    goals = [
+        goal("API calls for idle jobs, beyond the watches, in a minute", "<=", 0, len(idle) * 60 / options.idle),
+        goal(f"writes of the job with the most ({children} children + 6)", "<=", children + 6, max(per_job)),
+        goal("operator CPU a job, from create to running", "<=", 50, start_cpu * 1000 / load.jobs, " ms"),
+        goal("a worker's exit to its StartWorker, p99", "<=", 1.0, quantile(exits, 0.99), " s"),
+        goal("a pod's deletion to the new pod's create, p99", "<=", 1.0, quantile(deletions, 0.99), " s"),
+        goal("resident memory at its highest", "<=", 200, resident_mb(pid, peak=True), " MB"),
+    ]
+    details = {
+        "jobs": load.jobs,
+        "ranks": load.ranks,
+        "seconds until all run": round(took, 1),
+        "operator CPU seconds until all run": round(start_cpu, 2),
+        "CPU seconds of the others until all run": others,
+        "idle CPU, cores": round(idle_cpu, 3),
+        "resident MB, empty and now": [round(empty, 1), round(resident_mb(pid), 1)],
+        "mean writes a job": sum(per_job) / load.jobs,
+        "calls until idle": kinds(first),
+        "calls while idle": kinds(idle),
+        "exit seconds": [round(s, 4) for s in sorted(exits)],
+        "deletion seconds": [round(s, 4) for s in sorted(deletions)],
+        "event to action p99": round(quantile(actions, 0.99), 4),
+    }
+    return report("operator" if load.jobs >= 1000 else "operator-small", goals, details)
+
+
+async def worker_exits(load: Load, jobs: Sequence[str], pause: float) -> list[float]:
+    """Seconds from a worker's exit, told by its agent, to the StartWorker that the agent gets."""
+
+    async def one(job: str, wait_for: float) -> float:
+        await asyncio.sleep(wait_for)
+        return float((await asyncio.to_thread(load.ask_agents, f"exit?job={job}"))["seconds"])
+
+    return list(await asyncio.gather(*(one(job, number * pause) for number, job in enumerate(jobs))))
+
+
+async def pod_deletions(load: Load, jobs: Sequence[str], pause: float) -> list[float]:
+    """Seconds from the API server's answer to a deletion until it gets the create of the next pod."""
+    done = []
+    for job in jobs:
+        [(begin, took)] = await load.send("DELETE", [f"/api/v1/namespaces/{NAMESPACE}/pods/{job}-r0-1"], [None])
+        done.append((f"{job}-r0-2", begin))
+        await asyncio.sleep(max(0.0, pause - took))
+    deadline = time.monotonic() + CALL_SECONDS
+    while True:
+        made = {
+            call.name: call.at for call in load.calls() if (call.verb, call.resource) == ("create", "pods") and call.code < 300
+        }
+        if all(name in made for name, _ in done):
+            return [made[name] - begin for name, begin in done]
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{sum(name not in made for name, _ in done)} pods were not made again within {CALL_SECONDS:g} s")
+        await asyncio.sleep(1)
+
+
+def wait(load: Load, what: str, holds: Any, seconds: float, state: Any = None, say: Any = None) -> None:
+    """Until ``holds``. Raises RuntimeError after ``seconds``, ClusterError when a process ended."""
+    begin = said = time.monotonic()
+    while not holds():
+        load.pid  # noqa: B018 - raises when it is gone
+        now = time.monotonic()
+        if now - begin > seconds:
+            raise RuntimeError(f"{what}: not within {seconds:g} s\n{load.operator.log.read_text()[-3000:]}")
+        if say is not None and now - said > 10:
+            said = now
+            say(state())
+        time.sleep(0.5)
+
+
+def settle(load: Load, say: Any) -> None:
+    """Until the operator has written nothing for ten seconds: what it put off is done."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < SETTLE_SECONDS:
+        flush()
+        last = max((call.at for call in load.calls() if call.verb in WRITES), default=0.0)
+        if time.time() - last > 15:
+            return
+        time.sleep(2)
+    say(f"it still writes after {SETTLE_SECONDS:g} s")
+
+
+def flush() -> None:
+    """The audit log is written in batches, at most so many seconds late."""
+    time.sleep(1.0)
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """The smallest value that ``part`` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
