@@ -55,6 +55,8 @@ class PodObserved:
     """Somebody nearer than the operator says that it is well: a silent agent may then be the operator's own network's fault."""
     waits: PodWait | None = None
     """What a pending pod waits for, where that is known; another pod would wait for the same."""
+    outdated: bool = False
+    """Nothing runs in it yet, and the spec wants another one by now: that may not have to wait."""
 
 
 @dataclass(frozen=True, slots=True)

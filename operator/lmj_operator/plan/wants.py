@@ -31,6 +31,9 @@ def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[i
             made[facts.rank] = Want(facts.serial + 1, 1, replaced=True)
         elif remedy is Remedy.WORKER or (group and member(facts) is not None):
             made[facts.rank] = Want(facts.serial, facts.incarnation + 1, replaced=True)
+        elif facts.pod is not None and facts.pod.outdated:
+            # Nobody's failure, so no restart.
+            made[facts.rank] = Want(facts.serial + 1, 1)
         else:
             made[facts.rank] = Want(max(facts.serial, 1), facts.incarnation)
     return made

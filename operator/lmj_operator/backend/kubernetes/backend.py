@@ -12,10 +12,11 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
-from lmj_operator.backend.kubernetes.labels import AGENT_PORT
+from lmj_operator.backend.kubernetes.labels import AGENT_PORT, DIGEST
 from lmj_operator.backend.kubernetes.pod_state import owner_uid, pod_address, pod_observed
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
@@ -53,6 +54,7 @@ class KubernetesBackend:
         self._cache = cache
         self._store = store
         self._session = session
+        self._settings = settings
         self._clock = clock
         self._creation = Creation(api, cache, self.children, settings, clock)
         self._unreachable: dict[str, float] = {}
@@ -132,7 +134,15 @@ class KubernetesBackend:
             self._unreachable.pop(uid, None)
         elif seen.phase is PodPhase.RUNNING:
             self._unreachable.setdefault(uid, self._clock())
-        return replace(seen, agent=agent, unreachable_since=self._unreachable.get(uid))
+        return replace(seen, agent=agent, unreachable_since=self._unreachable.get(uid), outdated=self._outdated(pod, seen))
+
+    def _outdated(self, pod: Object, seen: PodObserved) -> bool:
+        """Whether nothing runs in the pod yet, and the template says by now that it must be another."""
+        if seen.phase is not PodPhase.PENDING or (self.job.metadata.generation or 1) == 1:
+            return False  # the spec is as it was at first
+        made_as = (pod["metadata"].get("annotations") or {}).get(DIGEST)
+        wanted = build_pod(self.job, self._settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
+        return made_as is not None and made_as != wanted
 
     async def _client(self, pod: Object) -> AgentClient | None:
         address = pod_address(pod)

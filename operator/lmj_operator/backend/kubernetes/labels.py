@@ -9,6 +9,9 @@ SERIAL = f"{GROUP}/serial"
 SPEC = f"{GROUP}/job-spec"
 """Annotation of a pod: the job as its agent reads it."""
 
+DIGEST = f"{GROUP}/pod-digest"
+"""Annotation of a pod: what it was made like, the job's spec in it apart. Another digest: the template was changed since."""
+
 AGENT_PORT = 9461
 CONTAINER = "trainer"
 OUTPUT = "/output"

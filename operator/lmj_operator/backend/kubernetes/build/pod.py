@@ -1,5 +1,7 @@
 """The pod of a rank."""
 
+import hashlib
+import json
 from typing import Any
 
 from lmj_api.layout import Layout
@@ -58,7 +60,15 @@ def build_pod(job: LiveMigrationJob, settings: Settings, rank: int, serial: int)
             "no trainer image: start the operator with --trainer-image, or set spec.template.spec.containers[trainer].image"
         )
     _check_places(job, pod["spec"], trainer)
+    pod["metadata"]["annotations"][labels.DIGEST] = _digest(pod)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
+
+
+def _digest(pod: Object) -> str:
+    metadata = pod["metadata"]
+    annotations = {key: value for key, value in metadata["annotations"].items() if key != labels.SPEC}
+    text = json.dumps([metadata["labels"], annotations, pod["spec"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _spec(job: LiveMigrationJob, settings: Settings, rank: int, serial: int) -> Object:
