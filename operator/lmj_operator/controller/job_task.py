@@ -90,6 +90,7 @@ class JobTask:
     async def run(self) -> None:
         """Reconcile until the job is gone. What fails is logged and tried again, later and later."""
         wait = FIRST_RETRY_SECONDS
+        conflict = -LONGEST_RETRY_SECONDS
         while True:
             begin = time.monotonic()
             try:
@@ -98,7 +99,9 @@ class JobTask:
                 return
             except StatusConflict as error:
                 self._say(logging.INFO, f"looks again: {error}")
-                continue
+                before, conflict = conflict, time.monotonic()
+                if conflict - before >= LONGEST_RETRY_SECONDS:
+                    continue  # at once, for the first: a second on its heels may not be the last
             except ApiError as error:
                 self._say(logging.WARNING, str(error))
             except Exception:

@@ -1,5 +1,6 @@
 """Calls to the API server: JSON in and out, each with a deadline, each counted."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,6 +16,8 @@ Count = Callable[[str, str, int], None]
 """``count(verb, resource, code)``; code 0: no answer."""
 
 CALL_SECONDS = 15.0
+BUSY_TRIES = 3
+"""A server that is too busy is asked so often, each time after the wait that it asks for."""
 MANAGER = "lmj"
 """Field manager of everything that is applied."""
 
@@ -22,11 +25,18 @@ MANAGER = "lmj"
 class ApiError(Exception):
     """The API server refused a call (``status``: its HTTP code) or did not answer (0)."""
 
-    def __init__(self, verb: str, path: str, status: int, reason: str, message: str) -> None:
+    def __init__(self, verb: str, path: str, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
         super().__init__(f"{verb} {path}: {f'{status} ' if status else ''}{message or reason}")
         self.status = status
         self.reason = reason
         self.message = message
+        self.retry_after = retry_after
+        """Seconds to wait before the same is asked again, as a busy server wishes."""
+
+    @property
+    def exists(self) -> bool:
+        """There is an object of this name. Not every 409 says so: a quota that others use at the same time is one too."""
+        return self.status == 409 and self.reason == "AlreadyExists"
 
     @property
     def invalid(self) -> bool:
@@ -88,8 +98,27 @@ class Api:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Object:
+        for _ in range(BUSY_TRIES - 1):
+            try:
+                return await self._call_once(verb, method, resource, path, body, query, content_type)
+            except ApiError as error:
+                if error.retry_after is None:
+                    raise
+                await asyncio.sleep(min(error.retry_after, CALL_SECONDS))
+        return await self._call_once(verb, method, resource, path, body, query, content_type)
+
+    async def _call_once(
+        self,
+        verb: str,
+        method: str,
+        resource: Resource,
+        path: str,
+        body: Object | None,
+        query: Mapping[str, str] | None,
+        content_type: str,
+    ) -> Object:
         headers = {"Accept": "application/json", "Content-Type": content_type}
-        code = 0
+        code, retry_after = 0, None
         try:
             await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
             url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
@@ -97,15 +126,17 @@ class Api:
                 method, url, headers=headers, body=body, _request_timeout=CALL_SECONDS
             )
             code, data = answer.status, await answer.read()
+            wait = answer.headers.get("Retry-After", "")
+            # Only a 429 says for certain that nothing was done.
+            retry_after = float(wait) if code == 429 and wait.isdigit() else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError(verb, path, 0, "Unreachable", str(error) or type(error).__name__) from error
         finally:
             self._count(verb, resource.plural, code)
         told = _parse(data)
         if code >= 400:
-            raise ApiError(
-                verb, path, code, str(told.get("reason", "")), str(told.get("message", "")) or data[:200].decode(errors="replace")
-            )
+            message = str(told.get("message", "")) or data[:200].decode(errors="replace")
+            raise ApiError(verb, path, code, str(told.get("reason", "")), message, retry_after)
         return told
 
 

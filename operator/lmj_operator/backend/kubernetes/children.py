@@ -49,7 +49,7 @@ class Children:
             try:
                 await self._api.create(CLAIMS, claim)
             except ApiError as error:
-                if error.status != 409:
+                if not error.exists:
                     raise
 
     async def token(self, job: LiveMigrationJob) -> str | None:
@@ -77,7 +77,7 @@ class Children:
         try:
             await self._api.create(SECRETS, build_secret(job, token))
         except ApiError as error:
-            if error.status != 409:
+            if not error.exists:
                 raise
             # It holds what living agents were started with: it is never replaced.
             if await self.token(job) is None:

@@ -69,7 +69,7 @@ class Creation:
             return
         try:
             pod = build_pod(job, self._settings, rank, serial)
-            await self._children.ensure(job)
+            await self._ensure(job)
             made = await self._api.create(PODS, pod)
         except SpecError as error:
             self._refuse(name, Unmade(rank, serial, now, "Invalid", str(error), True, 1, now))
@@ -89,7 +89,13 @@ class Creation:
             if unmade.final or now < unmade.not_before:
                 continue
             try:
+                # What was refused may be one of them and not the pod.
+                await self._ensure(job)
                 made = await self._api.create(PODS, build_pod(job, self._settings, unmade.rank, unmade.serial))
+            except ActionError:
+                del self.unmade[name]
+                self._wait(now)
+                raise
             except ApiError as error:
                 del self.unmade[name]
                 await self._failed(job, name, unmade.rank, unmade.serial, error, now, unmade)
@@ -101,10 +107,19 @@ class Creation:
         """The pod is not wanted any more."""
         self.unmade.pop(name, None)
 
+    async def _ensure(self, job: LiveMigrationJob) -> None:
+        """The job's other objects are there. Raises ApiError; ActionError when they cannot be had now and it says nothing of the pod."""
+        try:
+            await self._children.ensure(job)
+        except ApiError as error:
+            if error.status == 409:
+                raise ActionError(str(error)) from error
+            raise
+
     async def _failed(
         self, job: LiveMigrationJob, name: str, rank: int, serial: int, error: ApiError, now: float, before: Unmade | None = None
     ) -> None:
-        if error.status == 409:
+        if error.exists:
             there = await self._there(job, name, error, now)
             if there:
                 return
