@@ -21,6 +21,7 @@ _NOT_ITS_FAULT = frozenset(
         "CreateContainerError",
     }
 )
+_PULL = ("ImagePullBackOff", "ErrImagePull")
 _LONGEST = 300
 """Characters of a message; the kubelet's can be pages."""
 
@@ -66,7 +67,7 @@ def pod_observed(pod: Object, node: NodeState | None) -> PodObserved:
     if status.get("phase") in ("Running", "Unknown") and (container.get("state") or {}).get("running"):
         # The kubelet probes the agent, and ends a pod whose agent does not answer it.
         return replace(seen, phase=PodPhase.RUNNING, vouched=node is not None and node.ready)
-    return replace(seen, waits=_wait(scheduled, container, created))
+    return replace(seen, waits=_wait(pod, scheduled, container, created))
 
 
 def pod_address(pod: Object) -> str | None:
@@ -106,13 +107,23 @@ def _ended(seen: PodObserved, status: Object, ended: Object | None) -> PodObserv
     return replace(seen, phase=PodPhase.GONE, exit_code=code, exit_message=message or None)
 
 
-def _wait(scheduled: Object | None, container: Object, created: float) -> PodWait | None:
+def _wait(pod: Object, scheduled: Object | None, container: Object, created: float) -> PodWait | None:
     if scheduled is not None and scheduled.get("status") == "False":
         since = seconds(scheduled.get("lastTransitionTime")) or created
-        return PodWait(_word(scheduled.get("reason"), "Unschedulable"), _one_line(scheduled.get("message")), since)
+        message = _one_line(scheduled.get("message"))
+        if "PersistentVolumeClaims" in message:  # the scheduler does not say which
+            volumes = (pod.get("spec") or {}).get("volumes") or []
+            claims = [v["persistentVolumeClaim"]["claimName"] for v in volumes if v.get("persistentVolumeClaim")]
+            message = f"claim {' or '.join(claims)} is not bound: {message}" if claims else message
+        return PodWait(_word(scheduled.get("reason"), "Unschedulable"), message, since)
     waiting = (container.get("state") or {}).get("waiting") or {}
-    if waiting.get("reason") in _NOT_ITS_FAULT:
-        return PodWait(waiting["reason"], _one_line(waiting.get("message")) or f"image {container.get('image')}", created)
+    reason = waiting.get("reason")
+    if reason in _NOT_ITS_FAULT:
+        message = _one_line(waiting.get("message"))
+        if reason in _PULL:
+            # The kubelet goes to and fro between the two; what keeps the image away is the same.
+            reason, message = _PULL[0], message.rpartition(f"{_PULL[1]}: ")[2]
+        return PodWait(reason, message or f"image {container.get('image')}", created)
     return None
 
 
