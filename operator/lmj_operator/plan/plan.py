@@ -93,7 +93,10 @@ def _clean_up(observed: Observed, now: float) -> Plan:
     policy = observed.spec.clean_pod_policy
     reason = "the job is deleted" if observed.deleted else f"the job has {observed.status.phase.value.lower()}"
     gone = [p for p in observed.pods if observed.deleted or policy is CleanPodPolicy.ALL or _counts_as_running(p, policy)]
-    return Plan(observed.status, reason, tuple(DeletePod(p.name, reason) for p in gone), CHANGING_SECONDS if gone else None)
+    status = observed.status
+    if not observed.deleted:  # nobody reads it any more, and there may be nothing left to write it to
+        status = status.model_copy(update={"observed_generation": observed.generation})
+    return Plan(status, reason, tuple(DeletePod(p.name, reason) for p in gone), CHANGING_SECONDS if gone else None)
 
 
 def _counts_as_running(pod: PodObserved, policy: CleanPodPolicy) -> bool:

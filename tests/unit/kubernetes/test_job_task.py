@@ -146,7 +146,7 @@ async def test_a_refused_job_is_deleted_when_its_time_is_over(world: World) -> N
 
 async def test_a_finished_job_costs_no_calls_once_it_is_cleaned(world: World) -> None:
     body = job_body()
-    done = JobStatus(phase=Phase.SUCCEEDED, started=1.0, finished=2.0, cleaned=True)
+    done = JobStatus(phase=Phase.SUCCEEDED, started=1.0, finished=2.0, cleaned=True, observed_generation=1)
     body["status"] = done.model_dump(mode="json", by_alias=True, exclude_none=True)
     await world.put(body)
     await asyncio.sleep(0.3)
