@@ -40,6 +40,11 @@ RULES: dict[str, list[tuple[str, str]]] = {
             (f"self.{part} == oldSelf.{part} || self.suspend", f"{part} can only be changed while suspend is true")
             for part in ("training", "output", "storage")
         ),
+        (
+            "(has(self.checkpoint.path) ? self.checkpoint.path : '') == "
+            "(has(oldSelf.checkpoint.path) ? oldSelf.checkpoint.path : '') || self.suspend",
+            "checkpoint.path can only be changed while suspend is true",
+        ),
     ],
     "strategy": [("self == oldSelf", f"strategy {_FIXED}")],
     "pipeline": [
