@@ -1,6 +1,7 @@
 """The quickstart inside the real trainer image, confined as a pod is: not root, read-only root, no capability, no network."""
 
 import json
+import os
 from pathlib import Path
 
 from cluster.errors import ClusterError
@@ -17,9 +18,21 @@ def quickstart(docker: Docker, image: str) -> float:
     """Test accuracy of the model that the image trains. Raises ClusterError when the run fails or learns too little."""
     say(f"quickstart in {image}")
     volume = docker("volume", "create").strip()
+    name = f"lmj-quickstart-{os.getpid()}"
     try:
         mounts = ["--volume", f"{volume}:/output"]
-        told = docker("run", *OPTIONS, *mounts, image, "lmj", "run", "/opt/lmj/examples/quickstart.yaml", seconds=RUN_SECONDS)
+        told = docker(
+            "run",
+            "--name",
+            name,
+            *OPTIONS,
+            *mounts,
+            image,
+            "lmj",
+            "run",
+            "/opt/lmj/examples/quickstart.yaml",
+            seconds=RUN_SECONDS,
+        )
         say(told.strip().splitlines()[-1])
         path = Path("/output/runs/quickstart")
         found = docker("run", *OPTIONS, *mounts, image, "cat", path / "evaluation.json")
@@ -28,6 +41,7 @@ def quickstart(docker: Docker, image: str) -> float:
         if "negative" not in said:
             raise ClusterError(f"lmj predict does not find 'The soup was dreadful.' negative: {said.strip()}")
     finally:
+        docker("rm", "--force", name)  # still there when this was interrupted
         docker("volume", "rm", volume)
     if accuracy < ENOUGH:
         raise ClusterError(f"test accuracy {accuracy:.4f} in {image}; the README promises {ENOUGH}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,3 +182,19 @@ def test_a_view_that_ends_ends_its_checkpoint(rig: Rig) -> None:
     assert rig.steps() == []
     assert rig.take(4) == ""
     assert json.loads((rig.root / checkpoint_name(4) / "manifest.json").read_text())["view"] == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux has a nice value for each thread")
+def test_a_worker_that_is_nicer_than_its_checkpoints_keeps_its_nice_value() -> None:
+    found = []
+
+    def thread() -> None:
+        own = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, own, 15)
+        module._yield_to_compute()  # to go back to 10 takes a privilege that pods lack
+        found.append(os.getpriority(os.PRIO_PROCESS, own))
+
+    running = threading.Thread(target=thread)
+    running.start()
+    running.join(10)
+    assert found == [15]

@@ -86,12 +86,12 @@ class Checkpointer:
                 raise TimeoutError(f"{self._thread.name} is not written after {timeout:g} s: is {self._root} reachable?")
 
     def _run(self, view: int, step: int, rank: int, stages: int, patience: float, facts: Facts | None) -> None:
-        _yield_to_compute()
         part: ManifestFile | None = None
         problem = ""
         started = time.time()
         try:
             try:
+                _yield_to_compute()
                 saved = self._state.saved
                 if self._copy is None:
                     self._copy = torch.empty_like(saved, device="cpu")
@@ -148,4 +148,6 @@ class Checkpointer:
 def _yield_to_compute() -> None:
     # Linux has a nice value for each thread: writing goes on in what compute leaves over.
     if hasattr(os, "sched_getaffinity"):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+        thread = threading.get_native_id()
+        # Never nearer to zero than it is: that takes a privilege, which a worker that was started with a nice value lacks.
+        os.setpriority(os.PRIO_PROCESS, thread, max(10, os.getpriority(os.PRIO_PROCESS, thread)))
