@@ -2,8 +2,8 @@
 
 from lmj_api.spec.job import JobSpec
 
-NO_EFFECT = ("migration", "placement", "storage", "template", "ttl_seconds_after_finished")
-"""Fields of the spec that only a cluster acts on."""
+NO_EFFECT = ("migration", "placement", "template", "ttl_seconds_after_finished")
+"""Fields of the spec that only a cluster acts on. Not storage: what it asks for, one machine has anyway."""
 
 
 def without_effect(spec: JobSpec) -> str | None:
