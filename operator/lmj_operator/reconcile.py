@@ -8,6 +8,7 @@ from typing import Protocol
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import ActionError, Backend, PodEvent
 from lmj_operator.plan import Action, Plan, plan
+from lmj_operator.plan.report import without_ages
 
 SHORTEST_PASS_SECONDS = 0.05
 """News that comes closer together than this is looked at in one pass."""
@@ -39,10 +40,16 @@ def at_rest(made: Plan) -> bool:
 class Reconciler:
     """Reconciles one job on one backend."""
 
-    def __init__(self, backend: Backend, listener: Listener, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, backend: Backend, listener: Listener, clock: Callable[[], float] = time.time, rest_seconds: float | None = None
+    ) -> None:
+        """``rest_seconds``: the backend tells of every change, so passes that find none get twice as far apart, up to this."""
         self._backend = backend
         self._listener = listener
         self._clock = clock
+        self._rest_seconds = rest_seconds
+        self._quiet = 0
+        self._before: JobStatus | None = None
         self._news = asyncio.Event()
 
     def wake(self) -> None:
@@ -61,7 +68,7 @@ class Reconciler:
                 await asyncio.sleep(SHORTEST_PASS_SECONDS)
                 if hearing.done():
                     hearing.result()
-                await self._pause(made.wake_after)
+                await self._pause(self._pace(made))
         finally:
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)
@@ -76,6 +83,16 @@ class Reconciler:
         await asyncio.gather(*(self._act(action) for action in made.actions))
         self._listener.planned(observed.status, made)
         return made
+
+    def _pace(self, made: Plan) -> float | None:
+        """Seconds until the next pass when nothing is heard; None: for ever."""
+        now = without_ages(made.status)
+        self._quiet = self._quiet + 1 if now == self._before and not made.actions else 0
+        self._before = now
+        if made.wake_after is None or self._rest_seconds is None:
+            return made.wake_after
+        longest = self._rest_seconds if made.due_after is None else min(self._rest_seconds, max(made.due_after, 0.0))
+        return float(min(made.wake_after * 2.0 ** min(self._quiet, 16), longest))
 
     async def _act(self, action: Action) -> None:
         try:

@@ -1,6 +1,6 @@
 """Talks to one agent: HTTP, JSON, a bearer token, every call with a deadline."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 from pydantic import ValidationError
@@ -10,8 +10,8 @@ from lmj_api.view import View
 
 CALL_SECONDS = 5.0
 STATE_SECONDS = 2.0
-QUIET_SECONDS = 60.0
-"""An event stream without a line for so long is opened anew."""
+QUIET_SECONDS = 20.0
+"""An event stream without a line for so long is opened anew: an agent with nothing to tell sends an empty one every 5 s."""
 
 
 class AgentError(Exception):
@@ -46,8 +46,11 @@ class AgentClient:
         """Ask for a last checkpoint. Raises :class:`AgentError`."""
         await self._call("POST", "drain", None, CALL_SECONDS)
 
-    async def events(self, after: int) -> AsyncIterator[Event]:
-        """Events with numbers above ``after``, as they come, until the stream ends. Raises :class:`AgentError` when it breaks."""
+    async def events(self, after: int, opened: Callable[[], None] = lambda: None) -> AsyncIterator[Event]:
+        """Events with numbers above ``after``, as they come, until the stream ends. Raises :class:`AgentError` when it breaks.
+
+        ``opened`` is called when the agent has answered: from then on nothing is missed.
+        """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=STATE_SECONDS, sock_read=QUIET_SECONDS)
         try:
             async with self._session.get(
@@ -55,6 +58,7 @@ class AgentClient:
             ) as answer:
                 if answer.status != 200:
                     raise AgentError(f"GET {self._base}/events: HTTP {answer.status}")
+                opened()
                 async for line in answer.content:
                     if line.strip():
                         yield Event.model_validate_json(line)

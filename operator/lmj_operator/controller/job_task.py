@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 0.5
 LONGEST_RETRY_SECONDS = 30.0
+REST_SECONDS = 15.0
+"""A job of which nothing is heard is looked at so often: watches and agents tell of what happens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +229,7 @@ class MeasuredReconciler(Reconciler):
     """A reconciler that counts its passes and their time."""
 
     def __init__(self, backend: KubernetesBackend, listener: JobTask, metrics: Metrics, clock: Callable[[], float]) -> None:
-        super().__init__(backend, listener, clock)
+        super().__init__(backend, listener, clock, REST_SECONDS)
         self._metrics = metrics
 
     async def step(self) -> Plan:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import kopf
@@ -37,12 +38,27 @@ class Options:
     settings: Settings
 
 
+class NoDiffs(kopf.DiffBaseStorage):
+    """No handler asks what changed in an object, so no copy of it is made at each event, and nothing is kept in it."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:
+        """As the base says."""
+        return kopf.BodyEssence()
+
+    def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:
+        """As the base says."""
+        return None
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
+        """As the base says."""
+
+
 def kopf_settings() -> kopf.OperatorSettings:
     """Kopf as we want it: quiet, with deadlines, and with our own names should it ever write one."""
     settings = kopf.OperatorSettings()
     settings.persistence.finalizer = f"{GROUP}/operator"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
-    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = NoDiffs()
     settings.posting.enabled = False
     settings.scanning.disabled = True
     settings.networking.connect_timeout = 10

@@ -48,6 +48,8 @@ class Plan:
     actions: tuple[Action, ...] = ()
     wake_after: float | None = None
     """Seconds; None: nothing will change by itself."""
+    due_after: float | None = None
+    """Seconds until something is due that nobody will tell of. Where every change is told, nothing needs a look before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def _completed(scene: _Scene) -> Plan | None:
     left = first + COMPLETION_GRACE_SECONDS - scene.now
     if others and 0 < left <= COMPLETION_GRACE_SECONDS:
         status = _status(scene, scene.observed.status.phase, "trained to the end; the last ranks leave")
-        return Plan(status, status.message, (), min(left, CHANGING_SECONDS))
+        return Plan(status, status.message, (), min(left, CHANGING_SECONDS), left)
     return _end(scene, Phase.SUCCEEDED, "trained to the end; the model is saved")
 
 
@@ -160,12 +162,13 @@ def _suspend(scene: _Scene) -> Plan:
         return _end(scene, Phase.FAILED, final.message)
     status = _status(scene, Phase.SUSPENDING, "takes a last checkpoint")
     since = status.phase_since if status.phase_since is not None else now
-    if all(_has_left(f) for f in scene.ranks) or now - since > SUSPEND_SECONDS:
+    left = since + SUSPEND_SECONDS - now
+    if all(_has_left(f) for f in scene.ranks) or left < 0:
         return Plan(
             status, status.message, tuple(DeletePod(p.name, "the job is suspended") for p in observed.pods), CHANGING_SECONDS
         )
     drains = tuple(Drain(f.pod.name) for f in scene.ranks if f.pod is not None and f.agent is not None and not f.agent.draining)
-    return Plan(status, status.message, drains, CHANGING_SECONDS)
+    return Plan(status, status.message, drains, CHANGING_SECONDS, left)
 
 
 def _has_left(facts: RankFacts) -> bool:
@@ -257,7 +260,10 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     message = f"view {view.number} trains" if runs and view is not None else why
     serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in scene.wanted.items()}}
     status = _status(scene, phase, message, view=view, runs=runs, serials=serials, started=started)
-    return Plan(status, message, actions, min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS]))
+    limit = observed.spec.active_deadline_seconds
+    due = [*waits, *([started + limit - now] if limit is not None else [])]
+    wake = min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS])
+    return Plan(status, message, actions, wake, min(due, default=None))
 
 
 def _runs(ranks: tuple[RankFacts, ...], view: View) -> bool:

@@ -1,7 +1,7 @@
 """The parts of the status that tell what the ranks do now."""
 
 from lmj_api.protocol import CheckpointInfo, Evaluation, Progress, WorkerPhase
-from lmj_api.status import RankStatus
+from lmj_api.status import JobStatus, RankStatus
 from lmj_api.view import View
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.failures import Failure
@@ -29,6 +29,11 @@ def progress(ranks: tuple[RankFacts, ...], view: View | None, old: Progress | No
     facts = ("loss", "learning_rate", "grad_norm", "samples_per_second", "eta_seconds")
     kept = {name: getattr(old, name) for name in facts if getattr(best, name) is None}
     return best.model_copy(update=kept)
+
+
+def without_ages(status: JobStatus) -> JobStatus:
+    """``status`` without what changes by waiting alone."""
+    return status.model_copy(update={"ranks": [rank.model_copy(update={"heartbeat_seconds": None}) for rank in status.ranks]})
 
 
 def _short(at: Progress) -> Progress:

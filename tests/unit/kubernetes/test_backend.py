@@ -96,9 +96,12 @@ async def test_the_agent_is_asked_and_heard_and_the_api_server_is_not(at: Fixtur
     await at.backend.apply(StartWorker("tiny-r0-1", 1))
     await at.backend.apply(Drain("tiny-r0-1"))
     assert at.told == ["GET /v1/state", "PUT /v1/worker", "POST /v1/drain"]
-    event = await asyncio.wait_for(anext(at.backend.events()), 5)
-    assert event.event is not None
-    assert event.event.kind is EventKind.READY
+    heard = at.backend.events()
+    async with asyncio.timeout(5):
+        events = [(await anext(heard)).event, (await anext(heard)).event]
+    assert events[0] is None  # it listens from now on
+    assert events[1] is not None
+    assert events[1].kind is EventKind.READY
     before = len(at.api.calls)
     for _ in range(20):
         await at.backend.observe()

@@ -164,6 +164,7 @@ async def test_another_operators_write_is_taken_up(world: World) -> None:
     """Two operators for a moment (a node that was cut off): what the other stored is not written over."""
     await world.put(job_body())
     await until(lambda: len(world.api.names("pods")) == 2)
+    await until(lambda: b'lmj_passes_total{result="done"} 2.0' in world.metrics.render())  # it has seen them
     other = world.status.model_copy(update={"serials": {"0": 5, "1": 1}})
     stored = world.api.objects["livemigrationjobs", "tiny"]
     stored["status"] = other.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -11,6 +11,7 @@ import aiohttp
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus
 from lmj_operator.backend.agent_client import AgentClient, AgentError
+from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
@@ -24,8 +25,6 @@ from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.port import ActionError, PodEvent
 from lmj_operator.plan import Action, CreatePod, DeletePod, Drain, Observed, PodObserved, PodPhase, PutView, StartWorker
 
-RECONNECT_SECONDS = 0.2
-LONGEST_RECONNECT_SECONDS = 5.0
 DELETE_AGAIN_SECONDS = 10.0
 """A deletion that the watch did not tell of by then is asked for again."""
 
@@ -59,8 +58,7 @@ class KubernetesBackend:
         self._creation = Creation(api, cache, self.children, settings, clock)
         self._unreachable: dict[str, float] = {}
         self._told_to_go: dict[tuple[str, bool], float] = {}
-        self._listeners: dict[str, asyncio.Task[None]] = {}
-        self._events: asyncio.Queue[PodEvent | None] = asyncio.Queue()
+        self._agents = Agents(settings.status_seconds)
 
     @property
     def key(self) -> Key:
@@ -68,12 +66,13 @@ class KubernetesBackend:
         return self.job.metadata.namespace or "", self.job.metadata.name
 
     async def observe(self) -> Observed:
-        """As the port says. Raises ApiError while the job's token cannot be read."""
+        """As the port says. Raises ApiError while the job's token cannot be read, and as :meth:`write_status` does."""
+        await self._store.write(self._store.status)  # what was put off may be due by now
         with contextlib.suppress(ActionError):
             await self._creation.retry(self.job)
         pods = self._pods()
         seen = await asyncio.gather(*(self._look(pod) for pod in pods))
-        self._forget_others({pod["metadata"]["uid"] for pod in pods})
+        self._forget_others(pods)
         there = {pod.name for pod in seen}
         unmade = [u.observed(name) for name, u in self._creation.unmade.items() if name not in there]
         return Observed(
@@ -106,16 +105,12 @@ class KubernetesBackend:
 
     async def events(self) -> AsyncIterator[PodEvent]:
         """As the port says."""
-        while (event := await self._events.get()) is not None:
+        while (event := await self._agents.news.get()) is not None:
             yield event
 
     async def close(self) -> None:
         """Stop listening. The pods go on: they need no operator."""
-        for task in self._listeners.values():
-            task.cancel()
-        await asyncio.gather(*self._listeners.values(), return_exceptions=True)
-        self._listeners.clear()
-        self._events.put_nowait(None)
+        await self._agents.close()
 
     def _pods(self) -> list[Object]:
         """Pods of this very job: one of the same name that was deleted may have left some that are not gone yet."""
@@ -127,9 +122,7 @@ class KubernetesBackend:
         client = await self._client(pod) if seen.phase is PodPhase.RUNNING else None
         agent = None
         if client is not None:
-            self._listen_to(uid, seen, client)
-            with contextlib.suppress(AgentError):
-                agent = await client.state()
+            agent = await self._agents.state(_agent_key(pod), seen.name, seen.rank, client)
         if agent is not None:
             self._unreachable.pop(uid, None)
         elif seen.phase is PodPhase.RUNNING:
@@ -176,31 +169,18 @@ class KubernetesBackend:
         pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
         try:
             client = await self._client(pod) if pod is not None else None
-            if client is None:
+            if client is None or pod is None:
                 raise ActionError(f"pod {name} does not listen")
-            await call(client)
+            await self._agents.tell(_agent_key(pod), client, call)
         except (AgentError, ApiError) as error:
             raise ActionError(f"pod {name}: {error}") from error
 
-    def _listen_to(self, uid: str, pod: PodObserved, client: AgentClient) -> None:
-        if uid not in self._listeners:
-            self._listeners[uid] = asyncio.create_task(self._listen(pod.name, pod.rank, client))
-
-    def _forget_others(self, uids: set[str]) -> None:
-        for uid in self._listeners.keys() - uids:
-            self._listeners.pop(uid).cancel()
+    def _forget_others(self, pods: list[Object]) -> None:
+        self._agents.keep({_agent_key(pod) for pod in pods})
+        uids = {pod["metadata"]["uid"] for pod in pods}
         self._unreachable = {uid: since for uid, since in self._unreachable.items() if uid in uids}
         self._told_to_go = {key: at for key, at in self._told_to_go.items() if key[0] in uids}
 
-    async def _listen(self, name: str, rank: int, client: AgentClient) -> None:
-        after, wait = 0, RECONNECT_SECONDS
-        while True:
-            try:
-                async for event in client.events(after):
-                    after, wait = max(after, event.seq), RECONNECT_SECONDS
-                    self._events.put_nowait(PodEvent(name, rank, event))
-            except AgentError:
-                # The state says why, if it matters: the reconciler asks for it. Here only the news is taken up again.
-                self._events.put_nowait(PodEvent(name, rank, None))
-            await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_RECONNECT_SECONDS)
+
+def _agent_key(pod: Object) -> str:
+    return f"{pod['metadata']['uid']} {pod_address(pod)}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lmj_operator.backend.kubernetes.labels import JOB
+from lmj_operator.backend.kubernetes.labels import DIGEST, JOB
 from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state
 
 Object = Mapping[str, Any]
@@ -14,6 +14,23 @@ Key = tuple[str, str]
 def job_key(thing: Object) -> Key:
     """The job that a pod is of."""
     return thing["metadata"]["namespace"], thing["metadata"]["labels"][JOB]
+
+
+def slim(pod: Object) -> Object:
+    """What is read of a pod; all of it is ten times as large, and there are thousands."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    claims = [v for v in spec.get("volumes") or [] if v.get("persistentVolumeClaim")]
+    return {
+        "metadata": _only(metadata, ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences"))
+        | {"labels": _only(metadata["labels"], (JOB,)), "annotations": _only(metadata.get("annotations") or {}, (DIGEST,))},
+        "spec": _only(spec, ("nodeName",)) | ({"volumes": claims} if claims else {}),
+        "status": _only(status, ("phase", "reason", "message", "podIP", "containerStatuses"))
+        | {"conditions": [c for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"]},
+    }
+
+
+def _only(thing: Object, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: thing[name] for name in names if name in thing}
 
 
 class Cache:
@@ -38,6 +55,7 @@ class Cache:
 
     def put_pod(self, pod: Object) -> None:
         """A pod is there, or changed."""
+        pod = slim(pod)
         key, name = job_key(pod), pod["metadata"]["name"]
         before = self._pods.setdefault(key, {}).get(name)
         self._pods[key][name] = pod

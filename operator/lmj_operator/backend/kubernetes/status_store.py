@@ -6,12 +6,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from lmj_api.names import API_VERSION, KIND
-from lmj_api.status import JobStatus, RankStatus
+from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import JOBS
+from lmj_operator.plan.report import without_ages
 
-HEARTBEAT_SECONDS = 30.0
-"""When nothing but the age of heartbeats is new, it is written so often."""
+START_SECONDS = 30.0
+"""What is new of a job that does not train, and must not be stored at once, is written so often: its pods come one by one."""
 
 
 class StatusConflict(Exception):  # noqa: N818 - it names what happened
@@ -32,17 +33,17 @@ def read_status(body: Mapping[str, Any]) -> JobStatus:
         raise ValueError(f"status.{where} cannot be read ({first['msg']}): was it written by a newer operator?") from error
 
 
-def must_be_stored(status: JobStatus) -> dict[str, Any]:
+_STORED_AT_ONCE = sorted(
+    JobStatus.model_fields.keys() - {"message", "progress", "evaluations", "checkpoint", "ranks", "conditions"}
+)
+
+
+def must_be_stored(status: JobStatus) -> tuple[Any, ...]:
     """What of ``status`` the next pass of another operator would miss, or people wait for: the rest is observed again."""
-    kept = status.model_dump(exclude={"message", "progress", "evaluations", "checkpoint", "ranks", "conditions"})
-    ranks = [(r.rank, r.pod, r.node, r.incarnation, r.restarts, r.exit_code, r.exit_message) for r in status.ranks]
-    return {**kept, "ranks": ranks, "conditions": [(c.type, c.status, c.reason) for c in status.conditions]}
-
-
-def without_ages(status: JobStatus) -> JobStatus:
-    """``status`` without what changes by waiting alone."""
-    ranks: list[RankStatus] = [rank.model_copy(update={"heartbeat_seconds": None}) for rank in status.ranks]
-    return status.model_copy(update={"ranks": ranks})
+    # A rank's pod and its first worker are durable in the view that they join; before that nobody knows them.
+    ranks = [(r.rank, max(r.incarnation, 1), r.restarts, r.exit_code, r.exit_message) for r in status.ranks]
+    conditions = [(c.type, c.status, c.reason) for c in status.conditions]
+    return (*(getattr(status, name) for name in _STORED_AT_ONCE), ranks, conditions)
 
 
 class StatusStore:
@@ -104,8 +105,8 @@ class StatusStore:
     def _due(self, status: JobStatus) -> bool:
         if must_be_stored(status) != must_be_stored(self._stored):
             return True
-        age = self._clock() - self._written
-        return age >= (self._seconds if without_ages(status) != without_ages(self._stored) else HEARTBEAT_SECONDS)
+        wait = self._seconds if status.phase is Phase.RUNNING else START_SECONDS
+        return self._clock() - self._written >= wait and without_ages(status) != without_ages(self._stored)
 
     def _body(self) -> dict[str, Any]:
         body: dict[str, Any] = self._stored.model_dump(mode="json", by_alias=True, exclude_none=True)

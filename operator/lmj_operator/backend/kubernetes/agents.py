@@ -1,0 +1,160 @@
+"""The agents of one job: listened to all the time, and asked only when there may be news."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from lmj_api.protocol import AgentState, Event, EventKind, WorkerPhase
+from lmj_operator.backend.agent_client import AgentClient, AgentError
+from lmj_operator.backend.port import PodEvent
+
+FRESH_SECONDS = 5.0
+"""What an agent said is believed for so long, while it is listened to and tells of nothing new."""
+
+RECONNECT_SECONDS = 0.2
+LONGEST_RECONNECT_SECONDS = 5.0
+
+_CAN_WAIT = frozenset(
+    {
+        EventKind.WORKER_STARTED,
+        EventKind.PREPARING,
+        EventKind.COMMITTED,
+        EventKind.EVALUATED,
+        EventKind.CHECKPOINTED,
+        EventKind.WARNING,
+    }
+)
+"""News for the status alone: nothing is done about them."""
+
+_OF_OTHERS = frozenset({EventKind.LOST_PEER, EventKind.WORKER_EXITED})
+"""What happened to one may have happened to more of them."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """One agent, at one address."""
+
+    listener: asyncio.Task[None]
+    heard: bool = False
+    """Its stream of events is open."""
+    state: AgentState | None = None
+    """What it said last; None: it must be asked."""
+    said: float = 0.0
+    """When, on the monotonic clock."""
+    doubts: int = 0
+    """Times that there was news: an answer that was asked for before it is not kept."""
+
+    def doubt(self) -> None:
+        """What it said may be out of date."""
+        self.state = None
+        self.doubts += 1
+
+
+class Agents:
+    """Keys tell pods apart, by more than their name: another pod of a name is another agent."""
+
+    def __init__(self, delay: float) -> None:
+        """``delay``: seconds for which news that nothing is done about may wait for more of it."""
+        self.news: asyncio.Queue[PodEvent | None] = asyncio.Queue()
+        self._delay = delay
+        self._known: dict[str, _Known] = {}
+        self._waiting: asyncio.TimerHandle | None = None
+
+    async def state(self, key: str, pod: str, rank: int, client: AgentClient) -> AgentState | None:
+        """What the agent says; None: it does not answer. It is listened to from now on."""
+        known = self._known.get(key)
+        if known is None:
+            listener = asyncio.create_task(self._listen(key, pod, rank, client))
+            known = self._known[key] = _Known(listener)
+        if known.heard and known.state is not None and time.monotonic() - known.said < FRESH_SECONDS:
+            return known.state
+        known.state, known.said, doubts = None, time.monotonic(), known.doubts
+        try:
+            state = await client.state()
+        except AgentError:
+            return None
+        if known.doubts == doubts:
+            known.state = state
+        return state
+
+    async def tell(self, key: str, client: AgentClient, call: Callable[[AgentClient], Awaitable[None]]) -> None:
+        """Have ``call`` made: the agent is asked again afterwards. Raises AgentError."""
+        try:
+            await call(client)
+        finally:
+            self._doubt(key)
+
+    def keep(self, keys: set[str]) -> None:
+        """Forget all others."""
+        for key in self._known.keys() - keys:
+            self._known.pop(key).listener.cancel()
+
+    async def close(self) -> None:
+        """Listen to nobody any more."""
+        listeners = [known.listener for known in self._known.values()]
+        self.keep(set())
+        await asyncio.gather(*listeners, return_exceptions=True)
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self.news.put_nowait(None)
+
+    def _doubt(self, key: str) -> None:
+        if key in self._known:
+            self._known[key].doubt()
+
+    def _doubt_all(self) -> None:
+        for known in self._known.values():
+            known.doubt()
+
+    async def _listen(self, key: str, pod: str, rank: int, client: AgentClient) -> None:
+        after, wait = 0, RECONNECT_SECONDS
+
+        def opened() -> None:
+            self._known[key].heard = True
+            self._doubt(key)
+            self.news.put_nowait(PodEvent(pod, rank, None))
+
+        while True:
+            try:
+                async for event in client.events(after, opened):
+                    after, wait = max(after, event.seq), RECONNECT_SECONDS
+                    self._hear(key, PodEvent(pod, rank, event), event)
+            except AgentError:
+                # The state says why, if it matters: the reconciler asks for it. Here only the news is taken up again.
+                self._doubt_all()
+                self.news.put_nowait(PodEvent(pod, rank, None))
+            self._known[key].heard = False
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, LONGEST_RECONNECT_SECONDS)
+
+    def _hear(self, key: str, told: PodEvent, event: Event) -> None:
+        known = self._known[key]
+        if known.state is not None and said_already(known.state, event):
+            return
+        if event.kind in _OF_OTHERS:
+            self._doubt_all()
+        else:
+            self._doubt(key)
+        if event.kind not in _CAN_WAIT:
+            self.news.put_nowait(told)
+        elif self._waiting is None:
+            self._waiting = asyncio.get_running_loop().call_later(self._delay, self._tell_late, told)
+
+    def _tell_late(self, told: PodEvent) -> None:
+        self._waiting = None
+        self.news.put_nowait(told)
+
+
+def said_already(state: AgentState, event: Event) -> bool:
+    """Whether ``state``, which the agent answered before its ``event`` was heard, has it in it."""
+    worker = state.worker
+    match event.kind:
+        case EventKind.WORKER_STARTED:
+            return event.incarnation is not None and worker.incarnation >= event.incarnation
+        case EventKind.READY:
+            return worker.phase is WorkerPhase.READY and worker.address == event.address
+        case EventKind.JOINED:
+            return worker.phase is WorkerPhase.RUNNING and worker.view == event.view
+        case _:
+            return False

@@ -1,0 +1,168 @@
+"""Agents are asked when there may be news, and not when there is none."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from lmj_api.protocol import AgentState, Event, EventKind, WorkerPhase, WorkerState
+from lmj_operator.backend.agent_client import AgentError
+from lmj_operator.backend.kubernetes import agents as module
+from lmj_operator.backend.kubernetes.agents import Agents, said_already
+
+RUNNING = WorkerState(incarnation=1, phase=WorkerPhase.RUNNING, address="a:1", view=3)
+
+
+class Client:
+    """One agent, in memory."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.sent: asyncio.Queue[Event | None] = asyncio.Queue()
+        self.answer = AgentState(pod="p", rank=0, started=0.0, worker=RUNNING)
+        self.meanwhile: Callable[[], object] = lambda: None
+        self.down = False
+
+    async def state(self) -> AgentState:
+        self.asked += 1
+        self.meanwhile()
+        await asyncio.sleep(0.01)
+        if self.down:
+            raise AgentError("down")
+        return self.answer
+
+    async def events(self, after: int, opened: Callable[[], None]) -> AsyncIterator[Event]:
+        if self.down:
+            raise AgentError("down")
+        opened()
+        while (event := await self.sent.get()) is not None:
+            yield event
+        raise AgentError("cut")
+
+    def happens(self, kind: EventKind, seq: int = 1, view: int | None = None) -> None:
+        self.sent.put_nowait(Event(seq=seq, time=0.0, kind=kind, view=view))
+
+
+class Fixture:
+    def __init__(self) -> None:
+        self.agents = Agents(0.05)
+        self.clients = [Client(), Client()]
+
+    async def look(self) -> list[AgentState | None]:
+        """At both, as a pass does."""
+        return [await self.agents.state(f"key-{n}", f"p{n}", n, client) for n, client in enumerate(self.clients)]  # type: ignore[arg-type]
+
+    async def news(self, seconds: float = 5.0) -> EventKind | None:
+        async with asyncio.timeout(seconds):
+            told = await self.agents.news.get()
+        assert told is not None
+        return told.event.kind if told.event is not None else None
+
+    @property
+    def asked(self) -> list[int]:
+        return [client.asked for client in self.clients]
+
+
+@pytest.fixture
+async def at(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fixture]:
+    monkeypatch.setattr(module, "RECONNECT_SECONDS", 0.01)
+    made = Fixture()
+    await made.look()
+    assert [await made.news(), await made.news()] == [None, None]
+    await made.look()
+    assert made.asked == [2, 2]  # once before it was listened to, once after
+    yield made
+    await made.agents.close()
+
+
+async def test_an_agent_that_tells_of_nothing_is_believed_for_a_while(at: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await at.look() == [client.answer for client in at.clients]
+    assert at.asked == [2, 2]
+    monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    await at.look()
+    assert at.asked == [3, 3]
+
+
+async def test_the_one_that_has_news_is_asked(at: Fixture) -> None:
+    at.clients[0].happens(EventKind.READY)
+    assert await at.news() is EventKind.READY
+    await at.look()
+    assert at.asked == [3, 2]
+
+
+@pytest.mark.parametrize("kind", [EventKind.LOST_PEER, EventKind.WORKER_EXITED])
+async def test_all_are_asked_when_something_happened_to_one(at: Fixture, kind: EventKind) -> None:
+    at.clients[0].happens(kind)
+    assert await at.news() is kind
+    await at.look()
+    assert at.asked == [3, 3]
+
+
+async def test_steps_are_told_together_and_a_little_later(at: Fixture) -> None:
+    for seq in range(1, 9):
+        at.clients[seq % 2].happens(EventKind.COMMITTED, seq)
+    await asyncio.sleep(0.02)
+    assert at.agents.news.empty()
+    assert await at.news() is EventKind.COMMITTED
+    assert at.agents.news.empty()
+    await at.look()
+    assert at.asked == [3, 3]
+
+
+async def test_what_was_said_already_is_no_news(at: Fixture) -> None:
+    at.clients[0].happens(EventKind.JOINED, view=3)
+    at.clients[0].happens(EventKind.JOINED, 2, view=4)
+    assert await at.news() is EventKind.JOINED
+    assert at.agents.news.empty()
+
+
+async def test_a_cut_stream_is_news_and_the_agent_is_asked_until_it_is_heard_again(at: Fixture) -> None:
+    at.clients[0].down = True
+    at.clients[0].sent.put_nowait(None)
+    assert await at.news() is None
+    assert (await at.look())[0] is None
+    assert (await at.look())[0] is None
+    at.clients[0].down = False
+    while (await at.look())[0] is None:
+        assert await at.news() is None
+
+
+async def test_an_answer_from_before_the_news_is_not_believed_after_it(at: Fixture) -> None:
+    client = at.clients[0]
+    client.happens(EventKind.DRAINED)
+    assert await at.news() is EventKind.DRAINED
+    client.meanwhile = lambda: client.happens(EventKind.COMPLETED, 2)
+    await at.look()
+    client.meanwhile = lambda: None
+    await at.look()
+    assert client.asked == 4
+
+
+async def test_an_agent_that_was_told_something_is_asked_again(at: Fixture) -> None:
+    async def call(_: object) -> None:
+        raise AgentError("no")
+
+    with pytest.raises(AgentError):
+        await at.agents.tell("key-0", at.clients[0], call)  # type: ignore[arg-type]
+    await at.look()
+    assert at.asked == [3, 2]
+
+
+async def test_a_pod_that_is_gone_is_forgotten(at: Fixture) -> None:
+    at.agents.keep({"key-1"})
+    await at.look()
+    assert at.asked == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("event", "known"),
+    [
+        (Event(time=0, kind=EventKind.WORKER_STARTED, incarnation=1), True),
+        (Event(time=0, kind=EventKind.WORKER_STARTED, incarnation=2), False),
+        (Event(time=0, kind=EventKind.JOINED, view=3), True),
+        (Event(time=0, kind=EventKind.READY, address="a:1"), False),  # it left its view
+        (Event(time=0, kind=EventKind.LOST_PEER, view=3), False),
+    ],
+)
+def test_what_a_state_has_in_it(event: Event, known: bool) -> None:
+    assert said_already(AgentState(pod="p", rank=0, started=0.0, worker=RUNNING), event) is known
