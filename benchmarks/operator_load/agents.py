@@ -40,7 +40,7 @@ class Agents:
         """Follow the pods, for ever. Raises RuntimeError when the watch ends."""
         api = Api(kubeconfig)
         headers = {"Authorization": f"Bearer {api.token}"}
-        url = f"{api.server}/api/v1/pods?watch=true&labelSelector=lmj.dev/job&timeoutSeconds=7200"
+        url = f"{api.server}/api/v1/pods?watch=true&labelSelector=lmj.dev/job&timeoutSeconds=7200&resourceVersion=0"
         timeout = aiohttp.ClientTimeout(total=None)
         async with (
             aiohttp.ClientSession(
@@ -50,6 +50,8 @@ class Agents:
         ):
             async for line in answer.content:
                 event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise RuntimeError(f"the watch of the pods: {line.decode()[:500]}")
                 await self._pod(event["type"], event["object"])
         raise RuntimeError("the watch of the pods ended")
 

@@ -25,6 +25,7 @@ CLAIM = "output"
 OPERATOR = "operator"
 PODS_A_NODE = 200
 
+STAGES = Path(__file__).with_name("stages.yaml")
 _SECONDS = 60.0
 _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
@@ -124,7 +125,7 @@ class Plane:
             [
                 binaries.path("kwok"),
                 f"--kubeconfig={pki.kubeconfig(ADMIN)}",
-                f"--config={self._kwok_config()}",
+                f"--config={STAGES}",
                 "--manage-all-nodes",
                 f"--node-ip={network.host}",
                 # Every address below 127 is this machine's own: the operator dials them, and one process answers for all.
@@ -138,12 +139,6 @@ class Plane:
         for number in range(self._nodes):
             patch = {"spec": {"taints": None}}
             api.call("PATCH", f"/api/v1/nodes/{_name(number)}", patch, "application/merge-patch+json")
-
-    def _kwok_config(self) -> Path:
-        """Nodes and pods that are ready at once, and nothing else."""
-        file = self.folder / "kwok.yaml"
-        file.write_text("")
-        return file
 
     def _let_in(self, pki: Pki) -> None:
         token = secrets.token_hex(16)
