@@ -158,13 +158,14 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
         profiler.wait(30)
     say(f"all run after {took:.0f} s; the operator used {start_cpu:.1f} s of CPU, the others {others}")
 
+    passes = load.metric("lmj_passes_total") or 0.0
+
     # --- idle ---
     settle(load, say)
     first = load.calls()
     begin_at, cpu = time.time(), cpu_seconds(pid)
     time.sleep(options.idle)
     idle_cpu = (cpu_seconds(pid) - cpu) / options.idle
-    flush()
     idle = load.calls(begin_at, begin_at + options.idle)
     say(f"idle: {len(idle)} calls, {idle_cpu * 100:.0f}% of a core, {resident_mb(pid):.0f} MB")
 
@@ -197,6 +198,7 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
         "CPU seconds of the others until all run": others,
         "idle CPU, cores": round(idle_cpu, 3),
         "resident MB, empty and now": [round(empty, 1), round(resident_mb(pid), 1)],
+        "passes a job until all run": round(passes / load.jobs, 1),
         "mean writes a job": sum(per_job) / load.jobs,
         "calls until idle": kinds(first),
         "calls while idle": kinds(idle),
@@ -254,17 +256,11 @@ def settle(load: Load, say: Any) -> None:
     """Until the operator has written nothing for ten seconds: what it put off is done."""
     begin = time.monotonic()
     while time.monotonic() - begin < SETTLE_SECONDS:
-        flush()
         last = max((call.at for call in load.calls() if call.verb in WRITES), default=0.0)
         if time.time() - last > 15:
             return
         time.sleep(2)
     say(f"it still writes after {SETTLE_SECONDS:g} s")
-
-
-def flush() -> None:
-    """The audit log is written in batches, at most so many seconds late."""
-    time.sleep(1.0)
 
 
 def quantile(values: Sequence[float], part: float) -> float:

@@ -30,32 +30,31 @@ class Agents:
     def __init__(self) -> None:
         self._by_address: dict[str, FakeAgent] = {}
         self._by_job: dict[str, dict[str, FakeAgent]] = defaultdict(dict)
-        self._known = asyncio.Condition()
+        self._unknown: dict[str, list[asyncio.Event]] = defaultdict(list)
         self._replaced: dict[str, asyncio.Future[float]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- what the cluster tells ----------------------------------------------------------------------------------------
 
     async def watch(self, kubeconfig: Path) -> None:
-        """Follow the pods, for ever. Raises RuntimeError when the watch ends."""
+        """Follow the pods, for ever; a watch that the server ends because we are slow goes on where it was. Raises RuntimeError."""
         api = Api(kubeconfig)
+        url = f"{api.server}/api/v1/pods?watch=true&labelSelector=lmj.dev/job&timeoutSeconds=7200&resourceVersion="
         headers = {"Authorization": f"Bearer {api.token}"}
-        url = f"{api.server}/api/v1/pods?watch=true&labelSelector=lmj.dev/job&timeoutSeconds=7200&resourceVersion=0"
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with (
-            aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=api.tls or False), timeout=timeout, read_bufsize=2**20
-            ) as session,
-            session.get(url, headers=headers) as answer,
-        ):
-            async for line in answer.content:
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise RuntimeError(f"the watch of the pods: {line.decode()[:500]}")
-                await self._pod(event["type"], event["object"])
-        raise RuntimeError("the watch of the pods ended")
+        connector, timeout = aiohttp.TCPConnector(ssl=api.tls or False), aiohttp.ClientTimeout(total=None)
+        version = "0"
+        async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout, read_bufsize=2**20) as session:
+            while True:
+                async with session.get(url + version) as answer:
+                    async for line in answer.content:
+                        event = json.loads(line)
+                        if event["type"] == "ERROR":
+                            raise RuntimeError(f"the watch of the pods: {line.decode()[:500]}")
+                        version = event["object"]["metadata"]["resourceVersion"]
+                        self._pod(event["type"], event["object"])
+                        await asyncio.sleep(0)
 
-    async def _pod(self, kind: str, pod: dict[str, Any]) -> None:
+    def _pod(self, kind: str, pod: dict[str, Any]) -> None:
         name, job = pod["metadata"]["name"], pod["metadata"]["labels"]["lmj.dev/job"]
         address = pod["status"].get("podIP")
         if kind == "DELETED":
@@ -69,9 +68,9 @@ class Agents:
         elif address and name not in self._by_job[job]:
             rank = int(pod["metadata"]["labels"]["lmj.dev/rank"])
             agent = FakeAgent(name, job, rank, address, time.time())
-            async with self._known:
-                self._by_job[job][name] = self._by_address[address] = agent
-                self._known.notify_all()
+            self._by_job[job][name] = self._by_address[address] = agent
+            for waiting in self._unknown.pop(address, ()):
+                waiting.set()
 
     def _lost(self, gone: FakeAgent) -> None:
         for peer in list(self._by_job[gone.job].values()):
@@ -128,9 +127,12 @@ class Agents:
     async def _asked(self, request: web.Request) -> FakeAgent:
         assert request.transport is not None
         address = request.transport.get_extra_info("sockname")[0]
-        async with self._known:
+        if address not in self._by_address:
+            known = asyncio.Event()
+            self._unknown[address].append(known)
             try:
-                await asyncio.wait_for(self._known.wait_for(lambda: address in self._by_address), 1.0)
+                async with asyncio.timeout(1.0):
+                    await known.wait()
             except TimeoutError:
                 raise web.HTTPServiceUnavailable(text=f"no pod has {address}") from None
         return self._by_address[address]

@@ -28,23 +28,19 @@ class AgentClient:
 
     async def state(self) -> AgentState:
         """What the agent knows. Raises :class:`AgentError`."""
-        text = await self._call("GET", "state", None, STATE_SECONDS)
-        try:
-            return AgentState.model_validate_json(text)
-        except ValidationError as error:
-            raise AgentError(f"GET {self._base}/state: not an agent's state: {error.errors()[0]['msg']}") from error
+        return await self._call("GET", "state", None, STATE_SECONDS)
 
-    async def start_worker(self, incarnation: int) -> None:
-        """Have worker ``incarnation`` running. Raises :class:`AgentError`."""
-        await self._call("PUT", "worker", StartWorker(incarnation=incarnation).to_json(), CALL_SECONDS)
+    async def start_worker(self, incarnation: int) -> AgentState:
+        """Have worker ``incarnation`` running; what the agent knows then. Raises :class:`AgentError`."""
+        return await self._call("PUT", "worker", StartWorker(incarnation=incarnation).to_json(), CALL_SECONDS)
 
-    async def put_view(self, view: View) -> None:
-        """Tell the agent ``view``. Raises :class:`AgentError`."""
-        await self._call("PUT", "view", view.to_json(), CALL_SECONDS)
+    async def put_view(self, view: View) -> AgentState:
+        """Tell the agent ``view``; what it knows then. Raises :class:`AgentError`."""
+        return await self._call("PUT", "view", view.to_json(), CALL_SECONDS)
 
-    async def drain(self) -> None:
-        """Ask for a last checkpoint. Raises :class:`AgentError`."""
-        await self._call("POST", "drain", None, CALL_SECONDS)
+    async def drain(self) -> AgentState:
+        """Ask for a last checkpoint; what the agent knows then. Raises :class:`AgentError`."""
+        return await self._call("POST", "drain", None, CALL_SECONDS)
 
     async def events(self, after: int, opened: Callable[[], None] = lambda: None) -> AsyncIterator[Event]:
         """Events with numbers above ``after``, as they come, until the stream ends. Raises :class:`AgentError` when it breaks.
@@ -65,7 +61,7 @@ class AgentClient:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise AgentError(f"GET {self._base}/events: {error or type(error).__name__}") from error
 
-    async def _call(self, method: str, path: str, body: str | None, seconds: float) -> str:
+    async def _call(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
         headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
         timeout = aiohttp.ClientTimeout(total=seconds)
         url = f"{self._base}/{path}"
@@ -76,6 +72,8 @@ class AgentClient:
                 text = await answer.text()
                 if answer.status >= 400:
                     raise AgentError(f"{method} {url}: HTTP {answer.status}: {text.strip()[:200]}")
-                return text
+                return AgentState.model_validate_json(text)
+        except ValidationError as error:
+            raise AgentError(f"{method} {url}: not an agent's state: {error.errors()[0]['msg']}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise AgentError(f"{method} {url}: {error or type(error).__name__}") from error

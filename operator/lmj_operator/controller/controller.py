@@ -75,6 +75,7 @@ def watches(controller: Controller) -> kopf.OperatorRegistry:
     Kopf's daemons would add one, and a job would stay, stuck, where the operator is gone. Pods go with their job by their owner
     references, and their agents take the last checkpoint themselves when they are told to end. The indexes hold nothing: they are
     there because Kopf tells of no job before every object of an indexed kind was seen, so that no pod is missed and made again.
+    All handlers are coroutines: Kopf runs others in threads, which costs much, and from which no task may be woken.
     """
     registry = kopf.OperatorRegistry()
     cache = controller.cache
@@ -85,20 +86,20 @@ def watches(controller: Controller) -> kopf.OperatorRegistry:
         return kopf.login_via_client(**kwargs)
 
     @kopf.index("", "v1", "pods", labels=ours, registry=registry)
-    def pods(body: kopf.Body, **_: Any) -> None:
+    async def pods(body: kopf.Body, **_: Any) -> None:
         cache.put_pod(_plain(body))
 
     @kopf.on.event("", "v1", "pods", labels=ours, registry=registry)
-    def pod_gone(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
+    async def pod_gone(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
         if type == "DELETED":
             cache.drop_pod(_plain(body))
 
     @kopf.index("", "v1", "nodes", registry=registry)
-    def nodes(body: kopf.Body, **_: Any) -> None:
+    async def nodes(body: kopf.Body, **_: Any) -> None:
         cache.put_node(_plain(body))
 
     @kopf.on.event("", "v1", "nodes", registry=registry)
-    def node_gone(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+    async def node_gone(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
         if type == "DELETED":
             cache.drop_node(_plain(body))
 

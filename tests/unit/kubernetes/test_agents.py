@@ -68,26 +68,26 @@ async def at(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fixture]:
     monkeypatch.setattr(module, "RECONNECT_SECONDS", 0.01)
     made = Fixture()
     await made.look()
-    assert [await made.news(), await made.news()] == [None, None]
     await made.look()
-    assert made.asked == [2, 2]  # once before it was listened to, once after
+    assert made.asked == [1, 1]
+    assert made.agents.news.empty()  # what it tells it tells from its start
     yield made
     await made.agents.close()
 
 
 async def test_an_agent_that_tells_of_nothing_is_believed_for_a_while(at: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
     assert await at.look() == [client.answer for client in at.clients]
-    assert at.asked == [2, 2]
+    assert at.asked == [1, 1]
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     await at.look()
-    assert at.asked == [3, 3]
+    assert at.asked == [2, 2]
 
 
 async def test_the_one_that_has_news_is_asked(at: Fixture) -> None:
     at.clients[0].happens(EventKind.READY)
     assert await at.news() is EventKind.READY
     await at.look()
-    assert at.asked == [3, 2]
+    assert at.asked == [2, 1]
 
 
 @pytest.mark.parametrize("kind", [EventKind.LOST_PEER, EventKind.WORKER_EXITED])
@@ -95,7 +95,7 @@ async def test_all_are_asked_when_something_happened_to_one(at: Fixture, kind: E
     at.clients[0].happens(kind)
     assert await at.news() is kind
     await at.look()
-    assert at.asked == [3, 3]
+    assert at.asked == [2, 2]
 
 
 async def test_steps_are_told_together_and_a_little_later(at: Fixture) -> None:
@@ -106,7 +106,7 @@ async def test_steps_are_told_together_and_a_little_later(at: Fixture) -> None:
     assert await at.news() is EventKind.COMMITTED
     assert at.agents.news.empty()
     await at.look()
-    assert at.asked == [3, 3]
+    assert at.asked == [2, 2]
 
 
 async def test_what_was_said_already_is_no_news(at: Fixture) -> None:
@@ -135,23 +135,31 @@ async def test_an_answer_from_before_the_news_is_not_believed_after_it(at: Fixtu
     await at.look()
     client.meanwhile = lambda: None
     await at.look()
-    assert client.asked == 4
+    assert client.asked == 3
 
 
-async def test_an_agent_that_was_told_something_is_asked_again(at: Fixture) -> None:
-    async def call(_: object) -> None:
+async def test_what_an_agent_says_when_it_is_told_something_is_known(at: Fixture) -> None:
+    async def refuse(_: object) -> AgentState:
         raise AgentError("no")
 
+    async def accept(_: object) -> AgentState:
+        return at.clients[0].answer.model_copy(update={"draining": True})
+
     with pytest.raises(AgentError):
-        await at.agents.tell("key-0", at.clients[0], call)  # type: ignore[arg-type]
+        await at.agents.tell("key-0", at.clients[0], refuse)  # type: ignore[arg-type]
     await at.look()
-    assert at.asked == [3, 2]
+    assert at.asked == [2, 1]
+    await at.agents.tell("key-0", at.clients[0], accept)  # type: ignore[arg-type]
+    told = (await at.look())[0]
+    assert told is not None
+    assert told.draining  # it said so when it was told
+    assert at.asked == [2, 1]
 
 
 async def test_a_pod_that_is_gone_is_forgotten(at: Fixture) -> None:
     at.agents.keep({"key-1"})
     await at.look()
-    assert at.asked == [3, 2]
+    assert at.asked == [2, 1]
 
 
 @pytest.mark.parametrize(

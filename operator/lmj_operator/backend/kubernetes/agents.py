@@ -31,6 +31,9 @@ _OF_OTHERS = frozenset({EventKind.LOST_PEER, EventKind.WORKER_EXITED})
 """What happened to one may have happened to more of them."""
 
 
+Question = Callable[[AgentClient], Awaitable[AgentState]]
+
+
 @dataclass(slots=True)
 class _Known:
     """One agent, at one address."""
@@ -42,6 +45,8 @@ class _Known:
     """What it said last; None: it must be asked."""
     said: float = 0.0
     """When, on the monotonic clock."""
+    asked: int = 0
+    """Calls that it has not answered yet."""
     doubts: int = 0
     """Times that there was news: an answer that was asked for before it is not kept."""
 
@@ -69,21 +74,18 @@ class Agents:
             known = self._known[key] = _Known(listener)
         if known.heard and known.state is not None and time.monotonic() - known.said < FRESH_SECONDS:
             return known.state
-        known.state, known.said, doubts = None, time.monotonic(), known.doubts
         try:
-            state = await client.state()
+            return await self._ask(known, client, lambda agent: agent.state())
         except AgentError:
             return None
-        if known.doubts == doubts:
-            known.state = state
-        return state
 
-    async def tell(self, key: str, client: AgentClient, call: Callable[[AgentClient], Awaitable[None]]) -> None:
-        """Have ``call`` made: the agent is asked again afterwards. Raises AgentError."""
-        try:
+    async def tell(self, key: str, client: AgentClient, call: Question) -> None:
+        """Tell the agent something; its answer is what it knows then. Raises AgentError."""
+        known = self._known.get(key)
+        if known is None:
             await call(client)
-        finally:
-            self._doubt(key)
+        else:
+            await self._ask(known, client, call)
 
     def keep(self, keys: set[str]) -> None:
         """Forget all others."""
@@ -107,13 +109,26 @@ class Agents:
         for known in self._known.values():
             known.doubt()
 
+    async def _ask(self, known: _Known, client: AgentClient, question: Question) -> AgentState:
+        known.state, known.said, doubts = None, time.monotonic(), known.doubts
+        known.asked += 1
+        try:
+            state = await question(client)
+        finally:
+            known.asked -= 1
+        if known.doubts == doubts:
+            known.state = state
+        return state
+
     async def _listen(self, key: str, pod: str, rank: int, client: AgentClient) -> None:
         after, wait = 0, RECONNECT_SECONDS
 
         def opened() -> None:
-            self._known[key].heard = True
-            self._doubt(key)
-            self.news.put_nowait(PodEvent(pod, rank, None))
+            known = self._known[key]
+            known.heard = True
+            if known.state is None and not known.asked:
+                # It did not answer when it was asked; from now on its events tell of everything, those of before too.
+                self.news.put_nowait(PodEvent(pod, rank, None))
 
         while True:
             try:

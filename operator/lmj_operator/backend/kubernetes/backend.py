@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 
 import aiohttp
@@ -11,7 +11,7 @@ import aiohttp
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus
 from lmj_operator.backend.agent_client import AgentClient, AgentError
-from lmj_operator.backend.kubernetes.agents import Agents
+from lmj_operator.backend.kubernetes.agents import Agents, Question
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
@@ -165,7 +165,7 @@ class KubernetesBackend:
         if not there:
             self._cache.drop_pod(pod)
 
-    async def _tell(self, name: str, call: Callable[[AgentClient], Awaitable[None]]) -> None:
+    async def _tell(self, name: str, call: Question) -> None:
         pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
         try:
             client = await self._client(pod) if pod is not None else None

@@ -156,7 +156,7 @@ class LocalBackend:
             await asyncio.gather(watcher, return_exceptions=True)
         self._pods.pop(name, None)
 
-    async def _tell(self, name: str, call: Callable[[AgentClient], Awaitable[None]]) -> None:
+    async def _tell(self, name: str, call: Callable[[AgentClient], Awaitable[object]]) -> None:
         pod = self._pods.get(name)
         client = self._client(pod) if pod is not None else None
         if client is None:
