@@ -49,7 +49,7 @@ class Reconciler:
         self._clock = clock
         self._rest_seconds = rest_seconds
         self._quiet = 0
-        self._before: JobStatus | None = None
+        self._before: int | None = None
         self._news = asyncio.Event()
 
     def wake(self) -> None:
@@ -86,7 +86,7 @@ class Reconciler:
 
     def _pace(self, made: Plan) -> float | None:
         """Seconds until the next pass when nothing is heard; None: for ever."""
-        now = without_ages(made.status)
+        now = hash(without_ages(made.status).model_dump_json())
         self._quiet = self._quiet + 1 if now == self._before and not made.actions else 0
         self._before = now
         if made.wake_after is None or self._rest_seconds is None:

@@ -89,25 +89,27 @@ def watches(controller: Controller) -> kopf.OperatorRegistry:
     async def pods(body: kopf.Body, **_: Any) -> None:
         cache.put_pod(_plain(body))
 
-    @kopf.on.event("", "v1", "pods", labels=ours, registry=registry)
-    async def pod_gone(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
-        if type == "DELETED":
-            cache.drop_pod(_plain(body))
+    @kopf.on.event("", "v1", "pods", labels=ours, when=_deleted, registry=registry)
+    async def pod_gone(body: kopf.Body, **_: Any) -> None:
+        cache.drop_pod(_plain(body))
 
     @kopf.index("", "v1", "nodes", registry=registry)
     async def nodes(body: kopf.Body, **_: Any) -> None:
         cache.put_node(_plain(body))
 
-    @kopf.on.event("", "v1", "nodes", registry=registry)
-    async def node_gone(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
-        if type == "DELETED":
-            cache.drop_node(_plain(body))
+    @kopf.on.event("", "v1", "nodes", when=_deleted, registry=registry)
+    async def node_gone(body: kopf.Body, **_: Any) -> None:
+        cache.drop_node(_plain(body))
 
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
-    async def job(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002
+    async def job(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
         await controller.job_seen(type, _plain(body))
 
     return registry
+
+
+def _deleted(type: str | None, **_: Any) -> bool:  # noqa: A002 - Kopf calls it so
+    return type == "DELETED"
 
 
 def _plain(body: kopf.Body) -> dict[str, Any]:

@@ -52,7 +52,7 @@ class JobTask:
     """One job. ``body`` is its object as the watch told it last."""
 
     def __init__(self, body: Mapping[str, Any], place: Place) -> None:
-        self._body = body
+        self._body = _without_status(body)
         self._place = place
         self._changed = asyncio.Event()
         self._backend: KubernetesBackend | None = None
@@ -72,7 +72,7 @@ class JobTask:
 
     def seen(self, body: Mapping[str, Any]) -> None:
         """The job's object changed."""
-        before, self._body = self._body, body
+        before, self._body = self._body, _without_status(body)
         self._store.seen(body)
         leaving = "deletionTimestamp" in body["metadata"]
         if body["metadata"]["generation"] == before["metadata"]["generation"] and leaving == (
@@ -223,6 +223,12 @@ class JobTask:
 
     def _say(self, level: int, text: str) -> None:
         log.log(level, "%s", text, extra=self._extra)
+
+
+def _without_status(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``body`` without what is kept elsewhere (the status), or not read (annotations, which may hold the whole spec again)."""
+    metadata = {key: value for key, value in body["metadata"].items() if key not in ("annotations", "managedFields")}
+    return {"metadata": metadata, "spec": body.get("spec") or {}}
 
 
 class MeasuredReconciler(Reconciler):

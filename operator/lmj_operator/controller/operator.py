@@ -1,6 +1,7 @@
 """Starts the operator, and ends it."""
 
 import asyncio
+import gc
 import logging
 import os
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Notebook
 
 API_CONNECTIONS = 16
+GC_THRESHOLDS = (10_000, 10, 20)
+AGENT_SECONDS = 2.0
+"""A connection to an agent for calls is kept so long: there are thousands, and a job at rest is looked at less often than that."""
 
 log = logging.getLogger(__name__)
 
@@ -86,10 +90,13 @@ def client_configuration() -> Configuration:
 async def operate(options: Options) -> None:
     """Run until SIGTERM or SIGINT. Raises :class:`StartError`."""
     await _find_cluster()
+    # What is imported stays, and thousands of jobs and pods are young for long: to look through them all the time finds nothing.
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     controller = Controller()
     metrics = Metrics(controller.phases)
     # Agents are reached directly, each by a connection of its own for its events.
-    session = aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(limit=0))
+    session = aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=AGENT_SECONDS))
     async with ApiClient(client_configuration()) as client, session:
         api = Api(client, metrics.count_call)
         notebook = Notebook(api)

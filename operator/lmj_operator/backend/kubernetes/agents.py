@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from lmj_api.protocol import AgentState, Event, EventKind, WorkerPhase
+from lmj_api.view import View
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.port import PodEvent
 
@@ -65,6 +66,7 @@ class Agents:
         self._delay = delay
         self._known: dict[str, _Known] = {}
         self._waiting: asyncio.TimerHandle | None = None
+        self._view: View | None = None
 
     async def state(self, key: str, pod: str, rank: int, client: AgentClient) -> AgentState | None:
         """What the agent says; None: it does not answer. It is listened to from now on."""
@@ -116,6 +118,10 @@ class Agents:
             state = await question(client)
         finally:
             known.asked -= 1
+        if state.view is not None and state.view == self._view:
+            state = state.model_copy(update={"view": self._view})  # one for all, in memory too
+        else:
+            self._view = state.view
         if known.doubts == doubts:
             known.state = state
         return state

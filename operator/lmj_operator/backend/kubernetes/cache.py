@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lmj_operator.backend.kubernetes.labels import DIGEST, JOB
+from lmj_operator.backend.kubernetes.labels import CONTAINER, DIGEST, JOB
 from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state
 
 Object = Mapping[str, Any]
@@ -20,11 +20,17 @@ def slim(pod: Object) -> Object:
     """What is read of a pod; all of it is ten times as large, and there are thousands."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     claims = [v for v in spec.get("volumes") or [] if v.get("persistentVolumeClaim")]
+    owners = [_only(owner, ("uid", "controller")) for owner in metadata.get("ownerReferences") or []]
+    containers = [
+        _only(c, ("name", "image", "state")) for c in status.get("containerStatuses") or [] if c.get("name") == CONTAINER
+    ]
     return {
-        "metadata": _only(metadata, ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "ownerReferences"))
+        "metadata": _only(metadata, ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"))
+        | {"ownerReferences": owners}
         | {"labels": _only(metadata["labels"], (JOB,)), "annotations": _only(metadata.get("annotations") or {}, (DIGEST,))},
         "spec": _only(spec, ("nodeName",)) | ({"volumes": claims} if claims else {}),
-        "status": _only(status, ("phase", "reason", "message", "podIP", "containerStatuses"))
+        "status": _only(status, ("phase", "reason", "message", "podIP"))
+        | {"containerStatuses": containers}
         | {"conditions": [c for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"]},
     }
 
@@ -95,16 +101,18 @@ class Cache:
 
 
 def _matters(pod: Object) -> Object:
+    """What may call for an action. That it has a node does not: it is told with the next thing that does."""
     status = pod.get("status") or {}
     return {
         "uid": pod["metadata"]["uid"],
         "leaving": pod["metadata"].get("deletionTimestamp"),
-        "node": pod["spec"].get("nodeName"),
         "phase": status.get("phase"),
         "reason": status.get("reason"),
         "ip": status.get("podIP"),
         "containers": [c.get("state") for c in status.get("containerStatuses") or []],
         "scheduled": [
-            (c.get("status"), c.get("message")) for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"
+            c.get("message")
+            for c in status.get("conditions") or []
+            if c.get("type") == "PodScheduled" and c.get("status") == "False"
         ],
     }
