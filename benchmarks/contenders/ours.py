@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from common import THREADS, Workload, answer, serve
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Training
+from lmj_trainer.data.order import micro_batches
 from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Inputs, Stage
 from lmj_trainer.pipeline.commit import Decision, agree
@@ -32,7 +34,9 @@ class Batches:
 
     def train(self, step: int) -> list[Inputs]:
         ids, mask, labels = work.data(step)
-        return [Inputs(ids[part], mask[part], None, labels[part]) for part in work.slices()]
+        return [
+            Inputs(ids[part], mask[part], None, labels[part]) for part in micro_batches(np.arange(work.batch), work.micro_batches)
+        ]
 
 
 class Quiet:

@@ -77,11 +77,13 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     for step in range(steps):
         rows = step_rows(len(split), training, step)
         total = 0.0
-        for i, part in enumerate(np.split(rows, count)):
+        # Equal micro-batches, of which the first goes in halves.
+        first, *others = np.split(rows, count)
+        for i, part in enumerate([first[: len(first) // 2], first[len(first) // 2 :], *others]):
             ids, mask, labels = padded(split, part, prepared.pad_id)
             place[:] = step, i
             logits = model(input_ids=ids, attention_mask=mask).logits
-            loss = torch.nn.functional.cross_entropy(logits, labels) / count
+            loss = torch.nn.functional.cross_entropy(logits, labels) * (len(part) / len(rows))
             loss.backward()
             total += loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm, foreach=False)

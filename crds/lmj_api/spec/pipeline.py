@@ -20,7 +20,7 @@ class Pipeline(Message):
     stages: Annotated[int, Field(ge=1, le=64)] = 2
     """Number of stages, which is the number of ranks (the world size)."""
     micro_batches: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Micro-batches in a batch; ``training.batchSize`` must be a multiple of it. More of them make the pipeline's bubble smaller."""
+    """Micro-batches in a batch; ``training.batchSize`` must be a multiple of it. More of them make the pipeline's bubble smaller; the first goes in halves, for the same reason."""
     layers: list[Annotated[int, Field(ge=1)]] | None = None
     """Encoder layers of each stage, first to last. Unset: balanced by cost."""
 

@@ -56,7 +56,13 @@ def step_rows(n: int, training: Training, step: int) -> Indices:
 
 
 def micro_batches(rows: Indices, parts: int) -> list[Indices]:
-    """``rows`` cut into ``parts`` equal pieces, in order. Raises ValueError when they do not divide."""
+    """``rows`` cut into ``parts`` equal pieces, in order, and the first of these in halves. Raises ValueError when they do not divide.
+
+    Later stages stand still until the first piece reaches them: with a half of one, half as long. It is so for every number of stages,
+    also for one, because the pieces decide the bits of the gradient's sum.
+    """
     if parts < 1 or len(rows) % parts:
         raise ValueError(f"{len(rows)} rows cannot be cut into {parts} equal micro-batches")
-    return np.split(rows, parts)
+    first, *others = np.split(rows, parts)
+    half = len(first) // 2
+    return [first[:half], first[half:], *others] if half else [first, *others]

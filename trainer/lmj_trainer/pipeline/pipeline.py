@@ -62,17 +62,18 @@ class Pipeline:
     def gradients(self, step: int) -> list[float]:
         """Run all micro-batches of the 0-based ``step``; gradients add up in the state.
 
-        Returns the losses of the micro-batches, each divided by their number, on the last stage; nothing on others.
+        Returns the losses of the micro-batches on the last stage, each weighed by its part of the samples; nothing on others.
         """
         # A single stage waits for nobody: without this it would not notice that its view is over.
         self._transport.inbox.check()
         batch = self._batches.train(step)
+        samples = sum(len(inputs.labels) for inputs in batch)
         self._losses = []
         try:
             for op in order(self.rank, self.stages, len(batch)):
                 self._make_room(step, op)
                 if op.work is Work.FORWARD:
-                    self._forward(step, op.micro_batch, batch[op.micro_batch], len(batch))
+                    self._forward(step, op.micro_batch, batch[op.micro_batch], samples)
                 else:
                     self._backward(step, op.micro_batch)
             while self._deferred:
@@ -95,14 +96,14 @@ class Pipeline:
             return self._stage.first or inbox.poll(Kind.ACTIVATION, step, op.micro_batch, self.rank - 1)
         return self._stage.last or inbox.poll(Kind.GRADIENT, step, op.micro_batch, self.rank + 1)
 
-    def _forward(self, step: int, micro_batch: int, inputs: Inputs, count: int) -> None:
+    def _forward(self, step: int, micro_batch: int, inputs: Inputs, samples: int) -> None:
         hidden = None
         if not self._stage.first:
             hidden = self.take(Kind.ACTIVATION, step, self.rank - 1, micro_batch).to(self._stage.device).requires_grad_()
             self._hidden[micro_batch] = hidden
         output = self._stage(inputs, hidden, Place(step, micro_batch))
         if self._stage.last:
-            output = F.cross_entropy(output, inputs.labels) / count
+            output = F.cross_entropy(output, inputs.labels) * (len(inputs.labels) / samples)
             self._losses.append(output.item())
         else:
             self.send(self.rank + 1, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
