@@ -11,7 +11,7 @@ import pytest
 
 from .jobs import DEADLINE, Job, last_json, wait_until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkstemp
@@ -48,8 +48,26 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
     checkpoints = Layout.of(spec).checkpoints
     if spec.checkpoint.path is not None:
         _check_writable(checkpoints, "checkpoint.path")
-    _check_model_folder(spec)
     # The model first: it is quick to look at, the data may be large.
+    layers = check_model(spec)
+    selection = select(spec, say)
+    labels = selection.labels.names
+    config = load_config(spec.model, labels, spec.model.scratch.vocabulary if spec.model.scratch else 0)
+    rows = {name: len(part.rows) for name, part in selection.splits.items()}
+    check_rows(spec, rows)
+    return Summary(
+        rows=rows,
+        labels=list(labels),
+        layers=layers,
+        steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
+        steps=total_steps(rows["train"], spec.training),
+        parameters=parameter_count(config),
+    )
+
+
+def check_model(spec: JobSpec) -> int:
+    """Layers of the model. Reads no data. UserError: something is wrong with the model, or asked of it that it cannot do."""
+    _check_model_folder(spec)
     config = load_config(spec.model, spec.model.labels or ["0", "1"], spec.model.scratch.vocabulary if spec.model.scratch else 0)
     layers = layer_count(config)
     _check_stages(spec, layers)
@@ -60,10 +78,11 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         )
     if len(spec.dataset.text) == 2 and spec.dataset.max_length < 5:
         raise UserError(f"dataset.maxLength {spec.dataset.max_length} has no room for a pair of texts: make it 5 or more")
-    selection = select(spec, say)
-    labels = selection.labels.names
-    config = load_config(spec.model, labels, spec.model.scratch.vocabulary if spec.model.scratch else 0)
-    rows = {name: len(part.rows) for name, part in selection.splits.items()}
+    return layers
+
+
+def check_rows(spec: JobSpec, rows: Mapping[str, int]) -> None:
+    """``rows``: how many each split has. UserError: too few for what ``spec`` wants to do with them."""
     if rows["train"] < global_batch(spec.training):
         raise UserError(
             f"{rows['train']} training rows are fewer than one global batch of {global_batch(spec.training)} (training.batchSize "
@@ -74,14 +93,6 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         raise UserError(
             "output.weights Best needs validation rows: set dataset.splits.validation or validationFraction, or weights: Last"
         )
-    return Summary(
-        rows=rows,
-        labels=list(labels),
-        layers=layers,
-        steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
-        steps=total_steps(rows["train"], spec.training),
-        parameters=parameter_count(config),
-    )
 
 
 def _check_stages(spec: JobSpec, layers: int) -> None:

@@ -94,7 +94,7 @@ class JobTask:
         wait = FIRST_RETRY_SECONDS
         conflict = -LONGEST_RETRY_SECONDS
         while True:
-            begin = time.monotonic()
+            begin, writes = time.monotonic(), self._store.writes
             try:
                 await self._live()
             except JobGone:
@@ -109,7 +109,8 @@ class JobTask:
             except Exception:
                 log.exception("a pass failed", extra=self._extra)
             self._place.metrics.passes.labels("failed").inc()
-            wait = FIRST_RETRY_SECONDS if time.monotonic() - begin > LONGEST_RETRY_SECONDS else wait
+            if self._store.writes > writes or time.monotonic() - begin > LONGEST_RETRY_SECONDS:
+                wait = FIRST_RETRY_SECONDS  # in between it went well
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 

@@ -14,7 +14,7 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from lmj_api.names import GROUP
-from lmj_operator.backend.kubernetes.api import Api
+from lmj_operator.backend.kubernetes.api import CALLS_AT_ONCE, Api
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.controller.controller import Controller, watches
 from lmj_operator.controller.http import listen
@@ -22,7 +22,6 @@ from lmj_operator.controller.job_task import Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Notebook
 
-API_CONNECTIONS = 16
 GC_THRESHOLDS = (10_000, 10, 20)
 AGENT_SECONDS = 2.0
 """A connection to an agent for calls is kept so long: there are thousands, and a job at rest is looked at less often than that."""
@@ -80,8 +79,7 @@ def kopf_settings() -> kopf.OperatorSettings:
 def client_configuration() -> Configuration:
     """How the API server is reached."""
     made = Configuration.get_default_copy()
-    # The server does not get faster by more at once, and each has buffers of its own for TLS.
-    made.connection_pool_maxsize = API_CONNECTIONS
+    made.connection_pool_maxsize = CALLS_AT_ONCE
     # To look for a proxy and a .netrc costs a thread's work for each call.
     made.client_session_kwargs = {"trust_env": bool(getproxies())}
     return made

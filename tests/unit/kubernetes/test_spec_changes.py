@@ -19,8 +19,11 @@ from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.labels import DIGEST, SPEC
 from lmj_operator.backend.kubernetes.pod_state import pod_observed
 from lmj_operator.backend.kubernetes.resources import PODS
-from lmj_operator.backend.kubernetes.status_store import StatusStore
+from lmj_operator.backend.kubernetes.status_store import JobGone, StatusStore
 from lmj_operator.backend.port import ActionError
+from lmj_operator.controller.job_task import JobTask, Place
+from lmj_operator.controller.metrics import Metrics
+from lmj_operator.controller.notes import Notebook
 from lmj_operator.plan import CreatePod, DeletePod, Observed, PodObserved, PodPhase, PodWait, plan
 
 NOW = 1000.0
@@ -201,3 +204,33 @@ async def test_a_busy_server_is_asked_again_after_the_wait_that_it_asks_for(monk
     with pytest.raises(ApiError, match="busy"):
         await Api(client).get(PODS, "team", "x")  # type: ignore[arg-type]
     assert client.asked == 1
+
+
+async def test_failures_with_successes_between_them_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that fails now and then is not one that is down: the job does not wait longer each time."""
+    waits: list[float] = []
+    api = MemoryApi()
+    body = api.objects["livemigrationjobs", "tiny"] = job_body()
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    async with aiohttp.ClientSession() as session:
+        notebook = Notebook(api)  # type: ignore[arg-type]
+        place = Place(api, Cache(), session, SETTINGS, Metrics(list), notebook)  # type: ignore[arg-type]
+        task = JobTask(body, place)
+        lives = iter([0, 0, 0, 1, 0])
+
+        async def live() -> None:
+            written = next(lives, None)
+            if written is None:
+                raise JobGone("gone")
+            task._store.writes += written
+            raise error(500)
+
+        monkeypatch.setattr(task, "_live", live)
+        monkeypatch.setattr(asyncio, "sleep", noted)
+        await task.run()
+    assert waits == [0.5, 1.0, 2.0, 0.5, 1.0]

@@ -55,6 +55,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int) -> int:
 
     say("loading libraries")
 
+    from lmj_trainer.check import check_model, check_rows
     from lmj_trainer.data.prepared import prepare
     from lmj_trainer.model.config import load_config
     from lmj_trainer.model.partition import partition
@@ -67,7 +68,10 @@ def _work(job: LiveMigrationJob, rank: int, fd: int) -> int:
 
     device = pick_device(spec.training.device, rank)
     make_deterministic(device, spec.training.threads)
+    # On a cluster nobody looked before: no restart mends what is wrong here.
+    check_model(spec)
     prepared = prepare(spec, Layout.of(spec).cache, say)
+    check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     layers = partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[rank]
     bfloat16 = spec.training.precision is Precision.BFLOAT16

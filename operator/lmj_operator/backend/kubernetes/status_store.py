@@ -53,6 +53,8 @@ class StatusStore:
         self._api = api
         self._clock = clock
         self._seconds = seconds
+        self.writes = 0
+        """Writes that went through."""
         self._adopt(body)
 
     def _adopt(self, body: Mapping[str, Any]) -> None:
@@ -89,12 +91,13 @@ class StatusStore:
             if error.status == 409:
                 await self._read_again()
                 raise StatusConflict(str(error)) from error
-            if error.status == 0:
+            if error.status == 0 or error.status >= 500:
                 # It may have been stored: what is there decides.
                 await self._read_again()
             raise
         self._version = answer["metadata"]["resourceVersion"]
         self._written = self._clock()
+        self.writes += 1
 
     async def _read_again(self) -> None:
         body = await self._api.get(JOBS, self._namespace, self._name)
