@@ -10,6 +10,7 @@ from cluster_jobs import SETTINGS, UID, MemoryApi, error, job, job_body, pod_bod
 
 from lmj_api.protocol import USER_ERROR, AgentState, Event, EventKind
 from lmj_operator.backend.kubernetes import backend as module
+from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.status_store import StatusStore
@@ -253,5 +254,22 @@ async def test_a_pod_that_changed_in_nothing_that_matters_wakes_nobody(at: Fixtu
 
 async def test_release_leaves_the_claims(at: Fixture) -> None:
     await at.backend.apply(CreatePod(0, 1))
+    await at.backend.children.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}
+
+
+async def test_release_goes_on_behind_an_error_and_asks_again_only_for_what_is_left(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    for kind in ("services", "poddisruptionbudgets"):
+        at.api.refuse["delete", kind] = [error(500, "InternalError", f"no {kind}")]
+    with pytest.raises(ApiError, match="no services"):
+        await at.backend.children.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} & {"networkpolicies", "secrets"} == set()
+    before = len(at.api.calls)
+    await at.backend.children.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}
+    assert [call[:2] for call in at.api.calls[before:]] == [("delete", "services"), ("delete", "poddisruptionbudgets")]
+    # A job that is made again has all of them again, and all go again.
+    await at.backend.apply(CreatePod(1, 1))
     await at.backend.children.release(at.backend.job)
     assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}

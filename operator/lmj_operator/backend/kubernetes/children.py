@@ -15,7 +15,7 @@ from lmj_operator.backend.kubernetes.build.children import (
     build_service,
 )
 from lmj_operator.backend.kubernetes.pod_state import owner_uid
-from lmj_operator.backend.kubernetes.resources import BUDGETS, CLAIMS, POLICIES, SECRETS, SERVICES
+from lmj_operator.backend.kubernetes.resources import BUDGETS, CLAIMS, POLICIES, SECRETS, SERVICES, Resource
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.port import ActionError
 
@@ -28,6 +28,7 @@ class Children:
         self._settings = settings
         self._made: str | None = None
         self._token: str | None = None
+        self._released: set[Resource] = set()
         # Pods are made at the same time, and each wants all of this first.
         self._making = asyncio.Lock()
 
@@ -40,6 +41,7 @@ class Children:
                 self._made = wanted
 
     async def _make(self, job: LiveMigrationJob) -> None:
+        self._released.clear()
         await self._ensure_secret(job)
         await self._api.apply(POLICIES, build_network_policy(job, self._settings))
         await self._api.apply(BUDGETS, build_disruption_budget(job))
@@ -61,16 +63,25 @@ class Children:
         return self._token
 
     async def release(self, job: LiveMigrationJob) -> None:
-        """Remove all but the claims. Raises ApiError."""
-        namespace = job.metadata.namespace
+        """Remove all but the claims. Raises ApiError, the first, when all were tried: another time only what is left is."""
+        self._made = self._token = None
+        first: ApiError | None = None
         for resource, name in (
             (SERVICES, labels.trainers(job)),
             (POLICIES, labels.trainers(job)),
             (BUDGETS, labels.trainers(job)),
             (SECRETS, labels.secret_name(job)),
         ):
-            await self._api.delete(resource, namespace, name)
-        self._made = self._token = None
+            if resource in self._released:
+                continue
+            try:
+                await self._api.delete(resource, job.metadata.namespace, name)
+            except ApiError as error:
+                first = first or error
+            else:
+                self._released.add(resource)
+        if first is not None:
+            raise first
 
     async def _ensure_secret(self, job: LiveMigrationJob) -> None:
         token = secrets.token_urlsafe(32)
