@@ -23,7 +23,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it went: ``status`` is the HTTP status that the client got, None when it got none; ``fault`` what was done to it."""
+    """A call as it went: ``status`` is the HTTP status that the client got, ``answered`` the one that the server gave (each None when there
+    was none); ``fault`` what was done to it."""
 
     number: int
     method: str
@@ -32,6 +33,18 @@ class Call:
     status: int | None = None
     write: int | None = None
     fault: str = ""
+    answered: int | None = None
+
+
+@dataclass(frozen=True)
+class Write:
+    """A call that changes something, ``number`` from 1, as it is told before and after it was done."""
+
+    number: int
+    method: str
+    path: str
+    target: Target
+    body: bytes
 
 
 def target_of(method: str, path: str, query: Mapping[str, str]) -> Target:

@@ -21,7 +21,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from cluster.api import Api
-from cluster.calls import WRITES, Call, target_of
+from cluster.calls import WRITES, Call, Write, target_of
 from cluster.faults import CutWatch, Delay, Drop, Fault, Program, Refuse, Rule, Stale
 from cluster.pki import write_kubeconfig
 
@@ -39,8 +39,8 @@ class Moment(Enum):
     AFTER = "after"
 
 
-Hook = Callable[[int, str, str, Moment], bool]
-"""``on_write(n, method, path, moment)``, n from 1; False drops the call there. It runs in the proxy's event loop: it must not block long."""
+Hook = Callable[[Write, Moment], bool]
+"""``on_write(write, moment)``; False drops the call there. It runs in the proxy's event loop: it must not block long."""
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,14 @@ class Proxy:
         write = None
         if request.method in WRITES:
             self._writes += 1
-            write = self._writes
+            write = Write(self._writes, request.method, request.path_qs, target, await request.read())
         index = len(self.calls)
         fault = self._program.fault_for(target, request.path)
         name = type(fault).__name__ if fault else ""
-        self.calls.append(Call(index + 1, request.method, request.path, target, None, write, name))
+        number = write.number if write is not None else None
+        self.calls.append(Call(index + 1, request.method, request.path, target, None, number, name))
         try:
-            response = await self._respond(request, fault, write)
+            response = await self._respond(request, fault, write, index)
         except _Dropped:
             if request.transport:
                 request.transport.abort()
@@ -157,8 +158,8 @@ class Proxy:
         self.calls[index] = replace(self.calls[index], status=response.status)
         return response
 
-    async def _respond(self, request: web.Request, fault: Fault | None, write: int | None) -> web.StreamResponse:
-        self._hook(request, write, Moment.BEFORE)
+    async def _respond(self, request: web.Request, fault: Fault | None, write: Write | None, index: int) -> web.StreamResponse:
+        self._hook(write, Moment.BEFORE)
         if isinstance(fault, Delay):
             await asyncio.sleep(fault.seconds)
         if isinstance(fault, Drop) and not fault.forwarded:
@@ -169,13 +170,14 @@ class Proxy:
         if isinstance(fault, Stale) and earlier:
             return _response(random.Random(f"{self._seed}/{len(self.calls)}").choice(earlier))
         response = await self._forward(request, fault)
-        self._hook(request, write, Moment.AFTER)
+        self.calls[index] = replace(self.calls[index], answered=response.status)
+        self._hook(write, Moment.AFTER)
         if isinstance(fault, Drop):
             raise _Dropped
         return _refusal(fault) if isinstance(fault, Refuse) else response
 
-    def _hook(self, request: web.Request, write: int | None, moment: Moment) -> None:
-        if self.on_write and write is not None and not self.on_write(write, request.method, request.path_qs, moment):
+    def _hook(self, write: Write | None, moment: Moment) -> None:
+        if self.on_write and write is not None and not self.on_write(write, moment):
             raise _Dropped
 
     async def _forward(self, request: web.Request, fault: Fault | None) -> web.StreamResponse:

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from cluster.api import Api, ApiError
-from cluster.calls import Target, target_of
+from cluster.calls import Target, Write, target_of
 from cluster.faults import CutWatch, Delay, Drop, Fault, Program, Refuse, Rule, Stale
 from cluster.proxy import Moment, Proxy, in_thread
 
@@ -153,19 +153,23 @@ async def test_stale_reads_are_earlier_answers(upstream: Upstream, client: aioht
 async def test_hook_stops_the_nth_write(upstream: Upstream, client: aiohttp.ClientSession, moment: Moment, value: int) -> None:
     seen = []
 
-    def hook(number: int, method: str, path: str, when: Moment) -> bool:
-        seen.append((number, method, path, when))
-        return (number, when) != (2, moment)
+    def hook(write: Write, when: Moment) -> bool:
+        seen.append((write.number, write.method, write.path, write.body, when))
+        return (write.number, when) != (2, moment)
 
     async with Proxy(upstream.url, on_write=hook) as proxy:
-        await client.post(proxy.url + PODS)
+        await client.post(proxy.url + PODS, data="body")
         with pytest.raises(aiohttp.ClientConnectionError):
             await client.patch(f"{proxy.url}{PODS}/a")  # aiohttp sends a delete again by itself
         assert await read(client, proxy.url + PODS) == value
+        assert [(call.status, call.answered) for call in proxy.calls[:2]] == [
+            (200, 200),
+            (None, 200 if moment is Moment.AFTER else None),
+        ]
     assert seen[:3] == [
-        (1, "POST", PODS, Moment.BEFORE),
-        (1, "POST", PODS, Moment.AFTER),
-        (2, "PATCH", f"{PODS}/a", Moment.BEFORE),
+        (1, "POST", PODS, b"body", Moment.BEFORE),
+        (1, "POST", PODS, b"body", Moment.AFTER),
+        (2, "PATCH", f"{PODS}/a", b"", Moment.BEFORE),
     ]
 
 
