@@ -16,7 +16,7 @@ class WorkerPhase(StrEnum):
     """Where a worker is in its life."""
 
     STARTING = "Starting"
-    """The process runs: imports, data, model. It has no address yet."""
+    """It is being born, or prepares: imports, data, model. It has no address yet."""
     READY = "Ready"
     """It has an address and waits for a view (a first one, or the next after a broken one)."""
     RUNNING = "Running"
@@ -111,7 +111,7 @@ class WorkerState(Message):
     since: float = 0.0
     """When it entered the phase, seconds since the epoch."""
     pid: int | None = None
-    """Process id, in the pod."""
+    """Process id, in the pod; None: it is not born yet, or it is gone."""
     address: str | None = None
     """Where it listens for RPC; set from ``Ready`` on."""
     view: int = 0
@@ -179,8 +179,6 @@ class Event(Message):
     """One line for people."""
     incarnation: int | None = None
     """``workerStarted``, ``workerExited``: which worker process."""
-    pid: int | None = None
-    """``workerStarted``: its process id, in the pod."""
     address: str | None = None
     """``ready``: the worker's RPC address."""
     view: int | None = None

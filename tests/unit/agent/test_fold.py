@@ -17,7 +17,7 @@ from lmj_api.protocol import (
     WorkerState,
 )
 from lmj_api.view import Resume, View
-from lmj_trainer.agent.fold import TRANSITIONS, IllegalEventError, fold, with_scan
+from lmj_trainer.agent.fold import TRANSITIONS, IllegalEventError, fold, with_pid, with_scan
 
 K, P = EventKind, WorkerPhase
 NOW = 100.0
@@ -26,7 +26,7 @@ EVALUATION = Evaluation(
     split="validation", step=7, samples=4, loss=0.1, accuracy=0.5, f1=0.5, labels=["a", "b"], confusion=[[1, 1], [1, 1]]
 )
 DETAILS: dict[EventKind, dict[str, Any]] = {
-    K.WORKER_STARTED: {"incarnation": 2, "pid": 5},
+    K.WORKER_STARTED: {"incarnation": 2},
     K.READY: {"address": "a:1"},
     K.JOINED: {"view": 3},
     K.COMMITTED: {"progress": PROGRESS},
@@ -97,11 +97,21 @@ def test_exit(phase: WorkerPhase, code: int, after: WorkerPhase) -> None:
 def test_the_next_worker_begins_anew(phase: WorkerPhase) -> None:
     gone = state(phase, exit=Exit(code=0, message=""), progress=PROGRESS, lost="x")
     worker = fold(gone, event(K.WORKER_STARTED), NOW).worker
-    assert worker == WorkerState(incarnation=2, pid=5, since=NOW, heartbeat=NOW)
+    assert worker == WorkerState(incarnation=2, since=NOW, heartbeat=NOW)
     with pytest.raises(IllegalEventError, match="worker 1 started after worker 1"):
         fold(gone, event(K.WORKER_STARTED, incarnation=1), NOW)
     with pytest.raises(IllegalEventError, match="the end of the worker"):
         fold(gone, event(K.CHECKPOINTED), NOW)
+
+
+def test_a_birth() -> None:
+    started = fold(state(None), event(K.WORKER_STARTED), NOW)
+    born = with_pid(started, 2, 77)
+    assert born.worker == started.worker.model_copy(update={"pid": 77})
+    ended = fold(born, event(K.WORKER_EXITED), NOW)
+    for impossible, incarnation in ((started, 1), (born, 2), (ended, 2), (state(None), 0)):
+        with pytest.raises(IllegalEventError, match="was born as process 78"):
+            with_pid(impossible, incarnation, 78)
 
 
 def test_joining() -> None:

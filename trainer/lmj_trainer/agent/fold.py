@@ -102,6 +102,14 @@ def fold(state: AgentState, event: Event, now: float) -> AgentState:
     )
 
 
+def with_pid(state: AgentState, incarnation: int, pid: int) -> AgentState:
+    """The state once worker ``incarnation`` is born: it was told as started when it was asked for, before it had a process."""
+    worker = state.worker
+    if worker.incarnation != incarnation or not alive(worker) or worker.pid is not None:
+        raise IllegalEventError(f"worker {incarnation} was born as process {pid}, but {worker!r} is what runs")
+    return state.model_copy(update={"worker": worker.model_copy(update={"pid": pid})})
+
+
 def with_scan(state: AgentState, found: Sequence[CheckpointInfo], removed: Collection[str]) -> AgentState:
     """The state once the scan of the checkpoint folder is done; what workers told meanwhile (``removed`` too) is newer and wins."""
     known = {checkpoint.name for checkpoint in state.checkpoints} | set(removed)
@@ -116,7 +124,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
             number = _need(event, event.incarnation, "an incarnation")
             if number <= worker.incarnation:
                 raise IllegalEventError(f"worker {number} started after worker {worker.incarnation}")
-            return {"incarnation": number, "pid": _need(event, event.pid, "a pid")}
+            return {"incarnation": number}
         case EventKind.READY:
             return {"address": _need(event, event.address, "an address")}
         case EventKind.JOINED:

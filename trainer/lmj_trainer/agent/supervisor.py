@@ -8,7 +8,7 @@ from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, E
 from lmj_api.view import View
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Answer, Verdict, admit_view, admit_worker
-from lmj_trainer.agent.fold import fold, with_scan
+from lmj_trainer.agent.fold import fold, with_pid, with_scan
 from lmj_trainer.agent.process import WorkerProcess
 
 DEATH_SECONDS = 10.0
@@ -108,9 +108,8 @@ class Supervisor:
         process = WorkerProcess.start(lambda fd: self._command(incarnation, fd), self._environment)
         self._process, self._told = process, 0
         message = f"worker {incarnation} started"
-        self._happen(
-            Event(time=time.time(), kind=EventKind.WORKER_STARTED, message=message, incarnation=incarnation, pid=process.pid)
-        )
+        self._happen(Event(time=time.time(), kind=EventKind.WORKER_STARTED, message=message, incarnation=incarnation))
+        self.state = with_pid(self.state, incarnation, process.pid)
         self._watching = asyncio.create_task(self._watch(process, incarnation))
 
     async def _watch(self, process: WorkerProcess, incarnation: int) -> None:
