@@ -22,6 +22,7 @@ from lmj_operator.controller.job_task import Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Notebook
 
+IDENTITY = "lmj"
 GC_THRESHOLDS = (10_000, 10, 20)
 AGENT_SECONDS = 2.0
 """A connection to an agent for calls is kept so long: there are thousands, and a job at rest is looked at less often than that."""
@@ -110,6 +111,8 @@ async def operate(options: Options) -> None:
             await kopf.operator(
                 registry=watches(controller),
                 settings=kopf_settings(),
+                # Kopf's own would have the user's name in it, and an id that a cluster chose has none.
+                identity=IDENTITY,  # type: ignore[arg-type]
                 standalone=True,
                 namespaces=options.namespaces,
                 clusterwide=not options.namespaces,

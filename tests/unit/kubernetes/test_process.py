@@ -1,20 +1,24 @@
 """The operator's process: its HTTP, its logs, its options."""
 
+import gc
 import json
 import logging
 from typing import Any
 
 import aiohttp
+import kopf
 import pytest
 
 from lmj_api.status import Phase
 from lmj_operator.backend.kubernetes.resources import JOBS, PODS
+from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.cli.errors import CommandError
 from lmj_operator.cli.operator import operator
+from lmj_operator.controller import operator as module
 from lmj_operator.controller.http import listen
 from lmj_operator.controller.logs import JsonFormatter, TextFormatter
 from lmj_operator.controller.metrics import Metrics
-from lmj_operator.controller.operator import kopf_settings
+from lmj_operator.controller.operator import Options, kopf_settings, operate
 
 
 async def test_metrics_and_health_are_served() -> None:
@@ -59,6 +63,24 @@ def test_kopf_adds_nothing_to_objects_under_its_own_name() -> None:
     assert settings.persistence.finalizer == "lmj.dev/operator"
     assert not settings.posting.enabled
     assert settings.watching.server_timeout < settings.watching.client_timeout
+
+
+async def test_it_starts_under_a_user_id_that_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found() -> None:
+        return
+
+    monkeypatch.setattr(module, "_find_cluster", found)
+    for setting in ("freeze", "set_threshold"):
+        monkeypatch.setattr(gc, setting, lambda *_: None)
+    told: dict[str, Any] = {}
+
+    async def run(**options: Any) -> None:
+        told.update(options)
+
+    monkeypatch.setattr(kopf, "operator", run)
+    await operate(Options((), ("127.0.0.1", 0), Settings()))
+    assert told["identity"], "Kopf would ask for the user's name"
+    assert told["clusterwide"]
 
 
 def test_paths_of_the_api() -> None:
