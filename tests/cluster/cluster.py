@@ -227,7 +227,8 @@ class Cluster:
     def _prepare(self) -> None:
         """What a pod needs from the controllers, and the storage class."""
         provisioner = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "Immediate"}
-        kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": SHARED_CLASS}}
+        metadata = {"name": SHARED_CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
+        kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": metadata}
         self.api.apply(f"/apis/storage.k8s.io/v1/storageclasses/{SHARED_CLASS}", {**kind, **provisioner})
 
         def account() -> bool:

@@ -87,6 +87,9 @@ class ControlPlane:
                 "--allow-privileged=true",
                 "--kubelet-preferred-address-types=InternalIP",
                 "--enable-admission-plugins=NodeRestriction",
+                # Beta, and so off by default: tests have it put this checkout into the pods of images that nobody built.
+                "--feature-gates=MutatingAdmissionPolicy=true",
+                "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
                 "--profiling=false",
             ]
         if component == "controller-manager":

@@ -49,8 +49,13 @@ class Watched:
         finally:
             made.remove()
             # One that no claim took would be taken by another job's.
-            volumes = [f"{name}-{made.namespace}" for name in ("data", "output", "late")]
-            self.target.kubectl("delete", "persistentvolumes", *volumes, "--ignore-not-found", "--wait=false")
+            forget_volumes(self.target, made.namespace)
+
+
+def forget_volumes(target: Target, namespace: str) -> None:
+    """Delete the volumes that were made for the namespace's job."""
+    volumes = [f"{name}-{namespace}" for name in ("data", "output", "late")]
+    target.kubectl("delete", "persistentvolumes", *volumes, "--ignore-not-found", "--wait=false")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cluster_fixture import Target
 from jobs import job_document, write_data
@@ -57,15 +57,30 @@ class OperatorProcess:
             self._process.wait(30)
             self._process = None
 
+    def said(self) -> str:
+        """Its log."""
+        return self.log.read_text()
+
+
+class Operator(Protocol):
+    """Whoever runs the jobs."""
+
+    def said(self) -> str:
+        """Its log."""
+        ...
+
 
 class ClusterJob:
-    """A small job in a namespace of its own."""
+    """A job in a namespace of its own: the small one, unless another document is given."""
 
-    def __init__(self, target: Target, operator: OperatorProcess, template: dict[str, Any] | None) -> None:
+    def __init__(
+        self, target: Target, operator: Operator, template: dict[str, Any] | None, document: dict[str, Any] | None = None
+    ) -> None:
         self.target, self.operator = target, operator
         self.namespace = f"lmj-{uuid.uuid4().hex[:8]}"
         self.kubectl("create", "namespace", self.namespace)
-        self.document = job_document(Path("out"))
+        self.document = document or job_document(Path("out"))
+        self.name: str = self.document["metadata"]["name"]
         self.document["metadata"]["namespace"] = self.namespace
         self.spec: dict[str, Any] = self.document["spec"]
         if template is not None:
@@ -105,7 +120,7 @@ class ClusterJob:
 
     @property
     def status(self) -> dict[str, Any]:
-        return dict(self.get("lmj/tiny").get("status") or {})
+        return dict(self.get(f"lmj/{self.name}").get("status") or {})
 
     @property
     def step(self) -> int:
@@ -120,18 +135,18 @@ class ClusterJob:
 
     def losses(self) -> dict[int, float]:
         assert self.output is not None
-        file = self.output / "out" / "metrics.jsonl"
+        file = self.output / self.spec["output"]["path"] / "metrics.jsonl"
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         return {line["step"]: line["loss"] for line in lines if line.get("loss") is not None}
 
-    def wait_for_phase(self, *phases: str) -> None:
+    def wait_for_phase(self, *phases: str, seconds: float = DEADLINE) -> None:
         def there() -> bool:
             phase = self.status.get("phase")
             if phase == "Failed" and "Failed" not in phases:
                 raise AssertionError(f"the job failed\n{self.describe()}")
             return phase in phases
 
-        wait_for(f"phase {' or '.join(phases)}", there, self.describe)
+        wait_for(f"phase {' or '.join(phases)}", there, self.describe, seconds)
 
     def wait_for_step(self, step: int) -> None:
         wait_for(f"step {step}", lambda: self.step >= step, self.describe)
@@ -139,7 +154,7 @@ class ClusterJob:
     def left(self) -> list[str]:
         """What is there of the job (claims apart)."""
         found = self.kubectl("get", KINDS, "-n", self.namespace, "-o", "name").split()
-        return [name for name in found if "tiny" in name]
+        return [name for name in found if self.name in name]
 
     def wait_until_gone(self) -> None:
         wait_for("nothing left", lambda: not self.left(), lambda: f"left: {self.left()}\n{self.describe()}")
@@ -155,7 +170,7 @@ class ClusterJob:
                 check=False,
             )
             parts.append(f"--- {name}\n{(logs.stdout + logs.stderr)[-3000:]}")
-        return "\n".join([*parts, f"--- operator\n{self.operator.log.read_text()[-5000:]}"])
+        return "\n".join([*parts, f"--- operator\n{self.operator.said()[-5000:]}"])
 
     def remove(self) -> None:
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")

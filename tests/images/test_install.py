@@ -6,29 +6,20 @@ from pathlib import Path
 
 import pytest
 import yaml
+from chart_fixture import CHART, NAMESPACE, installed_chart
 from cluster import Cluster
 from cluster.process import wait_until
 
 from images.build import CHECKOUT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-CHART = str(CHECKOUT / "charts" / "lmj")
-NAMESPACE = "lmj-system"
-CRD = "livemigrationjobs.lmj.dev"
 
 
 @pytest.fixture
 def installed(own_cluster: Cluster, operator_image: Path) -> Iterator[Cluster]:
     own_cluster.load_image(operator_image)
-    options = ("--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "120s")
-    try:
-        own_cluster.helm("install", "lmj", CHART, *options, seconds=150)
+    with installed_chart(own_cluster):
         yield own_cluster
-    finally:
-        print(own_cluster.kubectl("--namespace", NAMESPACE, "get", "pods", "--output", "wide"))
-        own_cluster.helm("uninstall", "lmj", "--namespace", NAMESPACE, "--ignore-not-found", "--wait", seconds=150)
-        own_cluster.kubectl("delete", "crd", CRD, "--ignore-not-found", "--timeout=60s", seconds=90)
-        own_cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s", seconds=90)
 
 
 def phase(cluster: Cluster, name: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from cluster import Cluster, ClusterError, binaries
 from cluster.__main__ import main
+from cluster.admission import cel, policy
 from cluster.environment import environment_mounts
 from cluster.images import write_archive
 from cluster.network import Network
@@ -132,3 +133,20 @@ def test_down_of_nothing_and_its_status(tmp_path: Path, capsys: pytest.CaptureFi
 def test_without_root_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["up", "--run", str(tmp_path)]) == 3
     assert "needs root on Linux" in capsys.readouterr().err
+
+
+def test_a_value_becomes_a_literal_of_cel() -> None:
+    value = [{"name": 'a"b', "hostPath": {"path": "/usr"}, "readOnly": True}]
+    assert cel(value, "Object.spec.volumes") == (
+        '[Object.spec.volumes{name: "a\\"b", hostPath: Object.spec.volumes.hostPath{path: "/usr"}, readOnly: true}]'
+    )
+
+
+def test_the_policy_is_about_the_images_that_it_is_made_for() -> None:
+    spec = policy(environment_mounts(), ["lmj-trainer"])["spec"]
+    assert [c["expression"] for c in spec["matchConditions"]] == [
+        "object.spec.containers.all(c, c.image.matches('^(lmj-trainer):'))"
+    ]
+    expression = spec["mutations"][0]["applyConfiguration"]["expression"]
+    assert 'object.spec.containers.map(c, Object.spec.containers{image: "docker.io/lmj/base:1"' in expression
+    assert "name: c.name}" in expression

@@ -1,0 +1,45 @@
+"""The chart, installed with helm for a test: the operator is a pod, with the chart's rights and its own account."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster import Cluster
+
+CHECKOUT = Path(__file__).parents[2]
+CHART = str(CHECKOUT / "charts" / "lmj")
+NAMESPACE = "lmj-system"
+CRD = "livemigrationjobs.lmj.dev"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The release ``lmj``."""
+
+    own: Cluster
+
+    def said(self) -> str:
+        """The operator's log."""
+        return self.own.kubectl("--namespace", NAMESPACE, "logs", "deployment/lmj", "--tail=-1")
+
+
+@contextmanager
+def installed_chart(own: Cluster) -> Iterator[Installed]:
+    """``helm install``; at the end nothing is left of it, the definition and all jobs included."""
+    # One that was not helm's own would be in its way.
+    _remove_definition(own)
+    options = ("--namespace", NAMESPACE, "--create-namespace", "--wait", "--timeout", "120s")
+    try:
+        own.helm("install", "lmj", CHART, *options, seconds=150)
+        yield Installed(own)
+    finally:
+        print(own.kubectl("--namespace", NAMESPACE, "describe", "pods"))
+        print(own.kubectl("--namespace", NAMESPACE, "logs", "deployment/lmj", "--tail=50", "--ignore-errors"))
+        own.helm("uninstall", "lmj", "--namespace", NAMESPACE, "--ignore-not-found", "--wait", seconds=150)
+        _remove_definition(own)
+        own.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s", seconds=90)
+
+
+def _remove_definition(own: Cluster) -> None:
+    own.kubectl("delete", "crd", CRD, "--ignore-not-found", "--timeout=60s", seconds=90)

@@ -1,0 +1,91 @@
+"""What the README tells a user to do on a cluster: helm installs the chart, kubectl applies the quickstart, and a model comes out.
+
+Nothing is changed for the test, neither in the chart nor in the file: the images' names lead to this checkout, for that is what is tested,
+and an image with torch takes a quarter of an hour to build (``tests/images`` does it).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chart_fixture import Installed, installed_chart
+from cluster import Cluster
+from cluster.admission import pods_with_environment
+from cluster_fixture import Target
+from operator_jobs import wait_for
+from quickstart_jobs import QUICKSTART, quickstart_job
+
+pytestmark = pytest.mark.e2e
+
+RUN_SECONDS = 600.0
+ENOUGH = 0.9
+"""Test accuracy that the README promises."""
+
+
+@pytest.fixture(scope="module")
+def chart(own_cluster: Cluster) -> Iterator[Installed]:
+    with pods_with_environment(own_cluster.api, own_cluster.environment_mounts()), installed_chart(own_cluster) as installed:
+        yield installed
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of ``lmj run examples/quickstart.yaml``."""
+    output = tmp_path_factory.mktemp("local") / "out"
+    command = [sys.executable, "-m", "lmj_operator.cli.main", "run", str(QUICKSTART), "--set", f"output.path={output}", "--plain"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, env=environment, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return output
+
+
+def losses(results: Path) -> list[tuple[int, float]]:
+    """Step and loss, in the order in which they were written."""
+    lines = [json.loads(line) for line in (results / "metrics.jsonl").read_text().splitlines()]
+    return [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
+
+
+def test_the_quickstart_trains_on_a_cluster_as_it_does_here_and_leaves_its_model_alone(
+    cluster: Target, own_cluster: Cluster, chart: Installed, local: Path
+) -> None:
+    with quickstart_job(cluster, chart, own_cluster) as job:
+        job.apply_file()
+        job.wait_for_phase("Succeeded", seconds=RUN_SECONDS)
+        wait_for("the workload gone", lambda: job.left() == ["livemigrationjob.lmj.dev/quickstart"], job.describe)
+        status = job.status
+        assert (status["restarts"], status["stepsLost"], status.get("incidents", [])) == (0, 0, [])
+        assert len({rank["node"] for rank in status["ranks"]}) == 2
+        here, there = losses(local), losses(job.results)
+        assert [step for step, _ in here] == list(range(1, status["progress"]["step"] + 1))
+        assert there == here
+        weights = Path("model", "model.safetensors")
+        assert (job.results / weights).read_bytes() == (local / weights).read_bytes()
+        found = json.loads((job.results / "evaluation.json").read_text())
+        accuracy = next(each["accuracy"] for each in reversed(found) if each["split"] == "test")
+        print(f"{len(there)} steps, all losses equal, test accuracy {accuracy:.4f}")
+        assert accuracy >= ENOUGH
+        assert "forbidden" not in chart.said()
+
+
+def test_a_quickstart_that_is_deleted_as_it_trains_leaves_nothing_but_its_volume(
+    cluster: Target, own_cluster: Cluster, chart: Installed
+) -> None:
+    with quickstart_job(cluster, chart, own_cluster) as job:
+        job.apply_file()
+        job.wait_for_step(20)
+        assert {name.partition("/")[0] for name in job.left()} == {
+            "livemigrationjob.lmj.dev",
+            "networkpolicy.networking.k8s.io",
+            "pod",
+            "poddisruptionbudget.policy",
+            "secret",
+            "service",
+        }
+        job.kubectl("delete", "lmj", "quickstart", "--namespace", job.namespace, "--timeout=60s")
+        job.wait_until_gone()
+        assert list(job.results.glob("checkpoints/step-*/manifest.json")), "its last checkpoint"
+        assert "forbidden" not in chart.said()
