@@ -35,7 +35,8 @@ def installed_chart(own: Cluster) -> Iterator[Installed]:
         yield Installed(own)
     finally:
         print(own.kubectl("--namespace", NAMESPACE, "describe", "pods"))
-        print(own.kubectl("--namespace", NAMESPACE, "logs", "deployment/lmj", "--tail=50", "--ignore-errors"))
+        operators = ("--selector", "app.kubernetes.io/component=operator")  # none when the test uninstalled it
+        print(own.kubectl("--namespace", NAMESPACE, "logs", *operators, "--tail=50", "--ignore-errors"))
         own.helm("uninstall", "lmj", "--namespace", NAMESPACE, "--ignore-not-found", "--wait", seconds=150)
         _remove_definition(own)
         own.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=60s", seconds=90)

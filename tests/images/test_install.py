@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from chart_fixture import CHART, NAMESPACE, installed_chart
+from chart_fixture import CHART, NAMESPACE, Installed, installed_chart
 from cluster import Cluster
+from cluster.admission import pods_with_environment
 from cluster.process import wait_until
+from cluster_fixture import Target
+from operator_jobs import wait_for
+from quickstart_jobs import quickstart_job
 
 from images.build import CHECKOUT
 
@@ -16,10 +20,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
 @pytest.fixture
-def installed(own_cluster: Cluster, operator_image: Path) -> Iterator[Cluster]:
+def installed(own_cluster: Cluster, operator_image: Path) -> Iterator[Installed]:
     own_cluster.load_image(operator_image)
-    with installed_chart(own_cluster):
-        yield own_cluster
+    with installed_chart(own_cluster) as made:
+        yield made
 
 
 def phase(cluster: Cluster, name: str) -> str:
@@ -34,36 +38,46 @@ def impossible(name: str) -> bytes:
     return json.dumps(job).encode()
 
 
-def log_of(cluster: Cluster) -> str:
-    return cluster.kubectl("--namespace", NAMESPACE, "logs", "deployment/lmj", "--tail=-1")
+def test_install_upgrade_and_uninstall(installed: Installed) -> None:
+    own = installed.own
+    assert "Succeeded" in own.helm("test", "lmj", "--namespace", NAMESPACE, "--timeout", "60s")
 
-
-def test_install_upgrade_and_uninstall(installed: Cluster) -> None:
-    assert "Succeeded" in installed.helm("test", "lmj", "--namespace", NAMESPACE, "--timeout", "60s")
-
-    installed.kubectl("apply", "--filename", "-", stdin=impossible("first"))
-    wait_until("the operator's answer", lambda: phase(installed, "first") == "Failed", 30)
-    assert "storage.output" in installed.kubectl("get", "lmj", "first", "--output", "jsonpath={.status.message}")
-    wait_until("an event", lambda: "storage.output" in installed.kubectl("describe", "lmj", "first"), 30)
-    assert "forbidden" not in log_of(installed)
+    own.kubectl("apply", "--filename", "-", stdin=impossible("first"))
+    wait_until("the operator's answer", lambda: phase(own, "first") == "Failed", 30)
+    assert "storage.output" in own.kubectl("get", "lmj", "first", "--output", "jsonpath={.status.message}")
+    wait_until("an event", lambda: "storage.output" in own.kubectl("describe", "lmj", "first"), 30)
+    assert "forbidden" not in installed.said()
 
     only = ("--set", "watch.namespaces={default}")
-    installed.helm("upgrade", "lmj", CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "120s", *only, seconds=150)
-    assert "Succeeded" in installed.helm("test", "lmj", "--namespace", NAMESPACE, "--timeout", "60s")
-    installed.kubectl("apply", "--filename", "-", stdin=impossible("second"))
-    wait_until("the operator's answer, with fewer rights", lambda: phase(installed, "second") == "Failed", 30)
-    assert "forbidden" not in log_of(installed)
+    own.helm("upgrade", "lmj", CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "120s", *only, seconds=150)
+    assert "Succeeded" in own.helm("test", "lmj", "--namespace", NAMESPACE, "--timeout", "60s")
+    own.kubectl("apply", "--filename", "-", stdin=impossible("second"))
+    wait_until("the operator's answer, with fewer rights", lambda: phase(own, "second") == "Failed", 30)
+    assert "forbidden" not in installed.said()
 
-    installed.helm("uninstall", "lmj", "--namespace", NAMESPACE, "--wait", seconds=150)
+    own.helm("uninstall", "lmj", "--namespace", NAMESPACE, "--wait", seconds=150)
     # The definition and the jobs are kept, and a job goes when it is told to although no operator is there.
-    assert phase(installed, "first") == "Failed"
-    installed.kubectl("delete", "lmj", "first", "second", "--timeout=30s")
+    assert phase(own, "first") == "Failed"
+    own.kubectl("delete", "lmj", "first", "second", "--timeout=30s")
 
 
-def test_a_right_that_is_missing_is_named(installed: Cluster) -> None:
-    role = json.loads(installed.kubectl("get", "clusterrole", f"{NAMESPACE}-lmj", "--output", "json"))
+def test_the_quickstart_runs_to_its_end(installed: Installed, cluster: Target) -> None:
+    """The trainer's image is tried on its own (it is too large for three nodes); here its pods run this checkout."""
+    own = installed.own
+    trainer = pods_with_environment(own.api, own.environment_mounts(), ["lmj-trainer"])
+    with trainer, quickstart_job(cluster, installed, own) as job:
+        job.apply_file()
+        job.wait_for_phase("Succeeded", seconds=600)
+        wait_for("the workload gone", lambda: job.left() == ["livemigrationjob.lmj.dev/quickstart"], job.describe)
+        assert (job.results / "model" / "model.safetensors").is_file()
+        assert "forbidden" not in installed.said()
+
+
+def test_a_right_that_is_missing_is_named(installed: Installed) -> None:
+    own = installed.own
+    role = json.loads(own.kubectl("get", "clusterrole", f"{NAMESPACE}-lmj", "--output", "json"))
     role["rules"] = [rule for rule in role["rules"] if rule["resources"] != ["pods"]]
-    installed.kubectl("apply", "--filename", "-", stdin=json.dumps(role).encode())
+    own.kubectl("apply", "--filename", "-", stdin=json.dumps(role).encode())
     with pytest.raises(Exception, match="failed"):
-        installed.helm("test", "lmj", "--namespace", NAMESPACE, "--timeout", "60s")
-    assert "not allowed in the cluster: create pods" in installed.kubectl("--namespace", NAMESPACE, "logs", "lmj-test")
+        own.helm("test", "lmj", "--namespace", NAMESPACE, "--timeout", "60s")
+    assert "not allowed in the cluster: create pods" in own.kubectl("--namespace", NAMESPACE, "logs", "lmj-test")
