@@ -11,6 +11,7 @@ from lmj_trainer.errors import UserError
 COMMANDS = {
     "agent": ("lmj_trainer.agent.main", "supervise the worker of one rank and answer the operator"),
     "worker": ("lmj_trainer.worker.main", "train one rank (started by the agent)"),
+    "warm": ("lmj_trainer.worker.warm", "be what workers are forked from (started by the agent)"),
     "check": ("lmj_trainer.check", "check a job's data and model before anything is started"),
     "evaluate": ("lmj_trainer.evaluate", "evaluate a saved model on labelled data"),
     "predict": ("lmj_trainer.predict", "label texts with a saved model"),

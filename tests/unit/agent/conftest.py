@@ -1,18 +1,26 @@
 """A supervisor over fake workers."""
 
 import asyncio
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lmj_api.protocol import AgentState
 from lmj_api.view import Member, Resume, View
+from lmj_trainer import linux
+from lmj_trainer.agent.birth import Program
+from lmj_trainer.agent.births import Births
+from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.supervisor import Supervisor
 
 FAKE = str(Path(__file__).with_name("fake_worker.py"))
+FAKE_WARM = str(Path(__file__).with_name("fake_warm.py"))
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "SHOWN": "shown"}
 POD = "job-r0-1"
 
 
@@ -32,12 +40,28 @@ def make_view() -> Callable[..., View]:
 class Rig:
     """A supervisor whose n-th worker does the n-th list of acts (the last one again after that)."""
 
-    def __init__(self, *acts: str) -> None:
+    def __init__(
+        self, *acts: str, warm: str | None = None, patience: float = 20.0, inherited: dict[str, int] | None = None
+    ) -> None:
+        """``warm``: what the warm parent does when it loads; None: there is none."""
         self.acts = [each.split() if isinstance(each, str) else each for each in acts]
-        self.supervisor = Supervisor(0, POD, self.command, {"PATH": "/usr/bin:/bin", "SHOWN": "shown"})
+        cold = [sys.executable, "-S", "-E", FAKE]
+        self.program = Program(cold, None if warm is None else [sys.executable, FAKE_WARM, warm], self.arguments, ENVIRONMENT)
+        self.children = Children(adopts=warm is not None and linux.adopt_orphans())
+        if self.children.adopts:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.children.sweep)
+        self.births = Births(self.program, self.children, patience)
+        self.supervisor = Supervisor(0, POD, self.births, inherited)
+        self.births.keep_warm(self.supervisor.warn)
 
-    def command(self, incarnation: int, fd: int) -> list[str]:
-        return [sys.executable, "-S", "-E", FAKE, str(fd), *self.acts[min(incarnation, len(self.acts)) - 1]]
+    def arguments(self, incarnation: int) -> list[str]:
+        return self.acts[min(max(incarnation, 1), len(self.acts)) - 1]
+
+    async def close(self) -> None:
+        await self.supervisor.stop(0)
+        if self.children.adopts:
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
+            linux.adopt_orphans(False)
 
     @property
     def state(self) -> AgentState:
@@ -64,10 +88,10 @@ class Rig:
 async def rig() -> AsyncIterator[Callable[..., Rig]]:
     made: list[Rig] = []
 
-    def make(*acts: str) -> Rig:
-        made.append(Rig(*acts))
+    def make(*acts: str, **options: Any) -> Rig:
+        made.append(Rig(*acts, **options))
         return made[-1]
 
     yield make
     for each in made:
-        await each.supervisor.stop(0)
+        await each.close()

@@ -1,12 +1,15 @@
 """A worker without a model: speaks the line protocol, and does what its arguments say.
 
-``python fake_worker.py FD ACT...``: acts are done in order. ``view`` waits for a view and joins it, ``drain`` waits for a drain,
+``python fake_worker.py ACT... --fd FD``: acts are done in order. ``view`` waits for a view and joins it, ``drain`` waits for a drain,
 ``wait`` waits for ever, ``commit:N`` commits N steps at once, ``say:JSON`` sends a raw line, ``err:TEXT`` writes to stderr,
-``fork`` leaves a child behind and prints its pid, ``close`` closes the line, ``kill:N`` sends itself a signal, ``exit:N`` exits.
+``fork`` leaves a child behind and prints its pid, ``orphan:SECONDS`` one that lives so long in a session of its own,
+``show`` prints what its memory file holds, ``touch:FILE`` makes a file, ``tell`` prints :func:`facts`, ``close`` closes the line,
+``kill:N`` sends itself a signal, ``exit:N`` exits.
 """
 
 import json
 import os
+import random
 import signal
 import socket
 import sys
@@ -14,8 +17,9 @@ import threading
 import time
 
 
-def main(fd: int, acts: list[str]) -> None:
-    line = socket.socket(fileno=fd)
+def main(argv: list[str]) -> int:
+    acts, files = argv[: argv.index("--fd")], argv[argv.index("--fd") :]
+    line = socket.socket(fileno=int(files[1]))
     commands = line.makefile("rb")
 
     def emit(kind: str, **details: object) -> None:
@@ -58,6 +62,23 @@ def main(fd: int, acts: list[str]) -> None:
                     time.sleep(600)
                 sys.stderr.write(f"child {child}\n")
                 sys.stderr.flush()
+            case "orphan":
+                read, write = os.pipe()
+                child = os.fork()
+                if child == 0:
+                    os.setsid()
+                    os.dup2(write, 0)
+                    os.closerange(1, 100)
+                    os.write(0, b".")
+                    time.sleep(float(argument))
+                    os._exit(0)
+                os.read(read, 1)
+                sys.stderr.write(f"child {child}\n")
+                sys.stderr.flush()
+            case "show":
+                sys.stderr.write(os.pread(int(files[files.index("--memory-fd") + 1]), 100, 0).decode() + "\n")
+            case "touch":
+                open(argument, "w").close()
             case "close":
                 commands.close()
                 line.close()
@@ -68,7 +89,26 @@ def main(fd: int, acts: list[str]) -> None:
             case "wait":
                 threading.Thread(target=lambda: command("never"), daemon=True).start()
                 signal.pause()
+            case "tell":
+                sys.stderr.write(json.dumps(facts()) + "\n")
+                sys.stderr.flush()
+    return 0
+
+
+def facts() -> dict[str, object]:
+    """What a process finds itself to be."""
+    names = [name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+    return {
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "session": os.getsid(0),
+        "files": sorted(os.readlink(f"/proc/self/fd/{name}").partition(":")[0] for name in names),
+        "line": open("/proc/self/cmdline", "rb").read().decode().rstrip("\0").split("\0"),
+        "terminate": signal.getsignal(signal.SIGTERM) is signal.SIG_DFL,
+        "interrupt": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+        "random": random.random(),
+    }
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    sys.exit(main(sys.argv[1:]))

@@ -43,10 +43,23 @@ class Running:
             return value
 
     def start_worker(self) -> int:
-        pid = self.call("PUT", "/v1/worker", {"incarnation": 1})["worker"]["pid"]
+        began = time.monotonic()
+        assert self.call("PUT", "/v1/worker", {"incarnation": 1})["worker"]["phase"] == "Starting"
+        assert time.monotonic() - began < 4, "the operator waits 5 seconds"
+        until(lambda: self.worker()["pid"] is not None, 60)
+        pid = int(self.worker()["pid"])
         assert os.getsid(pid) == pid
         assert b"worker" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return int(pid)
+        assert int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) == self.process.pid
+        return pid
+
+    def worker(self) -> dict[str, Any]:
+        value: dict[str, Any] = self.call("GET", "/v1/state")["worker"]
+        return value
+
+    def warm_parent(self) -> int:
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return next(int(c) for c in children if b"warm" in Path(f"/proc/{c}/cmdline").read_bytes().split(b"\0"))
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -94,19 +107,38 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_the_parents_death_leaves_no_process(start: Start) -> None:
     agent = start("--lifeline")
-    worker = agent.start_worker()
+    worker, warm = agent.start_worker(), agent.warm_parent()
     assert agent.process.stdin is not None
     began = time.monotonic()
     agent.process.stdin.close()  # as the kernel does for a parent that was killed
     assert agent.process.wait(10) == 1
-    until(lambda: dead(worker), 10)
+    until(lambda: dead(worker) and dead(warm), 10)
     assert time.monotonic() - began < 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
-def test_the_agents_death_leaves_no_worker(start: Start) -> None:
+def test_the_agents_death_leaves_no_process(start: Start) -> None:
     agent = start()
+    worker, warm = agent.start_worker(), agent.warm_parent()
+    agent.process.kill()
+    until(lambda: dead(worker) and dead(warm), 10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_the_agents_death_while_libraries_load(start: Start) -> None:
+    agent = start()
+    agent.call("PUT", "/v1/worker", {"incarnation": 1})
+    warm = agent.warm_parent()
+    assert agent.worker()["pid"] is None
+    agent.process.kill()
+    until(lambda: dead(warm), 10)
+
+
+def test_a_cold_agent_has_no_warm_parent(start: Start) -> None:
+    agent = start("--cold")
     worker = agent.start_worker()
+    with pytest.raises(StopIteration):
+        agent.warm_parent()
     agent.process.kill()
     until(lambda: dead(worker), 10)
 
@@ -121,10 +153,12 @@ def test_sigterm_without_a_worker(start: Start) -> None:
 
 def test_sigterm_gives_the_worker_its_grace(start: Start) -> None:
     agent = start("--grace", "0.3")
-    worker = agent.start_worker()
+    worker, warm = agent.start_worker(), agent.warm_parent()
+    os.kill(warm, signal.SIGTERM)  # it goes to the whole group when a pod is ended
     agent.process.send_signal(signal.SIGTERM)
     assert agent.process.wait(15) == 0
     assert dead(worker)
+    assert dead(warm)
 
 
 def test_half_written_checkpoints_are_told(start: Start, tmp_path: Path) -> None:

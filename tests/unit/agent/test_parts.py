@@ -97,6 +97,7 @@ def test_environment() -> None:
     base = {"OMP_NUM_THREADS": "64", "TOKENIZERS_PARALLELISM": "true", "HOME": "/root"}
     made = worker_environment(base, 3, "lo")
     assert (made["OMP_NUM_THREADS"], made["MKL_NUM_THREADS"], made["TP_SOCKET_IFNAME"]) == ("3", "3", "lo")
+    assert made["OPENBLAS_NUM_THREADS"] == "1"
     assert (made["TOKENIZERS_PARALLELISM"], made["HOME"], made["MALLOC_MMAP_MAX_"]) == ("true", "/root", "0")
     assert made["HF_HUB_DISABLE_PROGRESS_BARS"] == "1"
     assert "TP_SOCKET_IFNAME" not in worker_environment({}, 1, None)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import re
 import time
@@ -163,11 +164,12 @@ async def test_stop_waits_and_then_kills(rig: Make) -> None:
 
 async def test_a_command_that_is_not_there(rig: Make) -> None:
     it = rig("")
-    it.supervisor._command = lambda incarnation, fd: ["/no/such/command"]
+    it.births._program = dataclasses.replace(it.program, cold=["/no/such/command"])
     before = len(os.listdir("/proc/self/fd"))
-    with pytest.raises(FileNotFoundError):
-        await it.supervisor.put_worker(1)
-    assert it.state.worker.incarnation == 0
+    await it.supervisor.put_worker(1)
+    ended = (await it.until(lambda s: s.worker.exit)).worker
+    assert (ended.phase, ended.exit.code) == (P.EXITED, 127)
+    assert "could not be started: [Errno 2]" in ended.exit.message
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -188,7 +190,7 @@ async def test_an_error_of_the_agent_ends_it(rig: Make, monkeypatch: pytest.Monk
 
     it = rig("ready wait")
     await it.supervisor.put_worker(1)
-    pid = it.state.worker.pid
+    pid = (await it.until(lambda s: s.worker.pid)).worker.pid
     monkeypatch.setattr("lmj_trainer.agent.supervisor.fold", broken)
     with pytest.raises(RuntimeError, match="a mistake"):
         async with asyncio.timeout(20):

@@ -33,7 +33,9 @@ def worker_environment(base: Mapping[str, str], threads: int, interface: str | N
     ``threads`` (``training.threads``) always wins over ``base``: the bits of a sum depend on it. ``interface``: where RPC listens;
     None: as ``base`` says, or by the host's name. The rest are defaults that ``base`` may override.
     """
-    fixed = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    fixed = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    # NumPy's: it starts its threads when it is imported, whereas a warm parent must have none, and no worker multiplies with NumPy.
+    fixed["OPENBLAS_NUM_THREADS"] = "1"
     if interface is not None:
         fixed["TP_SOCKET_IFNAME"] = interface
     return {**_MALLOC, **_QUIET, **base, **fixed}

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,11 @@ from pydantic import ValidationError
 
 from lmj_api.layout import Layout
 from lmj_api.spec import LiveMigrationJob
+from lmj_trainer import linux
 from lmj_trainer.agent import lifeline
+from lmj_trainer.agent.birth import Program
+from lmj_trainer.agent.births import Births
+from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
 from lmj_trainer.agent.server import make_app
 from lmj_trainer.agent.supervisor import Supervisor
@@ -49,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--interface", metavar="NAME", help="network interface for RPC (default: lo when listening on loopback)")
     result.add_argument("--address", metavar="IP", help="this pod's address: RPC listens on the interface that has it")
     result.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="time to leave after SIGTERM (default: 30)")
+    result.add_argument("--cold", action="store_true", help="keep no process to fork workers from: less memory, slower restarts")
     result.add_argument("--lifeline", action="store_true", help="stdin is a pipe held by the parent: leave at once when it ends")
     return result
 
@@ -69,12 +74,13 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         loop.add_signal_handler(number, stop.set)
     host, port = arguments.listen
     interface = arguments.interface or (interface_of(arguments.address) if arguments.address else default_interface(host))
-    supervisor = Supervisor(
-        arguments.rank,
-        arguments.pod,
-        lambda incarnation, fd: worker_command(arguments, incarnation, fd),
-        worker_environment(os.environ, job.spec.training.threads, interface),
-    )
+    environment = worker_environment(os.environ, job.spec.training.threads, interface)
+    children = Children(adopts=not arguments.cold and linux.adopt_orphans())
+    if children.adopts:
+        loop.add_signal_handler(signal.SIGCHLD, children.sweep)
+    births = Births(program(arguments, environment), children, patience=job.spec.recovery.start_timeout_seconds / 2)
+    supervisor = Supervisor(arguments.rank, arguments.pod, births)
+    births.keep_warm(supervisor.warn)
     if arguments.lifeline:
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
     runner = web.AppRunner(make_app(supervisor, token), access_log=None, shutdown_timeout=1.0)
@@ -93,6 +99,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         await supervisor.stop(arguments.grace)
     finally:
         supervisor.kill("its agent failed")  # nothing is left of it when all went well
+        await births.close()
         await runner.cleanup()
     return 0
 
@@ -122,11 +129,15 @@ async def look(supervisor: Supervisor, root: Path, digest: str) -> None:
             return
 
 
-def worker_command(arguments: argparse.Namespace, incarnation: int, fd: int) -> list[str]:
-    """How a worker is started."""
-    options = {"job": arguments.job, "rank": arguments.rank, "pod": arguments.pod, "incarnation": incarnation, "fd": fd}
-    flat = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-    return [sys.executable, "-m", "lmj_trainer", "worker", *flat]
+def program(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Program:
+    """What is run as a worker."""
+    python = [sys.executable, "-m", "lmj_trainer"]
+
+    def worker_arguments(incarnation: int) -> list[str]:
+        options = {"job": arguments.job, "rank": arguments.rank, "pod": arguments.pod, "incarnation": incarnation}
+        return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+
+    return Program([*python, "worker"], [*python, "warm"], worker_arguments, environment)
 
 
 def _announce(folder: Path, host: str, port: int) -> None:

@@ -14,9 +14,10 @@ _LABELS = ("rank", "pod")
 class _States(Collector):
     """One state, told once."""
 
-    def __init__(self, state: AgentState, events: int) -> None:
+    def __init__(self, state: AgentState, events: int, warm_bytes: int | None) -> None:
         self._state = state
         self._events = events
+        self._warm_bytes = warm_bytes
 
     def collect(self) -> Iterator[Metric]:
         state, worker = self._state, self._state.worker
@@ -30,24 +31,29 @@ class _States(Collector):
         counter = CounterMetricFamily("lmj_events", "Events in the agent's life.", labels=_LABELS)
         counter.add_metric(labels, self._events)
         yield counter
-        for name, help_text, value in _gauges(state):
+        for name, help_text, value in _gauges(state, self._warm_bytes):
             if value is not None:
                 gauge = GaugeMetricFamily(name, help_text, labels=_LABELS)
                 gauge.add_metric(labels, float(value))
                 yield gauge
 
 
-def render(state: AgentState, events: int) -> bytes:
-    """Prometheus text of ``state``; ``events``: number of its newest event."""
+def render(state: AgentState, events: int, warm_bytes: int | None) -> bytes:
+    """Prometheus text of ``state``; ``events``: number of its newest event; ``warm_bytes``: memory of the warm parent, if there is one."""
     registry = CollectorRegistry()
-    registry.register(_States(state, events))
+    registry.register(_States(state, events, warm_bytes))
     return generate_latest(registry)
 
 
-def _gauges(state: AgentState) -> Iterator[tuple[str, str, float | None]]:
+def _gauges(state: AgentState, warm_bytes: int | None) -> Iterator[tuple[str, str, float | None]]:
     worker, progress = state.worker, state.worker.progress
     yield "lmj_agent_start_time_seconds", "When the agent started, seconds since the epoch.", state.started
     yield "lmj_agent_draining", "1 when the pod was asked to leave.", state.draining
+    yield (
+        "lmj_agent_warm_parent_bytes",
+        "Memory of the process that workers are forked from; what it shares with the worker counts half.",
+        warm_bytes,
+    )
     yield "lmj_view", "Number of the newest view that was accepted.", state.view.number if state.view else 0
     yield "lmj_worker_incarnation", "Worker processes that were started in this pod.", worker.incarnation
     yield "lmj_worker_heartbeat_seconds", "When the worker last made progress, seconds since the epoch.", worker.heartbeat

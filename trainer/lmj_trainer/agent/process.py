@@ -2,18 +2,17 @@
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
-import socket
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import ValidationError
 
 from lmj_api.protocol import Command, Event, EventKind, Exit
+from lmj_trainer.agent.birth import Handles
+from lmj_trainer.agent.births import Births
+from lmj_trainer.agent.ends import Ends
 from lmj_trainer.agent.exits import describe
 from lmj_trainer.agent.fold import IllegalEventError
 from lmj_trainer.agent.tail import Lines, Tail
@@ -25,78 +24,94 @@ LEAVE_SECONDS = 30.0
 OUTPUT_SECONDS = 2.0
 """Output of a dead worker is read for so long at most: a grandchild that escaped its group may hold the pipe."""
 
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-_PR_SET_PDEATHSIG = 1
+
+NOT_BORN = 127
+"""Exit code of a worker that could not be started at all: a shell's for a command that it cannot run."""
 
 
 class WorkerProcess:
-    """A worker and its process group. Make one with :meth:`start`, then await :meth:`run` once."""
+    """A worker and its process group, from before its birth. Await :meth:`run` once."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], line: socket.socket) -> None:
-        self._popen = popen
-        self._line = line
+    def __init__(self, incarnation: int, births: Births, inherited: Mapping[str, int]) -> None:
+        """``inherited``: options of its command line that name an open file, beside ``--fd``, its line to the agent."""
+        self._incarnation = incarnation
+        self._births = births
+        self._inherited = inherited
+        self._loop = asyncio.get_running_loop()
+        self._pid: int | None = None
+        self._killed = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
         self._early: list[bytes] = []
         self._reaped = False
         self._reason: str | None = None
         self._stderr = Tail()
 
-    @classmethod
-    def start(cls, command: Callable[[int], Sequence[str]], environment: Mapping[str, str]) -> "WorkerProcess":
-        """Start ``command(fd)``, ``fd`` being its end of the line, in a process group of its own. Raises OSError.
-
-        To be called from the main thread: Linux ends the worker when the thread that made it ends.
-        """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                popen = subprocess.Popen(
-                    command(theirs.fileno()),
-                    env=dict(environment),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    bufsize=0,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                    preexec_fn=_die_with_parent if _libc is not None else None,
-                )
-            except BaseException:
-                ours.close()
-                raise
-        return cls(popen, ours)
-
-    @property
-    def pid(self) -> int:
-        """Process id, and id of the process group."""
-        return self._popen.pid
-
     def send(self, command: Command) -> None:
-        """Tell the worker. One that is gone, or going, hears nothing: its end is told by :meth:`run`."""
+        """Tell the worker, when it is born. One that is gone, or going, hears nothing: its end is told by :meth:`run`."""
         line = command.to_json().encode() + b"\n"
         if self._writer is None:
             self._early.append(line)
         elif not self._writer.is_closing():
             self._writer.write(line)
 
-    def kill(self, reason: str | None = None) -> None:
-        """End the whole process group at once; ``reason`` (the first one given) becomes the message of its exit. Any thread may."""
-        self._reason = self._reason or reason
-        if not self._reaped:  # as long as the leader is not reaped, its number cannot be another group's
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._popen.pid, signal.SIGKILL)
+    def kill(self, reason: str) -> None:
+        """End the whole process group at once, or the birth; ``reason`` (the first one given) becomes the message of its exit.
 
-    async def run(self, on_event: Callable[[Event], None]) -> Exit:
-        """Give every event to ``on_event``, in order, until the process is gone; then tell how it ended.
+        Any thread may.
+        """
+        self._reason = self._reason or reason
+        if self._pid is not None:
+            self._kill_group(self._pid)
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: so is the agent, and nothing is born any more
+                self._loop.call_soon_threadsafe(self._killed.set)
+
+    async def run(self, on_birth: Callable[[int], None], on_event: Callable[[Event], None], warn: Callable[[str], None]) -> Exit:
+        """Have it born and tell ``on_birth`` its process id; give every event to ``on_event``, in order; tell how it ended.
 
         A line that is no event, or one for which ``on_event`` raises IllegalEventError, ends the worker; another error does so
-        too, and is raised here.
+        too, and is raised here. ``warn`` hears of a birth that was not what it should be.
         """
-        exited = asyncio.create_task(_exited(self._popen))
-        hearing = asyncio.create_task(self._hear(on_event))
+        try:
+            ends = Ends.make()
+        except OSError as error:
+            return _unborn(error)
+        try:
+            try:
+                pid = await self._born(ends, warn)
+            except OSError as error:
+                return _unborn(error)
+            if pid is None:
+                return describe(-signal.SIGKILL, [], self._reason)
+            self._pid = pid
+            if self._reason is not None:  # given while the number was not known
+                self._kill_group(pid)
+            on_birth(pid)
+            return await self._live(pid, ends, on_event)
+        finally:
+            ends.close()
+
+    async def _born(self, ends: Ends, warn: Callable[[str], None]) -> int | None:
+        """Its process id; None: it was killed before. Raises OSError."""
+        handles = Handles(ends.their_stdout, ends.their_stderr, {"--fd": ends.their_line, **self._inherited})
+        birth = asyncio.create_task(self._births.bear(self._incarnation, handles, warn))
+        killed = asyncio.create_task(self._killed.wait())
+        try:
+            await asyncio.wait([birth, killed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            killed.cancel()
+            birth.cancel()  # does nothing to one that is done
+            await asyncio.wait([birth])
+            ends.close_theirs()
+        return None if birth.cancelled() else birth.result()
+
+    async def _live(self, pid: int, ends: Ends, on_event: Callable[[Event], None]) -> Exit:
+        children = self._births.children
+        exited = asyncio.create_task(children.exited(pid))
+        hearing = asyncio.create_task(self._hear(ends, on_event))
         output = [
-            asyncio.create_task(self._copy(self._popen.stdout, None)),
-            asyncio.create_task(self._copy(self._popen.stderr, self._stderr)),
+            asyncio.create_task(self._copy(ends.stdout, None)),
+            asyncio.create_task(self._copy(ends.stderr, self._stderr)),
         ]
         try:
             await asyncio.wait([exited, hearing], return_when=asyncio.FIRST_COMPLETED)
@@ -107,9 +122,9 @@ class WorkerProcess:
             if not exited.done():
                 self.kill(f"closed its line to the agent, but did not exit within {LEAVE_SECONDS:g} s")
             await exited
-            self.kill()  # what it forked and left behind
+            self._kill_group(pid)  # what it forked and left behind
             self._reaped = True
-            code = self._popen.wait()
+            code = children.reap(pid)
             _, late = await asyncio.wait([hearing, *output], timeout=OUTPUT_SECONDS)
             for task in late:
                 task.cancel()
@@ -119,10 +134,15 @@ class WorkerProcess:
             return describe(code, self._stderr.lines(), self._reason)
         finally:
             if self._writer is not None:
-                self._writer.close()
+                self._writer.transport.abort()  # what it was not told yet it will never hear
 
-    async def _hear(self, on_event: Callable[[Event], None]) -> None:
-        reader, self._writer = await asyncio.open_connection(sock=self._line, limit=LONGEST_LINE)
+    def _kill_group(self, pid: int) -> None:
+        if not self._reaped:  # as long as the leader is not reaped, its number cannot be another group's
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+
+    async def _hear(self, ends: Ends, on_event: Callable[[Event], None]) -> None:
+        reader, self._writer = await asyncio.open_connection(sock=ends.line, limit=LONGEST_LINE)
         for line in self._early:
             self._writer.write(line)
         while True:
@@ -178,30 +198,5 @@ def _tell(lines: Sequence[bytes], tail: Tail | None) -> None:
             tail.add(line)
 
 
-def _die_with_parent() -> None:
-    # Between fork and exec. The parent may have died already: then the line's end tells the worker.
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-async def _exited(popen: subprocess.Popen[bytes]) -> None:
-    """Wait until the process is dead. It is not reaped yet where the system can tell (Linux)."""
-    loop = asyncio.get_running_loop()
-    done = asyncio.Event()
-    if hasattr(os, "pidfd_open"):
-        descriptor = os.pidfd_open(popen.pid)
-        try:
-            loop.add_reader(descriptor, done.set)
-            await done.wait()
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
-        return
-
-    def wait() -> None:
-        popen.wait()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(done.set)
-
-    threading.Thread(target=wait, name=f"wait-{popen.pid}", daemon=True).start()
-    await done.wait()
+def _unborn(error: OSError) -> Exit:
+    return Exit(code=NOT_BORN, message=f"could not be started: {error}")

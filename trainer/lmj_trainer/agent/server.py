@@ -54,7 +54,8 @@ class Routes:
 
     async def metrics(self, _: web.Request) -> web.Response:
         """Prometheus text."""
-        body = metrics.render(self._supervisor.state, self._supervisor.log.newest)
+        supervisor = self._supervisor
+        body = metrics.render(supervisor.state, supervisor.log.newest, supervisor.births.warm_bytes)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def state(self, _: web.Request) -> web.Response:
@@ -66,8 +67,8 @@ class Routes:
         wanted = await _body(request, StartWorker)
         try:
             verdict = await self._supervisor.put_worker(wanted.incarnation)
-        except (OSError, TimeoutError) as error:
-            return _error(503, f"worker {wanted.incarnation} could not be started: {error or type(error).__name__}")
+        except TimeoutError:
+            return _error(503, f"worker {wanted.incarnation} cannot be started: the one before it does not end")
         return self._verdict(verdict)
 
     async def view(self, request: web.Request) -> web.Response:

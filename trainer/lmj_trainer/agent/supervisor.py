@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind
+from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress
 from lmj_api.view import View
+from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Answer, Verdict, admit_view, admit_worker
 from lmj_trainer.agent.fold import fold, with_pid, with_scan
@@ -14,22 +15,20 @@ from lmj_trainer.agent.process import WorkerProcess
 DEATH_SECONDS = 10.0
 """A killed process is gone within so long, unless the kernel holds it."""
 
-CommandLine = Callable[[int, int], Sequence[str]]
-"""``command(incarnation, fd)``: how a worker is started whose end of the line is ``fd``."""
-
 
 class Supervisor:
     """Lives in one event loop, in the main thread."""
 
-    def __init__(self, rank: int, pod: str, command: CommandLine, environment: Mapping[str, str]) -> None:
+    def __init__(self, rank: int, pod: str, births: Births, inherited: Mapping[str, int] | None = None) -> None:
+        """``inherited``: open files that every worker is given, by the option that names them (``{"--memory-fd": 7}``)."""
         self.state = AgentState(pod=pod, rank=rank, started=time.time())
         self.log = EventLog()
         self.changed = asyncio.Event()
         """Set at the next event; each has its own, so take it before you look."""
         self.closing = False
         """No more events will come."""
-        self._command = command
-        self._environment = environment
+        self.births = births
+        self._inherited = dict(inherited or {})
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done, with the error, when the agent itself cannot go on."""
         self._process: WorkerProcess | None = None
@@ -40,7 +39,10 @@ class Supervisor:
         self._timer: asyncio.TimerHandle | None = None
 
     async def put_worker(self, incarnation: int) -> Verdict:
-        """Have worker ``incarnation`` running; a living older one is killed first. Raises OSError, TimeoutError."""
+        """Have worker ``incarnation`` running; a living older one is killed first. Raises TimeoutError.
+
+        It is not born yet when this returns; a birth that fails is told as any other end of a worker.
+        """
         async with self._starting:
             verdict = admit_worker(self.state, incarnation)
             if verdict.answer is not Answer.NEW:
@@ -81,6 +83,7 @@ class Supervisor:
             except TimeoutError:
                 self.kill(f"killed: it did not leave within {grace:g} s after it was asked to")
                 await self._gone(DEATH_SECONDS)
+        await self.births.close()
         if self._timer is not None:
             self._timer.cancel()
         self.closing = True
@@ -105,16 +108,23 @@ class Supervisor:
                 self.warn(f"checkpoint {checkpoint.name} is skipped: {checkpoint.problem}")
 
     def _start(self, incarnation: int) -> None:
-        process = WorkerProcess.start(lambda fd: self._command(incarnation, fd), self._environment)
+        process = WorkerProcess(incarnation, self.births, self._inherited)
         self._process, self._told = process, 0
         message = f"worker {incarnation} started"
         self._happen(Event(time=time.time(), kind=EventKind.WORKER_STARTED, message=message, incarnation=incarnation))
-        self.state = with_pid(self.state, incarnation, process.pid)
+        if self.births.importing:
+            # Until it is born it cannot say so itself.
+            progress = Progress(step=0, steps=1, epoch=0.0, activity="prepare: loading libraries")
+            self._happen(Event(time=time.time(), kind=EventKind.PREPARING, message="loading libraries", progress=progress))
         self._watching = asyncio.create_task(self._watch(process, incarnation))
+
+    def _born(self, incarnation: int, pid: int) -> None:
+        self.state = with_pid(self.state, incarnation, pid)
+        self._notify()
 
     async def _watch(self, process: WorkerProcess, incarnation: int) -> None:
         try:
-            ended = await process.run(self._happen)
+            ended = await process.run(lambda pid: self._born(incarnation, pid), self._happen, self.warn)
         except Exception as error:
             if not self.failure.done():
                 self.failure.set_exception(error)

@@ -1,0 +1,126 @@
+"""The agent's side of its warm parent: one process, what it said of itself, and the births that it is asked for."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+
+from lmj_trainer import linux
+from lmj_trainer.agent.birth import BirthError, Handles, Program, spawn_warm
+from lmj_trainer.agent.children import Children
+from lmj_trainer.agent.exits import signal_name
+from lmj_trainer.agent.request import GO, LONGEST_REQUEST, Request
+
+BIRTH_SECONDS = 10.0
+"""A fork takes milliseconds: a warm parent that takes so long for one is stuck."""
+
+END_SECONDS = 2.0
+"""One that closed its end of the socket has so long to end."""
+
+
+class WarmParent:
+    """A running warm parent. Make one with :meth:`start`, then await :meth:`life` once."""
+
+    def __init__(self, pid: int, control: socket.socket, children: Children) -> None:
+        self.pid = pid
+        self.problem: str | None = None
+        """Why it refuses to fork, once it does: the next one would too."""
+        self._control = control
+        self._children = children
+        self._gone = False
+        self._settled = asyncio.Event()
+        self._ready = False
+
+    @classmethod
+    def start(cls, program: Program, children: Children) -> "WarmParent":
+        """Start one. Raises OSError. To be called from the main thread: Linux ends it when the thread that made it ends."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                ours.setblocking(False)
+                pid = spawn_warm(program, theirs.fileno(), children)
+            except BaseException:
+                ours.close()
+                raise
+        return cls(pid, ours, children)
+
+    @property
+    def importing(self) -> bool:
+        """It is not ready yet."""
+        return not self._settled.is_set()
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes; what it shares with the worker counts half."""
+        return None if self._gone else linux.proportional_bytes(self.pid)
+
+    def kill(self) -> None:
+        """End it at once; its workers live on."""
+        if not self._gone:
+            os.kill(self.pid, signal.SIGKILL)
+
+    async def life(self) -> str:
+        """Take note of what it says until it has ended; then tell how that was."""
+        loop = asyncio.get_running_loop()
+        try:
+            with contextlib.suppress(ConnectionError):
+                while message := await loop.sock_recv(self._control, LONGEST_REQUEST):
+                    said = json.loads(message)
+                    self.problem = said.get("problem")
+                    self._ready = self.problem is None
+                    self._settled.set()
+            # It closed its end: it ends by itself now, or is made to.
+            try:
+                async with asyncio.timeout(END_SECONDS):
+                    await self._children.exited(self.pid)
+            except TimeoutError:
+                self.kill()
+                await self._children.exited(self.pid)
+        finally:
+            self._ready = False
+            self._settled.set()
+            self.kill()
+            self._gone = True
+            code = self._children.reap(self.pid)
+            self._control.close()
+        how = f"killed by {signal_name(-code)}" if code < 0 else f"left with exit code {code}"
+        return self.problem or how
+
+    async def bear(self, program: Program, incarnation: int, handles: Handles) -> int:
+        """Have worker ``incarnation`` forked; its process id. Waits until the imports are done. Raises BirthError.
+
+        When this raises, or is cancelled, no worker will come of it: a newborn does nothing until it is told to go on.
+        """
+        await self._settled.wait()
+        if not self._ready:
+            raise BirthError(f"its warm parent {self.problem or 'has ended'}")
+        request = Request(os.getpid(), list(program.arguments(incarnation)), list(handles.inherited))
+        ours, theirs = socket.socketpair()
+        with self._children.expecting(), ours:
+            ours.setblocking(False)
+            with theirs:
+                files = [theirs.fileno(), handles.stdout, handles.stderr, *handles.inherited.values()]
+                try:
+                    socket.send_fds(self._control, [request.to_bytes()], files)
+                except OSError as error:
+                    raise BirthError(f"its warm parent cannot be asked: {error}") from error
+            return await self._first_word(ours)
+
+    async def _first_word(self, newborn: socket.socket) -> int:
+        try:
+            async with asyncio.timeout(BIRTH_SECONDS):
+                said = await asyncio.get_running_loop().sock_recv(newborn, 32)
+        except TimeoutError:
+            self.kill()
+            raise BirthError(f"its warm parent did not fork it within {BIRTH_SECONDS:g} s") from None
+        except OSError as error:
+            raise BirthError(f"it was born dead: {error}") from error
+        if not said:
+            raise BirthError("it was born dead")
+        pid = int(said)
+        self._children.own(pid)
+        with contextlib.suppress(OSError):  # it died just now: its exit says how
+            newborn.send(GO)
+        return pid

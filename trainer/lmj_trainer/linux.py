@@ -1,0 +1,53 @@
+"""What Linux alone offers to processes that start others, and to those that are started."""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the thread that is its parent now ends. Elsewhere than on Linux: nothing.
+
+    Fit to be called between fork and exec. The parent may have ended already: compare ``os.getppid()`` afterwards.
+    """
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def adopt_orphans(adopt: bool = True) -> bool:
+    """Make this process the parent of its descendants' orphans (no longer, for False); False when the system cannot."""
+    return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0) == 0
+
+
+def thread_count() -> int:
+    """Threads of this process, those that Python knows nothing of too."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def proportional_bytes(pid: int) -> int | None:
+    """Memory of a process, where a page that n processes share counts as 1/n; None when it is gone or another user's."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("Pss:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def show_arguments(arguments: Sequence[str]) -> None:
+    """Make ``arguments`` what lists of processes show as this one's command line, as far as the real one leaves room for it."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end; 0 where the kernel does not tell
+    room = end - start
+    if start == 0 or room <= 0:
+        return
+    line = "\0".join(arguments).encode("utf-8", "surrogateescape")[: room - 1]
+    # The last byte stays 0: another one there means to the kernel that the line goes on in the environment.
+    ctypes.memmove(start, line.ljust(room, b"\0"), room)
