@@ -22,7 +22,7 @@ What the operator calls, and nothing else; a test compares these lists with the 
   verbs: [get, create, delete]
 - apiGroups: [""]
   resources: [services]
-  verbs: [create, patch, delete]
+  verbs: [get, create, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [create]
@@ -31,10 +31,10 @@ What the operator calls, and nothing else; a test compares these lists with the 
   verbs: [create]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [create, patch, delete]
+  verbs: [get, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [create, patch, delete]
+  verbs: [get, create, patch, delete]
 {{- end }}
 
 {{/* In the whole cluster, for these have no namespace. */}}

@@ -13,6 +13,7 @@ from lmj_operator.backend.kubernetes import backend as module
 from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.port import ActionError
 from lmj_operator.plan import CreatePod, DeletePod, Drain, PodPhase, StartWorker
@@ -273,3 +274,12 @@ async def test_release_goes_on_behind_an_error_and_asks_again_only_for_what_is_l
     await at.backend.apply(CreatePod(1, 1))
     await at.backend.children.release(at.backend.job)
     assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}
+
+
+async def test_release_leaves_what_another_made_under_such_a_name(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    successor = Children(at.api, SETTINGS)  # type: ignore[arg-type]
+    at.api.objects["services", "tiny-trainers"]["metadata"]["ownerReferences"] = []
+    await successor.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims", "services"}
+    assert at.calls("delete", "services") == 0

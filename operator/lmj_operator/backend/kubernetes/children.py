@@ -64,7 +64,6 @@ class Children:
 
     async def release(self, job: LiveMigrationJob) -> None:
         """Remove all but the claims. Raises ApiError, the first, when all were tried: another time only what is left is."""
-        self._made = self._token = None
         first: ApiError | None = None
         for resource, name in (
             (SERVICES, labels.trainers(job)),
@@ -75,13 +74,20 @@ class Children:
             if resource in self._released:
                 continue
             try:
-                await self._api.delete(resource, job.metadata.namespace, name)
+                uid = None
+                if self._made is None:
+                    # An operator before this one may have made it, or somebody else: then the job never had one of its own.
+                    there = await self._api.get(resource, job.metadata.namespace, name)
+                    uid = there["metadata"]["uid"] if there is not None and owner_uid(there) == job.metadata.uid else None
+                if self._made is not None or uid is not None:
+                    await self._api.delete(resource, job.metadata.namespace, name, uid=uid)
             except ApiError as error:
                 first = first or error
             else:
                 self._released.add(resource)
         if first is not None:
             raise first
+        self._made = self._token = None
 
     async def _ensure_secret(self, job: LiveMigrationJob) -> None:
         token = secrets.token_urlsafe(32)
