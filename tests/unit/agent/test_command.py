@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs import job_document, write_data
 
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.__main__ import main
@@ -34,6 +35,9 @@ class Running:
         until(announced.exists)
         self.place: dict[str, Any] = json.loads(announced.read_text())
 
+    def request(self, path: str) -> urllib.request.Request:
+        return urllib.request.Request(f"http://127.0.0.1:{self.place['port']}{path}", headers={"Authorization": "Bearer secret"})
+
     def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
         url = f"http://{self.place['host']}:{self.place['port']}{path}"
@@ -41,6 +45,14 @@ class Running:
         with urllib.request.urlopen(request, timeout=10) as response:
             value: dict[str, Any] = json.load(response)
             return value
+
+    def ready(self, incarnation: int) -> int:
+        """Process id of worker ``incarnation``, when it is ready."""
+        self.call("PUT", "/v1/worker", {"incarnation": incarnation})
+        until(lambda: self.worker()["phase"] != "Starting", 120)
+        worker = self.worker()
+        assert (worker["phase"], worker["incarnation"]) == ("Ready", incarnation), worker["exit"]
+        return int(worker["pid"])
 
     def start_worker(self) -> int:
         began = time.monotonic()
@@ -143,6 +155,31 @@ def test_a_cold_agent_has_no_warm_parent(start: Start) -> None:
     until(lambda: dead(worker), 10)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_killed_worker_is_ready_again_without_a_cold_start(start: Start, tmp_path: Path, threads: int) -> None:
+    write_data(tmp_path / "data.csv")
+    document = job_document(tmp_path / "out")
+    document["spec"]["dataset"]["source"] = str(tmp_path / "data.csv")
+    document["spec"]["training"]["threads"] = threads
+    (tmp_path / "job.json").write_text(LiveMigrationJob.model_validate(document).to_json())
+    agent = start()
+    worker, warm = agent.ready(1), agent.warm_parent()
+    for incarnation in (2, 3):
+        began = time.monotonic()
+        os.kill(worker, signal.SIGKILL)
+        until(lambda: agent.worker()["exit"] is not None)
+        worker = agent.ready(incarnation)
+        print(f"{time.monotonic() - began:.2f} s from SIGKILL to Ready")
+    assert agent.warm_parent() == warm
+    with urllib.request.urlopen(agent.request("/v1/events"), timeout=10) as stream:
+        kinds = []
+        while kinds.count("ready") < 3:
+            kinds.append(json.loads(stream.readline())["kind"])
+    assert "warning" not in kinds, "a birth was a cold one"
+    with urllib.request.urlopen(agent.request("/metrics"), timeout=10) as response:
+        assert "lmj_agent_warm_parent_bytes{" in response.read().decode()
+
+
 def test_sigterm_without_a_worker(start: Start) -> None:
     agent = start()
     assert agent.place["pid"] == agent.process.pid
@@ -173,10 +210,7 @@ def test_a_checkpoint_folder_that_cannot_be_read_is_not_an_empty_one(start: Star
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "checkpoints").write_text("a file")
     agent = start()
-    with urllib.request.urlopen(
-        urllib.request.Request(f"http://127.0.0.1:{agent.place['port']}/v1/events", headers={"Authorization": "Bearer secret"}),
-        timeout=10,
-    ) as stream:
+    with urllib.request.urlopen(agent.request("/v1/events"), timeout=10) as stream:
         assert "cannot be looked through" in json.loads(stream.readline())["message"]
     assert agent.call("GET", "/v1/state")["scanned"] is False
     (tmp_path / "out" / "checkpoints").unlink()

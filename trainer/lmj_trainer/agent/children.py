@@ -75,7 +75,9 @@ def _pidfd(pid: int) -> int | None:
     """A file that can be read when process ``pid`` is dead; None where there is no such thing, or a sandbox forbids it."""
     try:
         return os.pidfd_open(pid)
-    except (AttributeError, PermissionError):
+    except ProcessLookupError:
+        raise  # it is not an own one
+    except (AttributeError, OSError):
         return None
 
 

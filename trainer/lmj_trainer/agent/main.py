@@ -80,7 +80,6 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
     births = Births(program(arguments, environment), children, patience=job.spec.recovery.start_timeout_seconds / 2)
     supervisor = Supervisor(arguments.rank, arguments.pod, births)
-    births.keep_warm(supervisor.warn)
     if arguments.lifeline:
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
     runner = web.AppRunner(make_app(supervisor, token), access_log=None, shutdown_timeout=1.0)
@@ -90,6 +89,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        births.keep_warm(supervisor.warn)  # before any worker is asked for: its imports are the longest part of a start
         _announce(arguments.dir, host, int(runner.addresses[0][1]))
         scanning = asyncio.create_task(look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec)))
         stopping = asyncio.create_task(stop.wait())

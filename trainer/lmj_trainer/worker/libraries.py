@@ -19,6 +19,10 @@ MODULES = (
 
 
 def load() -> None:
-    """Import them. Starts no thread, opens nothing and touches no GPU: a process that did could not be forked."""
+    """Import them, and the models' own. Starts no thread, opens nothing and touches no GPU: a process that did could not be forked."""
     for name in MODULES:
         importlib.import_module(name)
+    from lmj_trainer.model.families import FAMILIES
+
+    for family in FAMILIES:
+        importlib.import_module(f"transformers.models.{family}.modeling_{family}")

@@ -1,0 +1,50 @@
+"""What is imported before a worker is forked."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmj_trainer.agent.environment import worker_environment
+from lmj_trainer.worker import libraries, main
+
+LOOK = """
+import json, os, sys
+from lmj_trainer import linux
+from lmj_trainer.worker import libraries
+before = sorted(os.listdir("/proc/self/fd"))
+libraries.load()
+import torch
+print(json.dumps({
+    "threads": linux.thread_count(),
+    "files": sorted(os.listdir("/proc/self/fd")) == before,
+    "cuda": torch.cuda.is_initialized(),
+    "missing": [name for name in libraries.MODULES if name not in sys.modules],
+}))
+"""
+
+
+def test_all_that_a_worker_imports_is_listed() -> None:
+    tree = ast.parse(Path(main.__file__).read_text())
+    late = {
+        node.module
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+    }
+    assert late
+    assert late <= set(libraries.MODULES), "worker.libraries.MODULES lacks what worker.main imports late"
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are not forked")
+@pytest.mark.parametrize("threads", [1, 2])
+def test_loading_leaves_a_process_that_can_be_forked(threads: int) -> None:
+    environment = worker_environment(os.environ, threads, "lo")
+    done = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout) == {"threads": 1, "files": True, "cuda": False, "missing": []}
