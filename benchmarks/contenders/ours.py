@@ -49,11 +49,12 @@ class Quiet:
 
 training = Training(batch_size=work.batch, learning_rate=work.learning_rate, max_grad_norm=work.max_grad_norm)
 stage = Stage(work.config(), partition(work.layers, stages)[rank], seed=0)
-state = StageState(stage, torch.device("cpu"))
+# In a file, as the agent gives it to a worker.
+state = StageState(stage, torch.device("cpu"), os.memfd_create("state"))
 with torch.no_grad():
     for name, module in stage.modules_by_name():
         stage.initialise(name, module)
-state.step = 0
+state.fill(0)
 stage.set_training(True)
 transport = TensorPipeTransport()
 answer(address=transport.address)
@@ -67,10 +68,11 @@ checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) i
 
 def step(number: int) -> None:
     due = checkpointer is not None and (number + 1) % 10 == 5 and not checkpointer.busy
-    commit = agree(pipeline, state, number, pipeline.gradients(number), training.max_grad_norm, lambda: Decision(snapshot=due))
+    losses, rate = pipeline.gradients(number), training.learning_rate
+    commit = agree(pipeline, state, losses, training.max_grad_norm, rate, lambda: Decision(snapshot=due))
     if checkpointer is not None:
         checkpointer.before_apply()
-    optimizer.apply(commit.coefficient, training.learning_rate)
+    optimizer.apply()
     if checkpointer is not None and commit.decision.snapshot:
         facts = Facts("bench", "0" * 32, 0.0, time.time(), False, None, None, None) if rank == 0 else None
         checkpointer.start(rank, stages, 600.0, facts)

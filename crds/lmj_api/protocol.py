@@ -101,6 +101,15 @@ class CheckpointInfo(Message):
     """Why it cannot be used: the file and the digest. None: it was verified, or written by this job's running workers."""
 
 
+class Holding(Message):
+    """The state of training that a worker has in its memory."""
+
+    step: Annotated[int, Field(ge=0)]
+    """Committed steps of it."""
+    prepared: bool = False
+    """All gradients of the next step are there too: if that one was committed, it can still be taken."""
+
+
 class WorkerState(Message):
     """All that an agent knows of its worker."""
 
@@ -120,6 +129,8 @@ class WorkerState(Message):
     """Its newest committed step."""
     heartbeat: float = 0.0
     """When the worker last made progress (a commit, an evaluated batch, a prepared part), seconds since the epoch."""
+    holding: Holding | None = None
+    """``Ready``: what is in its memory, be it from before or from the worker before it; None: nothing."""
     lost: str | None = None
     """Why it dropped its last view, when it did: the peer and the error."""
     exit: Exit | None = None
@@ -183,6 +194,8 @@ class Event(Message):
     """``ready``: the worker's RPC address."""
     view: int | None = None
     """``joined``, ``lostPeer``: number of the view."""
+    holding: Holding | None = None
+    """``ready``, ``lostPeer``: what is in the worker's memory."""
     progress: Progress | None = None
     """``committed``, ``joined``, ``preparing``: where it stands."""
     evaluation: Evaluation | None = None
@@ -201,6 +214,7 @@ class CommandKind(StrEnum):
     """What an agent tells its worker."""
 
     VIEW = "view"
+    LEAVE = "leave"
     DRAIN = "drain"
 
 
@@ -208,9 +222,18 @@ class Command(Message):
     """One line from the agent to its worker."""
 
     kind: CommandKind
-    """``view``: join it. ``drain``: take a checkpoint and leave."""
+    """``view``: join it. ``leave``: leave a view and say what is in memory. ``drain``: take a checkpoint and leave."""
     view: View | None = None
     """``view``: which."""
+    number: int | None = None
+    """``leave``: number of the view; older ones are left too, newer ones are not."""
+
+
+class ViewNumber(Message):
+    """Body of ``POST /v1/leave``: have the worker leave this view and all before it. Idempotent; a worker in a newer view stays there."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Number of the view."""
 
 
 class StartWorker(Message):

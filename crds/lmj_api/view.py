@@ -26,7 +26,8 @@ class Resume(Message):
     step: Annotated[int, Field(ge=0)]
     """Committed steps so far; 0 is the beginning."""
     checkpoint: str | None = None
-    """Folder of the checkpoint to load, relative to the job's checkpoint folder. None with step 0: initial weights."""
+    """Folder of the checkpoint to load, relative to the job's checkpoint folder. None: what the members have in memory; with step 0,
+    initial weights where they have nothing."""
 
 
 class View(Message):

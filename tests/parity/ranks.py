@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lmj_api.protocol import Command, CommandKind, Event, EventKind
+from lmj_api.protocol import Command, CommandKind, Event, EventKind, Holding
 from lmj_api.spec import Device, LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 
@@ -24,7 +24,7 @@ DEADLINE = 240.0  # seconds: generous, for two slow cores
 class Rank:
     """One worker process, and what it told."""
 
-    def __init__(self, job: Path, rank: int, incarnation: int, log: Path, cuda: bool) -> None:
+    def __init__(self, job: Path, rank: int, incarnation: int, log: Path, cuda: bool, memory: int | None) -> None:
         ours, theirs = socket.socketpair()
         self.rank, self.incarnation = rank, incarnation
         self.events: queue.Queue[Event | None] = queue.Queue()
@@ -32,12 +32,15 @@ class Rank:
         self.log = log
         command = [sys.executable, "-m", "lmj_trainer", "worker", "--job", str(job), "--rank", str(rank)]
         command += ["--pod", f"test-r{rank}-1", "--incarnation", str(incarnation), "--fd", str(theirs.fileno())]
+        if memory is not None:
+            command += ["--memory-fd", str(memory)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "lo"}
         if not cuda:
             environment["CUDA_VISIBLE_DEVICES"] = ""
         with log.open("ab") as output:
+            passed = [theirs.fileno(), *([] if memory is None else [memory])]
             self.process = subprocess.Popen(
-                command, pass_fds=[theirs.fileno()], env=environment, stdout=output, stderr=output, start_new_session=True
+                command, pass_fds=passed, env=environment, stdout=output, stderr=output, start_new_session=True
             )
         theirs.close()
         self._socket = ours
@@ -77,9 +80,9 @@ class Rank:
 
 
 class Group:
-    """All ranks of one job."""
+    """All ranks of one job. ``memory``: each has memory that outlives its workers."""
 
-    def __init__(self, job: LiveMigrationJob, folder: Path) -> None:
+    def __init__(self, job: LiveMigrationJob, folder: Path, memory: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.job, self.folder = job, folder
         self.path = folder / "job.json"
@@ -88,6 +91,8 @@ class Group:
         self.addresses: dict[int, str] = {}
         self.incarnations: dict[int, int] = {}
         self.view = 0
+        self.memories = {rank: os.memfd_create(f"rank-{rank}") for rank in range(job.spec.world_size)} if memory else {}
+        self.holdings: dict[int, Holding | None] = {}
 
     def start(self, *ranks: int) -> None:
         """Start these ranks' workers (all, without arguments) and wait until they are ready."""
@@ -96,11 +101,11 @@ class Group:
             self.incarnations[rank] = self.incarnations.get(rank, 0) + 1
             log = self.folder / f"rank-{rank}.log"
             cuda = self.job.spec.training.device is Device.CUDA
-            self.ranks[rank] = Rank(self.path, rank, self.incarnations[rank], log, cuda)
+            self.ranks[rank] = Rank(self.path, rank, self.incarnations[rank], log, cuda, self.memories.get(rank))
         for rank in wanted:
-            address = self.ranks[rank].wait_kind(EventKind.READY).address
-            assert address is not None
-            self.addresses[rank] = address
+            ready = self.ranks[rank].wait_kind(EventKind.READY)
+            assert ready.address is not None
+            self.addresses[rank], self.holdings[rank] = ready.address, ready.holding
 
     def form(self, resume: Resume) -> None:
         """Form the next view of all ranks."""
@@ -113,6 +118,12 @@ class Group:
         for rank in self.ranks.values():
             rank.tell(Command(kind=CommandKind.VIEW, view=view))
 
+    def leave(self, *ranks: int) -> None:
+        """Have ``ranks`` leave the view, and hear what they have in memory."""
+        for rank in ranks:
+            self.ranks[rank].tell(Command(kind=CommandKind.LEAVE, number=self.view))
+            self.holdings[rank] = self.ranks[rank].wait_kind(EventKind.LOST_PEER).holding
+
     def finish(self) -> None:
         """Wait until all ranks completed."""
         for rank in self.ranks.values():
@@ -124,12 +135,14 @@ class Group:
         """End what still runs."""
         for rank in self.ranks.values():
             rank.kill()
+        for memory in self.memories.values():
+            os.close(memory)
 
 
 @contextlib.contextmanager
-def group(job: LiveMigrationJob, folder: Path) -> Iterator[Group]:
+def group(job: LiveMigrationJob, folder: Path, memory: bool = False) -> Iterator[Group]:
     """A group that leaves no process behind."""
-    result = Group(job, folder)
+    result = Group(job, folder, memory)
     try:
         yield result
     finally:

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from safetensors.torch import load_file
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Resume
+from lmj_operator.plan.common_step import common_step
 
 pytestmark = pytest.mark.e2e
 
@@ -124,6 +126,31 @@ def test_killed_and_resumed_is_undisturbed(undisturbed: Path, data: Path, model:
             ranks.form(newest(tmp_path))
             assert ranks.ranks[1 - victim].process.pid == survivor == pids[1 - victim]
             pids[victim] = ranks.ranks[victim].process.pid
+        ranks.finish()
+    same(undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_worker_is_killed_anywhere_and_its_memory_goes_on(
+    undisturbed: Path, data: Path, model: Path, tmp_path: Path, seed: int
+) -> None:
+    """SIGKILL at any moment of a step, of either rank or of both: no step is lost, and no checkpoint is read."""
+    choose = random.Random(seed)
+    with group(make_job(tmp_path, data, model, 2), tmp_path / "logs", memory=True) as ranks:
+        ranks.start()
+        ranks.form(Resume(step=0))
+        for step, victims in zip(sorted(choose.sample(range(1, 24), 3)), choose.sample([[0], [1], [0, 1]], 3), strict=True):
+            told = ranks.ranks[victims[0]].wait(committed(step)).progress
+            assert told is not None
+            time.sleep(choose.random() * 0.1)  # anywhere in the next step or two
+            for victim in victims:
+                ranks.ranks[victim].kill()
+            ranks.leave(*{0, 1}.difference(victims))
+            ranks.start(*victims)
+            resume, _ = common_step([ranks.holdings[rank] for rank in (0, 1)], [])
+            assert resume.step >= told.step
+            assert resume.checkpoint is None
+            ranks.form(resume)
         ranks.finish()
     same(undisturbed, tmp_path)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from lmj_api.names import checkpoint_name, pod_name
-from lmj_api.protocol import USER_ERROR, AgentState, CheckpointInfo, Exit, Progress, WorkerPhase, WorkerState
+from lmj_api.protocol import USER_ERROR, AgentState, CheckpointInfo, Exit, Holding, Progress, WorkerPhase, WorkerState
 from lmj_api.spec import JobSpec
 from lmj_api.status import JobStatus
 from lmj_api.view import View
@@ -12,6 +12,7 @@ from lmj_operator.plan import (
     CreatePod,
     DeletePod,
     Drain,
+    LeaveView,
     Observed,
     Plan,
     PodObserved,
@@ -54,7 +55,13 @@ class Pod:
     reachable: bool = True
     unreachable_since: float | None = None
     step: int | None = None
-    """Committed steps in the worker's memory; None: nothing restored yet."""
+    """Committed steps in the pod's memory, which outlives its workers; None: nothing restored yet."""
+    prepared: bool = False
+    """The memory also has all gradients of the next step."""
+
+    @property
+    def holding(self) -> Holding | None:
+        return None if self.step is None else Holding(step=self.step, prepared=self.prepared)
 
 
 class Cluster:
@@ -98,8 +105,11 @@ class Cluster:
         old, new = self.status.view, status.view
         if old is not None and (new is None or new.number < old.number):
             raise Violation(f"the stored view fell from {old.number} to {new.number if new else None}")
-        if old is not None and new is not None and new.number > old.number and new.resume.step < old.resume.step:
-            raise Violation(f"view {new.number} resumes at {new.resume.step}, view {old.number} did at {old.resume.step}")
+        if old is not None and new is not None and new.number > old.number:
+            # What only memory held may be lost with it, what is durable never.
+            durable = max([s for s in self.checkpoints if s <= old.resume.step], default=0)
+            if new.resume.step < durable:
+                raise Violation(f"view {new.number} resumes at {new.resume.step}, a checkpoint is of step {durable}")
         if any(status.serials.get(rank, 0) < serial for rank, serial in self.status.serials.items()):
             raise Violation(f"a serial fell: {self.status.serials} to {status.serials}")
         if status.restarts < self.status.restarts:
@@ -128,6 +138,15 @@ class Cluster:
                 self._start(name, incarnation)
             case PutView(name, view):
                 self._put_view(name, view)
+            case LeaveView(name, number):
+                pod = self.pods.get(name)
+                if (
+                    pod is not None
+                    and self._answers(pod)
+                    and pod.worker.phase is WorkerPhase.RUNNING
+                    and pod.worker.view <= number
+                ):
+                    self._leave(pod, f"view {number} lost a member")
             case Drain(name):
                 if name in self.pods and self._answers(self.pods[name]):
                     self.pods[name].draining = True
@@ -137,7 +156,6 @@ class Cluster:
         if pod is None or not self._answers(pod) or pod.draining or incarnation <= pod.worker.incarnation:
             return
         self.starts.append((name, incarnation))
-        pod.step = None
         pod.worker = WorkerState(incarnation=incarnation, phase=WorkerPhase.STARTING, since=self.now, heartbeat=self.now)
 
     def _put_view(self, name: str, view: View) -> None:
@@ -195,14 +213,17 @@ class Cluster:
                 self._exit(pod, USER_ERROR, "column 'text' is not in d.csv")
                 return
             self.addresses += 1
-            self._become(pod, WorkerPhase.READY, address=f"127.0.0.1:{self.addresses}")
+            self._become(pod, WorkerPhase.READY, address=f"127.0.0.1:{self.addresses}", holding=pod.holding)
         elif worker.phase is WorkerPhase.READY:
             if pod.draining:
                 self._become(pod, WorkerPhase.DRAINED)
             elif pod.view is not None and pod.view.number > worker.view and self._is_member(pod, pod.view):
                 self._join(pod, pod.view)
         elif worker.phase is WorkerPhase.RUNNING and (lost := self._lost_peer(pod)):
-            self._become(pod, WorkerPhase.READY, lost=lost)
+            self._leave(pod, lost)
+
+    def _leave(self, pod: Pod, why: str) -> None:
+        self._become(pod, WorkerPhase.READY, lost=why, holding=pod.holding)
 
     @staticmethod
     def _is_member(pod: Pod, view: View) -> bool:
@@ -213,9 +234,15 @@ class Cluster:
             running = other.worker.phase is WorkerPhase.RUNNING and not other.gone
             if other is not pod and running and other.rank == pod.rank and other.worker.view == view.number:
                 raise Violation(f"view {view.number} has two living members of rank {pod.rank}")
-        pod.step = view.resume.step
+        resume = view.resume
+        behind = pod.rank != 0 and pod.prepared and pod.step == resume.step - 1
+        if resume.checkpoint is None and resume.step > 0 and pod.step != resume.step and not behind:
+            raise Violation(f"view {view.number} resumes at {resume.step} from memory, {pod.name} holds {pod.holding}")
+        if resume.checkpoint is not None and resume.step not in self.checkpoints:
+            raise Violation(f"view {view.number} resumes from a checkpoint of step {resume.step}, which was never taken")
+        pod.step, pod.prepared = resume.step, False
         at = Progress(step=pod.step, steps=self.steps, epoch=0.0)
-        self._become(pod, WorkerPhase.RUNNING, view=view.number, progress=at, lost=None)
+        self._become(pod, WorkerPhase.RUNNING, view=view.number, progress=at, lost=None, holding=None)
 
     def _lost_peer(self, pod: Pod) -> str | None:
         """Why the worker's view is broken: a member died, or went to another view."""
@@ -262,7 +289,7 @@ class Cluster:
             step += 1
             self.losses[step] = self.losses.get(step, 0) + 1
             for pod in group:
-                pod.step = step
+                pod.step, pod.prepared = step, False
                 at = Progress(step=step, steps=self.steps, epoch=step / 10, loss=1.0 / step)
                 pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now})
         stop = group[0].draining
@@ -284,7 +311,6 @@ class Cluster:
         pod.worker = pod.worker.model_copy(update={"phase": phase, "since": self.now, "heartbeat": self.now, **changes})
 
     def _exit(self, pod: Pod, code: int, message: str) -> None:
-        pod.step = None
         self._become(pod, WorkerPhase.EXITED, exit=Exit(code=code, message=message), address=None)
 
     # What goes wrong.
@@ -301,4 +327,21 @@ class Cluster:
 
     def break_link(self, pod: Pod) -> None:
         if pod.worker.phase is WorkerPhase.RUNNING:
-            self._become(pod, WorkerPhase.READY, lost="connection reset by peer")
+            self._leave(pod, "connection reset by peer")
+
+    def half_commit(self) -> None:
+        """Rank 0 commits a step and takes it; the others have its gradients, and lose their connections before they hear of it."""
+        for view in self.views.values():
+            group = [p for m in view.members if (p := self.pods.get(m.pod)) is not None and not p.gone]
+            there = [p for p in group if p.worker.phase is WorkerPhase.RUNNING and p.worker.view == view.number]
+            if len(there) != len(view.members) or len({p.step for p in there}) != 1 or (there[0].step or 0) >= self.steps:
+                continue
+            if view.number < self.committed_view:
+                raise Violation(f"view {view.number} commits after view {self.committed_view} did")
+            self.committed_view = view.number
+            first, *others = there
+            first.step = (first.step or 0) + 1
+            self.losses[first.step] = self.losses.get(first.step, 0) + 1
+            for pod in others:
+                pod.prepared = True
+                self.break_link(pod)

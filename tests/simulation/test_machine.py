@@ -61,6 +61,10 @@ class Faults(RuleBasedStateMachine):
         if living:
             self.cluster.kill_worker(living[pick % len(living)])
 
+    @rule()
+    def commit_is_not_heard(self) -> None:
+        self.cluster.half_commit()
+
     @rule(pick=PICK)
     def pod_dies(self, pick: int) -> None:
         living = self.cluster.living()
@@ -127,6 +131,5 @@ TestFaults = Faults.TestCase
 TestFaults.settings = settings(
     max_examples=30,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

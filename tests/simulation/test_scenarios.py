@@ -70,6 +70,15 @@ def worker_killed() -> str:
     return story.finish()
 
 
+def commit_unheard() -> str:
+    story = Story()
+    story.go(at_step(7))
+    story.cluster.half_commit()
+    story.cluster.kill_worker(story.cluster.living()[0])
+    story.say("rank 0's worker is killed between its commit and the other's hearing of it")
+    return story.finish()
+
+
 def pod_killed() -> str:
     story = Story()
     story.go(at_step(7))
@@ -99,7 +108,7 @@ def suspend_and_resume() -> str:
 
 
 @pytest.mark.parametrize(
-    "scenario", [undisturbed, worker_killed, pod_killed, user_error, suspend_and_resume], ids=lambda s: s.__name__
+    "scenario", [undisturbed, worker_killed, commit_unheard, pod_killed, user_error, suspend_and_resume], ids=lambda s: s.__name__
 )
 def test_scenario(scenario: Callable[[], str]) -> None:
     file = SCENARIOS / f"{scenario.__name__}.txt"

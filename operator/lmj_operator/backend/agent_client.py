@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 from pydantic import ValidationError
 
-from lmj_api.protocol import AgentState, Event, StartWorker
+from lmj_api.protocol import AgentState, Event, StartWorker, ViewNumber
 from lmj_api.view import View
 
 CALL_SECONDS = 5.0
@@ -37,6 +37,10 @@ class AgentClient:
     async def put_view(self, view: View) -> AgentState:
         """Tell the agent ``view``; what it knows then. Raises :class:`AgentError`."""
         return await self._call("PUT", "view", view.to_json(), CALL_SECONDS)
+
+    async def leave_view(self, number: int) -> AgentState:
+        """Have the worker leave view ``number`` and all before it; what the agent knows then. Raises :class:`AgentError`."""
+        return await self._call("POST", "leave", ViewNumber(number=number).to_json(), CALL_SECONDS)
 
     async def drain(self) -> AgentState:
         """Ask for a last checkpoint; what the agent knows then. Raises :class:`AgentError`."""

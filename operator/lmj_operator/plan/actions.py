@@ -50,6 +50,17 @@ class PutView:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveView:
+    """Have the worker of ``pod`` leave view ``number`` and all before it, and say what it has in memory."""
+
+    pod: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"leave view {self.number} in {self.pod}"
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Ask ``pod`` to take a checkpoint with its peers and leave."""
 
@@ -59,4 +70,4 @@ class Drain:
         return f"drain {self.pod}"
 
 
-Action = CreatePod | DeletePod | StartWorker | PutView | Drain
+Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Drain

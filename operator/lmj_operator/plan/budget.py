@@ -36,7 +36,8 @@ def charge(recovery: Recovery, status: JobStatus, step: int, failures: int, now:
     wait = backoff(recovery, in_row)
     allowed = restarts <= recovery.max_restarts
     if not allowed:
-        reason = f"recovery.maxRestarts {recovery.max_restarts} is used up"
+        where = f", the last {in_row} of them on step {step + 1}" if in_row > 1 else ""
+        reason = f"recovery.maxRestarts {recovery.max_restarts} is used up{where}"
     else:
         reason = f"restart {restarts} of {recovery.max_restarts} {f'in {wait:.3g} s' if wait else 'at once'}"
     return Charge(

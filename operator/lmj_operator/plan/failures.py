@@ -8,8 +8,8 @@ from lmj_api.protocol import USER_ERROR, WorkerPhase
 from lmj_api.spec.recovery import Recovery
 from lmj_api.view import View
 from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.membership import joined, left
-from lmj_operator.plan.observed import PodPhase
+from lmj_operator.plan.membership import broken, joined, left
+from lmj_operator.plan.observed import PodObserved, PodPhase
 
 UNREACHABLE_SECONDS = 30.0
 """An agent that had a worker and does not answer for so long is taken for gone. Peers notice a death far earlier."""
@@ -109,6 +109,30 @@ def find_hang(
     limit = recovery.hang_timeout_seconds
     text = f"no progress in view {view.number} for {limit:g} s (recovery.hangTimeoutSeconds)"
     return Failure("Hang", rank, next(f.pod.name for f in ranks if f.rank == rank and f.pod is not None), text, Remedy.GROUP)
+
+
+def find_stuck(
+    ranks: tuple[RankFacts, ...], view: View | None, pods: tuple[PodObserved, ...], recovery: Recovery, now: float
+) -> tuple[Failure, ...]:
+    """Workers that stay in a view which lost a member, for ``hangTimeoutSeconds`` after their last sign of progress."""
+    if view is None or not broken(view, pods):
+        return ()
+    limit = recovery.hang_timeout_seconds
+    return tuple(
+        Failure(
+            "Hang",
+            f.rank,
+            f.pod.name,
+            f"worker {f.worker.incarnation} of {f.pod.name} did not leave view {view.number} within {limit:g} s"
+            " (recovery.hangTimeoutSeconds)",
+            Remedy.WORKER,
+        )
+        for f in ranks
+        if f.pod is not None
+        and f.worker is not None
+        and f.in_phase(WorkerPhase.RUNNING)
+        and now - max(f.worker.heartbeat, f.worker.since) > limit
+    )
 
 
 def find_dropped(ranks: tuple[RankFacts, ...], view: View | None, now: float) -> tuple[Failure | None, float | None]:

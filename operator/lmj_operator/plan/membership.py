@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import JobStatus
-from lmj_api.view import Member, Resume, View
+from lmj_api.view import Member, View
+from lmj_operator.plan.common_step import common_step
 from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.observed import PodObserved
+from lmj_operator.plan.observed import PodObserved, PodPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Membership:
     """It is a new one."""
     reason: str
     """Why it was formed, or why none was."""
+    leaving: tuple[str, ...] = ()
+    """Pods whose workers are still in a view that cannot hold: they have to leave it, and say what they have, before the next."""
 
 
 def newest_view(status: JobStatus, pods: tuple[PodObserved, ...]) -> View | None:
@@ -45,22 +48,50 @@ def left(facts: RankFacts, view: View) -> bool:
     return facts.worker is not None and facts.worker.phase is WorkerPhase.READY and facts.worker.view >= view.number
 
 
-def next_view(ranks: tuple[RankFacts, ...], newest: View | None) -> Membership:
-    """The view that the ranks should be in: the newest while it holds, else the next number with all ranks, once all can join."""
+def broken(view: View, pods: tuple[PodObserved, ...]) -> bool:
+    """Whether a member of ``view`` is in it no more, for certain: a pod that is on its way out, or does not answer, may still train."""
+    there = {pod.name: pod for pod in pods}
+    return any(_lost(m, there.get(m.pod), view.number) for m in view.members)
+
+
+def _lost(mine: Member, pod: PodObserved | None, number: int) -> bool:
+    if pod is None or pod.phase is PodPhase.GONE:
+        return True
+    if pod.agent is None:
+        return False
+    worker = pod.agent.worker
+    if worker.incarnation != mine.incarnation or worker.phase not in (WorkerPhase.READY, WorkerPhase.RUNNING):
+        return True
+    return worker.phase is WorkerPhase.READY and worker.view >= number
+
+
+def next_view(
+    ranks: tuple[RankFacts, ...], newest: View | None, pods: tuple[PodObserved, ...] = (), tries: int = 0
+) -> Membership:
+    """The view that the ranks should be in: the newest while it holds, else the next number with all ranks, once all can join.
+
+    ``pods``: all of the job's, those of older serials too; ``tries``: restarts in a row without a new step.
+    """
     members = [member(f) for f in ranks]
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]
+    leaving: tuple[str, ...] = ()
+    if newest is not None and broken(newest, pods):
+        leaving = tuple(f.pod.name for f in ranks if f.pod is not None and f.in_phase(WorkerPhase.RUNNING))
     if missing:
-        return Membership(newest, False, f"waits for rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}")
+        which = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+        return Membership(newest, False, f"waits for {which}", leaving)
     present = [m for m in members if m is not None]
     if newest is not None and newest.members == present and not any(left(f, newest) for f in ranks):
         return Membership(newest, False, f"view {newest.number} holds")
+    if leaving:
+        return Membership(
+            newest, False, f"waits for {', '.join(leaving)} to leave view {newest.number if newest else 0}", leaving
+        )
     first = ranks[0].agent
     if first is None or not first.scanned:
         return Membership(newest, False, "waits for rank 0 to have looked through the checkpoints")
-    reason = _why(newest, present)
-    # Checkpoints come newest first, and what a worker says of itself is not trusted over a durable manifest.
-    good = max((c for c in first.checkpoints if c.problem is None), key=lambda c: c.step, default=None)
-    resume = Resume(step=good.step, checkpoint=good.name) if good else Resume(step=0)
+    resume, start = common_step([f.worker.holding if f.worker else None for f in ranks], first.checkpoints, tries)
+    reason = f"{_why(newest, present)}; {start}"
     number = newest.number + 1 if newest else 1
     return Membership(View(number=number, members=present, resume=resume, reason=reason), True, reason)
 

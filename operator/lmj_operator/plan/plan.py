@@ -12,11 +12,11 @@ from lmj_api.protocol import WorkerPhase
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.status import JobStatus, Phase
 from lmj_api.view import View
-from lmj_operator.plan.actions import Action, DeletePod, Drain
+from lmj_operator.plan.actions import Action, DeletePod, Drain, LeaveView
 from lmj_operator.plan.budget import charge
 from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts, rank_facts
-from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang
+from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
 from lmj_operator.plan.incidents import is_open, record, settle
 from lmj_operator.plan.membership import joined, newest_view, next_view
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
@@ -191,6 +191,8 @@ def _run(scene: _Scene) -> Plan:
     dropped, grace = find_dropped(scene.ranks, scene.newest, now)
     if not failures and hang is not None:
         failures = (hang,)
+    elif not failures and (stuck := find_stuck(scene.ranks, scene.newest, observed.pods, spec.recovery, now)):
+        failures = stuck
     elif not failures and dropped is not None and not _counted(observed.status, scene.newest):
         failures = (dropped,)
     reason = ""
@@ -245,9 +247,10 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
         waits.append(grace)
         why = why or "a member left the view; its cause may still show"
     elif not scene.failures and now >= not_before:
-        choice = next_view(scene.ranks, scene.newest)
+        choice = next_view(scene.ranks, scene.newest, observed.pods, observed.status.restarts_without_progress)
         view, why = choice.view, choice.reason
         if view is not None:
+            actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)
             actions += view_actions(scene.ranks, view)
     elif not why:
         why = observed.status.message

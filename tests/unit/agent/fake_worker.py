@@ -1,6 +1,7 @@
 """A worker without a model: speaks the line protocol, and does what its arguments say.
 
-``python fake_worker.py ACT... --fd FD``: acts are done in order. ``view`` waits for a view and joins it, ``drain`` waits for a drain,
+``python fake_worker.py ACT... --fd FD``: acts are done in order. ``view`` waits for a view and joins it, ``leave`` leaves it when
+told, ``drain`` waits for a drain,
 ``wait`` waits for ever, ``commit:N`` commits N steps at once, ``say:JSON`` sends a raw line, ``err:TEXT`` writes to stderr,
 ``fork`` leaves a child behind and prints its pid, ``orphan:SECONDS`` one that lives so long in a session of its own,
 ``show`` prints what its memory file holds, ``touch:FILE`` makes a file, ``tell`` prints :func:`facts`, ``close`` closes the line,
@@ -40,6 +41,9 @@ def main(argv: list[str]) -> int:
             case "view":
                 view = command("view")["view"]
                 emit("joined", view=view["number"])
+            case "leave":
+                number = command("leave")["number"]
+                emit("lostPeer", view=number, message="told to leave", holding={"step": 7, "prepared": True})
             case "drain":
                 command("drain")
                 emit("drained")

@@ -12,6 +12,7 @@ from lmj_api.protocol import (
     Event,
     EventKind,
     Exit,
+    Holding,
     Progress,
     WorkerPhase,
     WorkerState,
@@ -121,6 +122,16 @@ def test_joining() -> None:
         fold(state(P.READY), event(K.JOINED, view=2), NOW)
     with pytest.raises(IllegalEventError, match="never told"):
         fold(state(P.READY), event(K.JOINED, view=6), NOW)
+
+
+@pytest.mark.parametrize("kind", [K.READY, K.LOST_PEER])
+def test_what_is_in_memory_is_known_until_it_changes(kind: EventKind) -> None:
+    held = Holding(step=7, prepared=True)
+    before = state(P.STARTING if kind is K.READY else P.RUNNING)
+    ready = fold(before, event(kind, holding=held), NOW)
+    assert ready.worker.holding == held
+    assert fold(ready, event(K.JOINED, view=4), NOW).worker.holding is None
+    assert fold(before, event(kind), NOW).worker.holding is None
 
 
 def test_a_lost_peer() -> None:

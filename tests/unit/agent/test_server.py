@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
-from lmj_api.protocol import AgentState, EventKind, WorkerPhase
+from lmj_api.protocol import AgentState, EventKind, Holding, WorkerPhase
 from lmj_trainer.agent.server import LARGEST_BODY, make_app
 
 Make = Callable[..., Any]
@@ -52,6 +52,7 @@ async def test_no_token_no_answer(client: Make) -> None:
             ("GET", "/metrics"),
             ("PUT", "/v1/worker"),
             ("PUT", "/v1/view"),
+            ("POST", "/v1/leave"),
             ("POST", "/v1/drain"),
             ("GET", "/nothing"),
         ):
@@ -81,12 +82,25 @@ async def test_worker_view_drain(client: Make, make_view: Make) -> None:
     assert (await state(await http.get("/v1/state"))).worker.phase is WorkerPhase.DRAINED
 
 
+async def test_leaving_a_view_tells_what_is_in_memory(client: Make, make_view: Make) -> None:
+    it, http = await client("ready view leave wait")
+    await http.post("/v1/leave", json={"number": 1})  # nobody is there to leave anything
+    await http.put("/v1/worker", json={"incarnation": 1})
+    await it.until(lambda s: s.worker.phase is WorkerPhase.READY)
+    await http.put("/v1/view", data=make_view(1).to_json())
+    await it.until(lambda s: s.worker.phase is WorkerPhase.RUNNING)
+    assert (await state(await http.post("/v1/leave", json={"number": 1}))).view == make_view(1)
+    worker = (await it.until(lambda s: s.worker.phase is WorkerPhase.READY)).worker
+    assert (worker.view, worker.lost, worker.holding) == (1, "told to leave", Holding(step=7, prepared=True))
+
+
 async def test_mistakes(client: Make) -> None:
     _, http = await client("")
     await refused(await http.put("/v1/worker", data=b"{"), 400, "not a StartWorker")
     await refused(await http.put("/v1/worker", json={"incarnation": 0}), 400, "incarnation")
     await refused(await http.put("/v1/view", json={"number": 1}), 400, "not a View")
     await refused(await http.put("/v1/view", data=b"x" * (LARGEST_BODY + 1)), 413, "")
+    await refused(await http.post("/v1/leave", json={"number": 0}), 400, "not a ViewNumber: number")
     await refused(await http.get("/nothing"), 404, "Not Found")
     await refused(await http.get("/v1/drain"), 405, "Not Allowed")
     await refused(await http.get("/v1/events?after=x"), 400, "not the number of an event")

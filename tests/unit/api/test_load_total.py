@@ -30,7 +30,7 @@ def check(document: object, sets: list[str]) -> None:
     assert lines is None or (lines and all(line.strip() for line in lines))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(st.sampled_from(PATHS), VALUES, min_size=1, max_size=3), VALUES)
 def test_any_value_at_any_place(values: dict[str, Any], name: Any) -> None:
     spec: dict[str, Any] = {
@@ -49,7 +49,7 @@ def test_any_value_at_any_place(values: dict[str, Any], name: Any) -> None:
     check({"apiVersion": "lmj.dev/v1alpha1", "kind": "LiveMigrationJob", "metadata": {"name": "q"}, "spec": spec}, [])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(PATHS) | st.text(max_size=12), st.text(max_size=12))
 def test_any_set(path: str, value: str) -> None:
     spec = {"model": {"scratch": {}}, "dataset": {"source": "r.csv", "text": ["r"], "label": "l"}, "output": {"path": "o"}}

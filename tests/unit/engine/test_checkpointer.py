@@ -63,7 +63,7 @@ class Rig:
     def take(self, step: int, *, best: bool = False) -> str:
         """Take the checkpoint of ``step``; what rank 0 told rank 1 in the end ("" is success)."""
         for rank, each in enumerate(self.checkpointers):
-            self.states[rank].step = step
+            self.states[rank].fill(step)
             each.start(rank, 2, PATIENCE, facts(best=best) if rank == 0 else None)
         for each in self.checkpointers:
             each.before_apply()
@@ -175,7 +175,7 @@ def test_no_memory_for_the_copy(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_view_that_ends_ends_its_checkpoint(rig: Rig) -> None:
     """Rank 1 died before its part: rank 0 gives up with the view, not after all of its patience, and takes the next one."""
-    rig.states[0].step = 4
+    rig.states[0].fill(4)
     rig.checkpointers[0].start(0, 2, 600.0, facts())
     rig.join(2)
     rig.checkpointers[0].wait(PATIENCE)

@@ -84,8 +84,8 @@ def step(group: Group, number: int, limit: float | None, decide: Callable[[], De
     def work(rank: int) -> Any:
         pipeline, state = group.pipelines[rank], group.states[rank]
         losses = pipeline.gradients(number)
-        commit = agree(pipeline, state, number, losses, limit, decide)
-        AdamW(state, spec(1).training).apply(commit.coefficient, 1e-3)
+        commit = agree(pipeline, state, losses, limit, 1e-3, decide)
+        AdamW(state, spec(1).training).apply()
         return commit
 
     return group.all(work)
@@ -116,7 +116,7 @@ def test_the_coefficient_is_that_of_clip_grad_norm(make_group) -> None:
     for name, parameter in zip(order, parameters, strict=True):
         parameter.grad = before[name].clone()
     norm = torch.nn.utils.clip_grad_norm_(parameters, 0.05)
-    commits = group.all(lambda rank: agree(group.pipelines[rank], group.states[rank], 0, [0.5] * rank, 0.05, Decision))
+    commits = group.all(lambda rank: agree(group.pipelines[rank], group.states[rank], [0.5] * rank, 0.05, 1e-3, Decision))
     assert commits[0].grad_norm == float(norm)
     assert commits[0].loss == 0.5
     for name, parameter in zip(order, parameters, strict=True):
@@ -145,7 +145,8 @@ def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
 
     def work(rank: int) -> Any:
         try:
-            return agree(group.pipelines[rank], group.states[rank], 4, losses if rank else [], 1.0, Decision)
+            group.states[rank].fill(4)
+            return agree(group.pipelines[rank], group.states[rank], losses if rank else [], 1.0, 1e-3, Decision)
         except (UserError, ViewBrokenError) as error:
             return error
 
@@ -160,7 +161,7 @@ def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
 def test_a_peer_that_does_not_answer_breaks_the_view(make_group) -> None:
     group = make_group(CUTS[1], patience=0.1)
     with pytest.raises(ViewBrokenError, match=r"no prepared 0 of step 0 from rank 1 within 0\.1 s"):
-        agree(group.pipelines[0], group.states[0], 0, [], 1.0, Decision)
+        agree(group.pipelines[0], group.states[0], [], 1.0, 1e-3, Decision)
 
 
 def test_a_step_that_broke_off_can_be_done_again(make_group) -> None:

@@ -82,6 +82,17 @@ def test_views_come_in_order_and_the_newest_counts(agent: Agent) -> None:
     assert told == [(1, "view 1: reason 1"), (2, "view 2: reason 2"), (3, "view 3: reason 3")]
 
 
+def test_a_view_that_lost_a_member_is_left_for_no_other(agent: Agent) -> None:
+    told: list[tuple[int, str]] = []
+    heard = threading.Semaphore(0)
+    agent.control.on_newer_view(lambda number, reason: (told.append((number, reason)), heard.release()))
+    agent.tell(Command(kind=CommandKind.LEAVE, number=3))
+    assert heard.acquire(timeout=DEADLINE)
+    assert told == [(4, "view 3 lost a member")]
+    agent.tell_view(4)
+    assert agent.control.next_view() == view(4)
+
+
 def test_drain_is_told_to_whoever_trains_and_whoever_waits(agent: Agent) -> None:
     agent.tell(Command(kind=CommandKind.DRAIN))
     assert agent.control.draining.wait(DEADLINE)

@@ -8,7 +8,8 @@ from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_
 
 from lmj_api.spec import Training
 from lmj_trainer.state.learning_rate import learning_rate, warmup_steps
-from lmj_trainer.state.optimizer import _CHUNK, AdamW, clip_coefficient, gradient_norms, total_norm
+from lmj_trainer.state.optimizer import AdamW, clip_coefficient, gradient_norms, total_norm
+from lmj_trainer.state.stage_state import CHUNK
 
 SCHEDULES = {
     "Linear": get_linear_schedule_with_warmup,
@@ -37,7 +38,7 @@ def test_warmup_as_a_part_of_the_run_is_rounded_up() -> None:
 @pytest.mark.parametrize("limit", [1.0, None])
 def test_adamw_is_that_of_torch_to_the_bit(make_config, make_state, limit: float | None) -> None:
     _, state = make_state(make_config(), range(3))
-    assert any(slot.weight.numel() > _CHUNK and slot.weight.numel() % _CHUNK for slot in state.slots)
+    assert any(slot.weight.numel() > CHUNK and slot.weight.numel() % CHUNK for slot in state.slots)
     training = Training(weight_decay=0.02, adam_beta1=0.88, adam_epsilon=1e-7)
     theirs = [torch.nn.Parameter(slot.weight.clone()) for slot in state.slots]
     groups = [
@@ -61,7 +62,9 @@ def test_adamw_is_that_of_torch_to_the_bit(make_config, make_state, limit: float
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
-        ours.apply(coefficient, rate)
+        state.prepare()
+        state.commit(coefficient, rate)
+        ours.apply()
         assert state.step == step + 1
         for p, slot in zip(theirs, state.slots, strict=True):
             assert torch.equal(p, slot.weight), slot.name

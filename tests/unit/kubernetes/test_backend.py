@@ -16,7 +16,7 @@ from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.port import ActionError
-from lmj_operator.plan import CreatePod, DeletePod, Drain, PodPhase, StartWorker
+from lmj_operator.plan import CreatePod, DeletePod, Drain, LeaveView, PodPhase, StartWorker
 
 
 class Clock:
@@ -96,8 +96,9 @@ async def test_the_agent_is_asked_and_heard_and_the_api_server_is_not(at: Fixtur
     assert seen.phase is PodPhase.RUNNING
     assert seen.agent is not None
     await at.backend.apply(StartWorker("tiny-r0-1", 1))
+    await at.backend.apply(LeaveView("tiny-r0-1", 1))
     await at.backend.apply(Drain("tiny-r0-1"))
-    assert at.told == ["GET /v1/state", "PUT /v1/worker", "POST /v1/drain"]
+    assert at.told == ["GET /v1/state", "PUT /v1/worker", "POST /v1/leave", "POST /v1/drain"]
     heard = at.backend.events()
     async with asyncio.timeout(5):
         event = (await anext(heard)).event

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from lmj_api.protocol import AgentState, Event, EventKind, StartWorker, WorkerPhase, WorkerState
+from lmj_api.protocol import AgentState, Event, EventKind, Holding, StartWorker, ViewNumber, WorkerPhase, WorkerState
 from lmj_api.view import View
 
 
@@ -68,6 +68,10 @@ async def serve(arguments: argparse.Namespace) -> None:
     async def put_view(request: web.Request) -> web.Response:
         return happen(EventKind.JOINED, view=View.model_validate_json(await request.read()))
 
+    async def leave(request: web.Request) -> web.Response:
+        left = ViewNumber.model_validate_json(await request.read()).number
+        return happen(EventKind.LOST_PEER, worker=state.worker.model_copy(update={"view": left, "holding": Holding(step=left)}))
+
     async def drain(_: web.Request) -> web.Response:
         return happen(EventKind.DRAINED, draining=True)
 
@@ -84,7 +88,7 @@ async def serve(arguments: argparse.Namespace) -> None:
 
     app = web.Application(middlewares=[authorized])
     app.add_routes([web.get("/v1/state", get_state), web.get("/v1/events", stream), web.put("/v1/worker", put_worker)])
-    app.add_routes([web.put("/v1/view", put_view), web.post("/v1/drain", drain)])
+    app.add_routes([web.put("/v1/view", put_view), web.post("/v1/leave", leave), web.post("/v1/drain", drain)])
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

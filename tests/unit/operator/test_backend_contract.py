@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lmj_api.protocol import Holding
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
 from lmj_api.view import Member, Resume, View
@@ -17,7 +18,7 @@ from lmj_operator.backend.local.pod import PodPlace
 from lmj_operator.backend.local.process import command_line
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.backend.port import ActionError, PodEvent
-from lmj_operator.plan import CreatePod, DeletePod, Drain, PodObserved, PodPhase, PutView, StartWorker
+from lmj_operator.plan import CreatePod, DeletePod, Drain, LeaveView, PodObserved, PodPhase, PutView, StartWorker
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
 SECONDS = 20.0
@@ -84,9 +85,11 @@ async def test_worker_view_and_drain_reach_the_agent(backend: LocalBackend) -> N
     members = [Member(rank=0, pod="job-r0-1", incarnation=1, address="127.0.0.1:1")]
     view = View(number=7, members=members, resume=Resume(step=0), reason="a test")
     await backend.apply(PutView("job-r0-1", view))
+    await backend.apply(LeaveView("job-r0-1", 7))
     await backend.apply(Drain("job-r0-1"))
     pod = await pod_when(backend, answers)
     assert pod.agent is not None
+    assert (pod.agent.worker.view, pod.agent.worker.holding) == (7, Holding(step=7))
     assert (pod.agent.worker.incarnation, pod.agent.view, pod.agent.draining) == (1, view, True)
 
 

@@ -126,21 +126,22 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
                 raise IllegalEventError(f"worker {number} started after worker {worker.incarnation}")
             return {"incarnation": number}
         case EventKind.READY:
-            return {"address": _need(event, event.address, "an address")}
+            return {"address": _need(event, event.address, "an address"), "holding": event.holding}
         case EventKind.JOINED:
             view = _need(event, event.view, "a view")
             if view <= worker.view:
                 raise IllegalEventError(f"joined view {view} after view {worker.view}")
             if state.view is None or view > state.view.number:
                 raise IllegalEventError(f"joined view {view}, which this agent was never told")
-            return {"view": view, "lost": None, **({"progress": event.progress} if event.progress else {})}
+            return {"view": view, "lost": None, "holding": None, **({"progress": event.progress} if event.progress else {})}
         case EventKind.COMMITTED:
             return {"progress": _need(event, event.progress, "progress")}
         case EventKind.PREPARING:
             return {"progress": _with_known(event.progress, worker.progress)} if event.progress else {}
         case EventKind.LOST_PEER:
             # A view that broke before it was joined was dropped too: hence the event's number, not the worker's.
-            return {"view": _need(event, event.view, "a view"), "lost": event.message or "a peer was lost"}
+            view, lost = _need(event, event.view, "a view"), event.message or "a peer was lost"
+            return {"view": view, "lost": lost, "holding": event.holding}
         case EventKind.WORKER_EXITED:
             return {"exit": _need(event, event.exit, "an exit"), "pid": None, "address": None}
         case _:

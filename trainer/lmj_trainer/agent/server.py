@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from lmj_api.base import Message
-from lmj_api.protocol import AgentState, StartWorker
+from lmj_api.protocol import AgentState, StartWorker, ViewNumber
 from lmj_api.view import View
 from lmj_trainer.agent import metrics
 from lmj_trainer.agent.fencing import Answer, Verdict
@@ -36,6 +36,7 @@ def make_app(supervisor: Supervisor, token: str) -> web.Application:
             web.get("/v1/events", routes.events),
             web.put("/v1/worker", routes.worker),
             web.put("/v1/view", routes.view),
+            web.post("/v1/leave", routes.leave),
             web.post("/v1/drain", routes.drain),
         ]
     )
@@ -74,6 +75,11 @@ class Routes:
     async def view(self, request: web.Request) -> web.Response:
         """Body: View. Answers the AgentState, or 409."""
         return self._verdict(self._supervisor.put_view(await _body(request, View)))
+
+    async def leave(self, request: web.Request) -> web.Response:
+        """Body: ViewNumber. Answers the AgentState."""
+        self._supervisor.leave_view((await _body(request, ViewNumber)).number)
+        return _answer(self._supervisor.state)
 
     async def drain(self, _: web.Request) -> web.Response:
         """Answers the AgentState."""

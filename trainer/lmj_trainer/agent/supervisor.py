@@ -66,6 +66,11 @@ class Supervisor:
             self._process.send(Command(kind=CommandKind.VIEW, view=view))
         return verdict
 
+    def leave_view(self, number: int) -> None:
+        """Have the worker leave view ``number``, if it is in it; it says what it has in memory then."""
+        if self._process is not None:
+            self._process.send(Command(kind=CommandKind.LEAVE, number=number))
+
     def drain(self) -> None:
         """Have the worker take a checkpoint and leave; no other is started."""
         if self.state.draining:

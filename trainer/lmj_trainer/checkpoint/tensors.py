@@ -59,16 +59,16 @@ def read_manifest(folder: Path) -> Manifest:
 def load_state(folder: Path, state: StageState) -> Manifest:
     """Fill ``state`` from the checkpoint in ``folder``, written by any number of stages. KeyError: a tensor is missing."""
     manifest = read_manifest(folder)
-    state.step = -1
+    state.fill(-1)
     state.forget_gradients()
     copy_tensors(folder, manifest, dict(state.tensors()))
-    state.step = manifest.step
+    state.fill(manifest.step)
     return manifest
 
 
 def load_weights(folder: Path, state: StageState) -> None:
     """Replace the weights alone. The state is no step's afterwards."""
-    state.step = -1
+    state.fill(-1)
     copy_tensors(folder, read_manifest(folder), {slot.name: slot.weight for slot in state.slots})
 
 

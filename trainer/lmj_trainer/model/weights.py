@@ -23,6 +23,7 @@ def initialise(stage: Stage, state: StageState, model: Model) -> list[str]:
 
     Raises UserError for a pretrained model that lacks weights or has others of the same name.
     """
+    state.fill(-1)
     state.block.zero_()
     fresh = {slot.name for slot in state.slots}
     if model.source is not None:
@@ -40,7 +41,7 @@ def initialise(stage: Stage, state: StageState, model: Model) -> list[str]:
             for key, parameter in own.items():
                 parameter.copy_(getattr(module, key))
                 setattr(module, key, parameter)
-    state.step = 0
+    state.fill(0)
     return sorted(fresh) if model.source is not None else []
 
 

@@ -47,14 +47,29 @@ class Commit:
 
 
 def agree(
-    pipeline: Pipeline, state: StageState, step: int, losses: list[float], limit: float | None, decide: Callable[[], Decision]
+    pipeline: Pipeline,
+    state: StageState,
+    losses: list[float],
+    limit: float | None,
+    rate: float,
+    decide: Callable[[], Decision],
+    decided: Callable[[Commit], None] = lambda commit: None,
 ) -> Commit:
-    """Bring all ranks to the commit of the 0-based ``step``. ``decide`` is asked on rank 0 only, when all are prepared."""
+    """Bring all ranks to the commit of the state's next step, with learning rate ``rate``; its update is still to be made.
+
+    ``decide`` is asked on rank 0 only, when all are prepared. ``decided`` is told on every rank before the commit can be seen by
+    anybody: of a step whose process dies after that, everything is known.
+    """
+    step = state.step
     norms = gradient_norms(state)
+    state.prepare()
     if pipeline.rank != 0:
         pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses})
         answer = pipeline.take(Kind.COMMIT, step, 0)
-        return Commit(answer["coefficient"], Decision(**answer["decision"]))
+        commit = Commit(answer["coefficient"], Decision(**answer["decision"]))
+        decided(commit)
+        state.commit(commit.coefficient, rate)
+        return commit
     parts = [norms]
     for rank in range(1, pipeline.stages):
         prepared = pipeline.take(Kind.PREPARED, step, rank)
@@ -68,6 +83,9 @@ def agree(
             " lower training.learningRate or set training.maxGradNorm"
         )
     commit = Commit(clip_coefficient(total, limit), decide(), loss, float(total))
+    decided(commit)
+    # Before the others hear of it: when this process dies in between, its successor knows that the step counts.
+    state.commit(commit.coefficient, rate)
     for rank in range(1, pipeline.stages):
         answer = {"coefficient": commit.coefficient, "decision": vars(commit.decision)}
         pipeline.send(rank, Kind.COMMIT, step, payload=answer)

@@ -1,17 +1,19 @@
-"""AdamW on a stage's state, one pass over memory a step."""
+"""AdamW on a stage's state, one pass over memory a step, that can be broken off anywhere and gone on with by another process."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from lmj_trainer.state.stage_state import CHUNK
+
 if TYPE_CHECKING:
     from lmj_api.spec import Training
-    from lmj_trainer.state.stage_state import StageState
-
-_CHUNK = 1 << 17  # elements: four arrays of it stay in a core's cache between clipping, updating and clearing
+    from lmj_trainer.state.stage_state import Slot, StageState
 
 
 def gradient_norms(state: StageState) -> Tensor:
@@ -33,34 +35,46 @@ def clip_coefficient(total: Tensor, limit: float | None) -> float:
     return float(torch.clamp(limit / (total + 1e-6), max=1.0))
 
 
+@dataclass(frozen=True)
+class _Group:
+    """Tensors that change at once; ``[weights, gradients, first moments, second moments]``, and room for the values of all of them."""
+
+    decay: bool
+    tensors: tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+    flat: list[Tensor]
+    undo: list[Tensor]
+
+
 class AdamW:
     """``torch.optim.AdamW(fused=True)``'s arithmetic with clipping before and clearing after, chunk by chunk while it is in cache.
 
-    AdamW is elementwise, so chunks give the same bits as whole tensors; a chunk's start is a multiple of every vector width.
+    AdamW is elementwise, so chunks give the same bits as whole tensors; a chunk's start is a multiple of every vector width. Before a
+    group of tensors changes its values are copied aside, and the ledger says how many groups are done: so a process that maps the
+    state of one that was killed within a step restores the group in work and finishes the rest.
     """
 
     def __init__(self, state: StageState, training: Training) -> None:
         self._state = state
         self._training = training
         self._count = torch.zeros((), dtype=torch.float32, device=state.block.device)
-        large: list[tuple[bool, list[list[Tensor]]]] = []
-        small: dict[bool, list[list[Tensor]]] = {True: [], False: []}
-        for slot in state.slots:
-            flat = [t.view(-1) for t in (slot.weight, slot.grad, slot.exp_avg, slot.exp_avg_sq)]
-            if flat[0].numel() <= _CHUNK // 16:
-                small[slot.decay].append(flat)
-            else:
-                large += [(slot.decay, [[t[i : i + _CHUNK] for t in flat]]) for i in range(0, flat[0].numel(), _CHUNK)]
-        # Small tensors go together, one call for each kind: a call costs more than they do.
-        self._groups = [(decay, tensors) for decay, tensors in [*large, *small.items()] if tensors]
+        self._groups = [_group(state, decay, parts) for decay, parts in _cut(state.slots)]
 
     @torch.no_grad()
-    def apply(self, coefficient: float, rate: float) -> None:
-        """Take the next step with learning rate ``rate``; gradients are scaled by ``coefficient`` and are zero afterwards."""
-        training = self._training
-        self._count.fill_(self._state.step + 1)
-        for decay, tensors in self._groups:
-            weights, grads, first, second = ([t[k] for t in tensors] for k in range(4))
+    def apply(self) -> None:
+        """Take the step that was committed, if it is not taken yet, from wherever it was left; gradients are zero afterwards."""
+        state, training = self._state, self._training
+        if state.committed is None or state.committed[0] == state.step:
+            return
+        step, coefficient, rate = state.committed
+        self._count.fill_(step)
+        for index in range(state.done, len(self._groups)):
+            group = self._groups[index]
+            weights, grads, first, second = group.tensors
+            if state.saved_group == index:
+                torch._foreach_copy_(group.flat, group.undo)
+            else:
+                torch._foreach_copy_(group.undo, group.flat)
+                state.saved_group = index
             if coefficient != 1.0:
                 torch._foreach_mul_(grads, coefficient)
             torch._fused_adamw_(
@@ -69,14 +83,50 @@ class AdamW:
                 first,
                 second,
                 [],
-                [self._count] * len(tensors),
+                [self._count] * len(weights),
                 lr=rate,
                 beta1=training.adam_beta1,
                 beta2=training.adam_beta2,
-                weight_decay=training.weight_decay if decay else 0.0,
+                weight_decay=training.weight_decay if group.decay else 0.0,
                 eps=training.adam_epsilon,
                 amsgrad=False,
                 maximize=False,
             )
             torch._foreach_zero_(grads)
-        self._state.step += 1
+            state.done = index + 1
+        state.take_step()
+
+
+def _cut(slots: list[Slot]) -> list[tuple[bool, list[tuple[Slot, slice]]]]:
+    """The groups, each with its decay and the parts of slots, of at most CHUNK elements together: it fits in the undo area.
+
+    Small tensors go together, one call for each kind: a call costs more than they do.
+    """
+    large: list[tuple[bool, list[tuple[Slot, slice]]]] = []
+    small: list[tuple[bool, list[tuple[Slot, slice]]]] = []
+    for decay in (True, False):
+        left = 0
+        for slot in slots:
+            count = slot.weight.numel()
+            if slot.decay is not decay:
+                continue
+            if count > CHUNK // 16:
+                large += [(decay, [(slot, slice(i, min(i + CHUNK, count)))]) for i in range(0, count, CHUNK)]
+                continue
+            if count > left:
+                small.append((decay, []))
+                left = CHUNK
+            small[-1][1].append((slot, slice(0, count)))
+            left -= count
+    return large + small
+
+
+def _group(state: StageState, decay: bool, parts: list[tuple[Slot, slice]]) -> _Group:
+    def flat(name: str) -> list[Tensor]:
+        return [getattr(slot, name).view(-1)[part] for slot, part in parts]
+
+    tensors = flat("weight"), flat("grad"), flat("exp_avg"), flat("exp_avg_sq")
+    everything = [tensor for kind in tensors for tensor in kind]
+    ends = list(accumulate(tensor.numel() for tensor in everything))
+    undo = [state.undo[end - tensor.numel() : end] for tensor, end in zip(everything, ends, strict=True)]
+    return _Group(decay, tensors, everything, undo)

@@ -1,4 +1,4 @@
-"""The state of one stage: weights, the optimizer's moments and gradients, in one block of memory."""
+"""The state of one stage: weights, the optimizer's moments and gradients, in one block of memory that outlives the process."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lmj_api.protocol import Holding
+from lmj_trainer.state.ledger import HEADER, Count, Ledger, Measure
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lmj_trainer.model.stage import Stage
 
 _ALIGN = 16  # elements: a cache line, so that no two tensors share one
+CHUNK = 1 << 17
+"""Elements of a parameter that change at once: four arrays of it stay in a core's cache between clipping, updating and clearing."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +34,24 @@ class Slot:
     grad: Tensor
 
 
+@dataclass(frozen=True)
+class Best:
+    """The best validation accuracy so far."""
+
+    step: int | None = None
+    accuracy: float | None = None
+
+
 class StageState:
     """Everything that changes in training, after ``step`` committed steps.
 
     One block: weights, first moments, second moments, gradients, each in the model's order. A snapshot is one copy of the first three;
-    the model's parameters and their ``.grad`` are views of it, for good.
+    the model's parameters and their ``.grad`` are views of it, for good. On the CPU the block and its ledger lie in a file of the
+    agent: a worker that is killed, wherever it is, leaves a state with which its successor goes on.
     """
 
-    def __init__(self, stage: Stage, device: torch.device) -> None:
+    def __init__(self, stage: Stage, device: torch.device, memory: int | None = None, identity: str = "") -> None:
+        """``memory``: descriptor of the agent's file; its content is kept if it was written for the same stage and ``identity``."""
         named = stage.parameters_by_name()
         norms = {f"{n}.{k}" for n, m in stage.modules_by_name() if isinstance(m, torch.nn.LayerNorm) for k in ("weight", "bias")}
         offsets, size = [], 0
@@ -44,10 +59,17 @@ class StageState:
             offsets.append(size)
             size += -(-parameter.numel() // _ALIGN) * _ALIGN
         self.size = size
-        self.block = torch.zeros(4 * size, dtype=torch.float32, device=device)
+        # A GPU's memory goes with the process: there the ledger is the process's alone.
+        mapped = device.type == "cpu"
+        layout = f"{identity} {[(name, tuple(p.shape)) for name, p in named]} {_ALIGN} {CHUNK}"
+        self._ledger = Ledger(4 * 4 * (size + CHUNK) if mapped else 0, layout, memory if mapped else None)
+        if mapped:
+            whole = torch.frombuffer(self._ledger.memory, dtype=torch.float32, offset=HEADER)
+        else:
+            whole = torch.zeros(4 * (size + CHUNK), dtype=torch.float32, device=device)
+        self.block, self.undo = whole[: 4 * size], whole[4 * size :]
+        """``undo``: room for the values of one chunk before its update, ``[4 * CHUNK]``."""
         self.slots: list[Slot] = []
-        self.step = -1
-        """Committed steps; -1: the block holds nothing yet."""
         for (name, parameter), offset in zip(named, offsets, strict=True):
             # Not slices: those share one version counter, and autograd would take a changed gradient for a changed weight.
             views = [self._tensor(k * size + offset, parameter.shape) for k in range(4)]
@@ -64,6 +86,106 @@ class StageState:
         view.set_(self.block.untyped_storage(), offset, shape, torch.empty(shape, device="meta").stride())
         return view
 
+    # --- where it stands ---------------------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """Committed steps; -1: the block is no step's."""
+        return self._ledger.counts[Count.STEP]
+
+    @property
+    def holding(self) -> Holding | None:
+        """What a view may start from; None: nothing."""
+        if self.step < 0:
+            return None
+        return Holding(step=self.step, prepared=self._ledger.counts[Count.PREPARED] == self.step + 1)
+
+    def fill(self, step: int) -> None:
+        """The block holds the state of ``step`` from now on (-1: of none, because it is about to be written)."""
+        self._ledger.counts[Count.PREPARED] = self._ledger.counts[Count.COMMIT] = -1
+        self._ledger.counts[Count.STEP] = step
+
+    # --- a step ------------------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """All gradients of the next step are in the block."""
+        self._ledger.counts[Count.PREPARED] = self.step + 1
+
+    def commit(self, coefficient: float, rate: float) -> None:
+        """The next step is committed: whoever has this memory takes it, with its gradients times ``coefficient``, at learning ``rate``."""
+        counts, measures = self._ledger.counts, self._ledger.measures
+        counts[Count.DONE] = counts[Count.UNDO] = 0
+        measures[Measure.COEFFICIENT], measures[Measure.RATE] = coefficient, rate
+        counts[Count.COMMIT] = self.step + 1
+
+    @property
+    def committed(self) -> tuple[int, float, float] | None:
+        """Step, coefficient and learning rate of the newest commit, taken already or not; None: there was none since it was filled."""
+        counts, measures = self._ledger.counts, self._ledger.measures
+        step = counts[Count.COMMIT]
+        return (step, measures[Measure.COEFFICIENT], measures[Measure.RATE]) if step >= 0 else None
+
+    @property
+    def done(self) -> int:
+        """Groups of tensors that have the committed step's update."""
+        return self._ledger.counts[Count.DONE]
+
+    @done.setter
+    def done(self, groups: int) -> None:
+        self._ledger.counts[Count.DONE] = groups
+
+    @property
+    def saved_group(self) -> int | None:
+        """The group whose values before the update are in ``undo``; None: no group's."""
+        return self._ledger.counts[Count.UNDO] - 1 if self._ledger.counts[Count.UNDO] else None
+
+    @saved_group.setter
+    def saved_group(self, group: int) -> None:
+        self._ledger.counts[Count.UNDO] = group + 1
+
+    def take_step(self) -> None:
+        """The update of the committed step is in the whole block."""
+        self._ledger.counts[Count.STEP] = self._ledger.counts[Count.COMMIT]
+
+    def forget_gradients(self) -> None:
+        """Drop the gradients of a step that was not committed."""
+        self._ledger.counts[Count.PREPARED] = -1
+        self.block[3 * self.size :].zero_()
+
+    # --- what rank 0 remembers ---------------------------------------------------------------------------------------------
+
+    @property
+    def seconds(self) -> float:
+        """Time of training so far."""
+        return self._ledger.measures[Measure.SECONDS]
+
+    @seconds.setter
+    def seconds(self, value: float) -> None:
+        self._ledger.measures[Measure.SECONDS] = value
+
+    @property
+    def evaluated(self) -> int:
+        """The newest step whose evaluation is over; -1: none."""
+        return self._ledger.counts[Count.EVALUATED]
+
+    @evaluated.setter
+    def evaluated(self, step: int) -> None:
+        self._ledger.counts[Count.EVALUATED] = step
+
+    @property
+    def best(self) -> Best:
+        """The best validation."""
+        step = self._ledger.counts[Count.BEST_STEP]
+        return Best() if step < 0 else Best(step, self._ledger.measures[Measure.BEST_ACCURACY])
+
+    @best.setter
+    def best(self, best: Best) -> None:
+        # The step first: an evaluation that is done again knows by it that its step was the best, whatever the accuracy says.
+        self._ledger.counts[Count.BEST_STEP] = -1 if best.step is None else best.step
+        self._ledger.measures[Measure.BEST_ACCURACY] = 0.0 if best.accuracy is None else best.accuracy
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------------
+
     @property
     def saved(self) -> Tensor:
         """Weights and moments, flat: what a checkpoint holds."""
@@ -79,7 +201,3 @@ class StageState:
                 else:
                     start = own.storage_offset()
                     yield prefix + slot.name, block[start : start + own.numel()].view(own.shape)
-
-    def forget_gradients(self) -> None:
-        """Drop the gradients of a step that was not committed."""
-        self.block[3 * self.size :].zero_()

@@ -16,6 +16,8 @@ class Kind(StrEnum):
     """To rank 0: all gradients of the step are there, with each parameter's norm (and, from the last stage, the losses)."""
     COMMIT = "commit"
     """From rank 0: apply the step."""
+    RESUME = "resume"
+    """From rank 0, first of all in a view: how its first step was committed, and what is still to be done after it."""
     BOUNDARY = "boundary"
     """From rank 0, after an evaluation: what to do before the next step."""
     CREDIT = "credit"

@@ -53,6 +53,8 @@ class Control:
                 if command.kind is CommandKind.DRAIN:
                     self.draining.set()
                     self._views.put(None)
+                elif command.kind is CommandKind.LEAVE and command.number is not None:
+                    self._on_newer_view(command.number + 1, f"view {command.number} lost a member")
                 elif command.view is not None:
                     self._views.put(command.view)
                     self._on_newer_view(command.view.number, f"view {command.view.number}: {command.view.reason}")

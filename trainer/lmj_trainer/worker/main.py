@@ -29,11 +29,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--pod", required=True)
     parser.add_argument("--incarnation", type=int, required=True)
     parser.add_argument("--fd", type=int, required=True, help="socket to the agent")
+    parser.add_argument(
+        "--memory-fd", type=int, help="the agent's file for the state: what an earlier worker left there is gone on with"
+    )
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     job = LiveMigrationJob.model_validate_json(arguments.job.read_bytes())
     try:
-        code = _work(job, arguments.rank, arguments.fd)
+        code = _work(job, arguments.rank, arguments.fd, arguments.memory_fd)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = USER_ERROR
@@ -46,7 +49,7 @@ def main(argv: list[str]) -> int:
     os._exit(code)
 
 
-def _work(job: LiveMigrationJob, rank: int, fd: int) -> int:
+def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None) -> int:
     control = Control(fd)
     spec = job.spec
 
@@ -56,6 +59,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int) -> int:
     say("loading libraries")
 
     from lmj_trainer.check import check_model, check_rows
+    from lmj_trainer.checkpoint.identity import state_digest
     from lmj_trainer.data.prepared import prepare
     from lmj_trainer.model.config import load_config
     from lmj_trainer.model.partition import partition
@@ -76,7 +80,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int) -> int:
     layers = partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[rank]
     bfloat16 = spec.training.precision is Precision.BFLOAT16
     stage = Stage(config, layers, seed=spec.training.seed, bfloat16=bfloat16, recompute=spec.training.gradient_checkpointing)
-    state = StageState(stage, device)
+    state = StageState(stage, device, memory, state_digest(spec))
     stage.set_training(True)
     batches = Batches(prepared, spec, device)
     # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.
@@ -84,7 +88,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int) -> int:
     control.on_newer_view(transport.inbox.supersede)
     trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control)
     log.info("rank %d: layers %d to %d, %.1f M parameters", rank, layers.start, layers.stop - 1, state.size / 1e6)
-    control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address)
+    control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address, holding=state.holding)
     while True:
         view = control.next_view()
         if view is None:
@@ -94,7 +98,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int) -> int:
             phase = trainer.run(view)
         except ViewBrokenError as error:
             log.warning("view %d is broken: %s", view.number, error)
-            control.emit(EventKind.LOST_PEER, str(error), view=view.number)
+            control.emit(EventKind.LOST_PEER, str(error), view=view.number, holding=state.holding)
         else:
             transport.close()
             log.info("left: %s", phase)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +17,11 @@ from lmj_trainer.checkpoint.tensors import load_state, load_weights, read_manife
 from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.model.weights import initialise
-from lmj_trainer.pipeline.commit import Decision, agree
+from lmj_trainer.pipeline.commit import Commit, Decision, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 from lmj_trainer.worker.export import export
@@ -39,14 +39,6 @@ if TYPE_CHECKING:
 
 _THROUGHPUT_SECONDS = 10.0
 _CHOICE = 1  # index of the boundary message that names the final weights
-
-
-@dataclass
-class Best:
-    """The best validation accuracy so far."""
-
-    step: int | None = None
-    accuracy: float | None = None
 
 
 class Trainer:
@@ -74,90 +66,135 @@ class Trainer:
         self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control)
         self._per_epoch = steps_per_epoch(batches.rows, spec.training)
         self._digest = state_digest(spec)
-        self._seconds = 0.0
-        self._best = Best()
+        self._recent: deque[float] = deque(maxlen=1000)
+        self._saved_at = time.monotonic()
+        # A worker before this one may have died within the update.
+        self._optimizer.apply()
 
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._restore(view)
-        self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._progress())
+        self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._progress(view.resume.step))
         recorder = None
         if self._rank == 0:
             recorder = Recorder(self._layout, self._state.step, self._spec.output.tensorboard)
             there = [found.info for found in survey(self._layout.checkpoints, self._digest, digests=False)]
             self._checkpointer.known = [c for c in there if c.problem is None and c.step <= self._state.step]
         try:
-            return self._train(recorder)
+            return self._train(recorder, self._resume(view.resume.step, recorder))
         finally:
             if recorder is not None:
                 recorder.close()
 
     def _restore(self, view: View) -> None:
-        """Bring the state to the view's resume point. A state that is there already stays."""
-        resume = view.resume
-        self._state.forget_gradients()
+        """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays."""
+        state, resume = self._state, view.resume
         self._checkpointer.before_apply()
-        if resume.checkpoint is None:
-            self._best, self._seconds = Best(), 0.0
-            if self._state.step != 0:
-                fresh = initialise(self._stage, self._state, self._spec.model)
-                if fresh:
-                    self._control.emit(EventKind.PREPARING, f"starts at random: {', '.join(fresh)}", progress=self._progress())
+        if resume.checkpoint is not None:
+            folder = self._layout.checkpoints / Path(resume.checkpoint).name
+            manifest = read_manifest(folder)
+            if state.step != manifest.step:
+                load_state(folder, state)
+            # The checkpoint of an evaluated step is written after the evaluation.
+            state.best, state.seconds, state.evaluated = (
+                Best(manifest.best_step, manifest.best_accuracy),
+                manifest.seconds,
+                manifest.step,
+            )
             return
-        folder = self._layout.checkpoints / Path(resume.checkpoint).name
-        manifest = read_manifest(folder)
-        self._best, self._seconds = Best(manifest.best_step, manifest.best_accuracy), manifest.seconds
-        if self._state.step != manifest.step:
-            load_state(folder, self._state)
+        held = state.holding
+        level = held is not None and held.step == resume.step
+        behind = held is not None and held.prepared and held.step + 1 == resume.step and self._rank != 0
+        if resume.step == 0 and not level:
+            state.best, state.seconds, state.evaluated = Best(), 0.0, -1
+            fresh = initialise(self._stage, state, self._spec.model)
+            if fresh:
+                message = f"starts at random: {', '.join(fresh)}"
+                self._control.emit(EventKind.PREPARING, message, progress=self._progress(0))
+        elif not level and not behind:
+            raise RuntimeError(f"view {view.number} goes on from step {resume.step} in memory, but here is {held or 'nothing'}")
 
-    def _train(self, recorder: Recorder | None) -> WorkerPhase:
-        steps, training = self._batches.steps, self._spec.training
-        recent: deque[float] = deque([time.monotonic()], maxlen=1000)
-        saved_at = time.monotonic()
-        while self._state.step < steps:
-            step = self._state.step
-            evaluates = self._evaluates(step + 1)
+    def _resume(self, step: int, recorder: Recorder | None) -> Decision:
+        """Bring all ranks to ``step``, and do what its boundary lacks: a state in memory may be of any moment after its commit."""
+        state = self._state
+        if recorder is None:
+            word = self._pipeline.take(Kind.RESUME, step, 0)
+        else:
+            evaluates = self._evaluates(step) and state.evaluated != step
+            durable = any(c.step == step for c in self._checkpointer.known)
+            snapshot = step > 0 and not evaluates and not durable and self._checkpoint_due(step, 0.0)
+            word = {"committed": state.committed, "evaluates": evaluates, "snapshot": snapshot}
+            for rank in range(1, self._stages):
+                self._pipeline.send(rank, Kind.RESUME, step, payload=word)
+        if state.step == step:
+            state.forget_gradients()
+        else:
+            number, coefficient, rate = word["committed"]
+            if number != step:
+                raise RuntimeError(f"step {step} is to be taken, but rank 0 committed step {number}")
+            state.commit(coefficient, rate)
+            self._optimizer.apply()
+        self._recent = deque([time.monotonic()], maxlen=1000)
+        self._saved_at = time.monotonic()
+        return self._boundary(recorder) if word["evaluates"] else Decision(snapshot=word["snapshot"])
 
-            def decide(due_since: float = saved_at, evaluates: bool = evaluates, step: int = step) -> Decision:
-                stop = self._control.draining.is_set() and step + 1 < steps
-                # A checkpoint at the end of an epoch waits for the evaluation, whose result it carries.
-                due = stop or self._checkpoint_due(step + 1, time.monotonic() - due_since)
-                return Decision(snapshot=due and not evaluates, stop=stop and not evaluates)
-
-            losses = self._pipeline.gradients(step)
-            commit = agree(self._pipeline, self._state, step, losses, training.max_grad_norm, decide)
-            self._checkpointer.before_apply()
-            rate = learning_rate(training, step, steps)
-            self._optimizer.apply(commit.coefficient, rate)
-            now = time.monotonic()
-            self._seconds += now - recent[-1]
-            recent.append(now)
-            while len(recent) > 2 and now - recent[0] > _THROUGHPUT_SECONDS:
-                recent.popleft()
-            progress = self._progress(commit.loss, rate, commit.grad_norm, recent)
-            if recorder is not None:
-                recorder.step(progress, time.time())
-            self._control.emit(EventKind.COMMITTED, progress=progress)
-            decision = commit.decision
-            if evaluates:
-                decision = self._boundary(recorder, saved_at)
-                # An evaluation is no step: throughput starts anew.
-                recent.clear()
-                recent.append(time.monotonic())
+    def _train(self, recorder: Recorder | None, decision: Decision) -> WorkerPhase:
+        """From boundary to boundary; ``decision``: what is done at the first."""
+        while True:
+            last = self._state.step == self._batches.steps
             if decision.snapshot:
                 self._snapshot(recorder)
-                saved_at = time.monotonic()
-            if decision.stop or self._state.step == steps:
-                self._await_durable()
+                self._saved_at = time.monotonic()
+                if decision.stop or last:
+                    self._await_durable()
             if decision.stop:
                 self._leave(EventKind.DRAINED, f"left at step {self._state.step}")
                 return WorkerPhase.DRAINED
-        return self._finish(recorder)
+            if last:
+                return self._finish(recorder)
+            decision = self._step(recorder)
+
+    def _step(self, recorder: Recorder | None) -> Decision:
+        """One step, with the evaluation after it when there is one. Returns what is to be done at the boundary."""
+        state, training, steps = self._state, self._spec.training, self._batches.steps
+        committed = state.step + 1
+        evaluates = self._evaluates(committed)
+        rate = learning_rate(training, state.step, steps)
+        progress = self._progress(state.step)
+
+        def decide() -> Decision:
+            stop = self._control.draining.is_set() and committed < steps
+            # A checkpoint at the end of an epoch waits for the evaluation, whose result it carries.
+            due = stop or self._checkpoint_due(committed, time.monotonic() - self._saved_at)
+            return Decision(snapshot=due and not evaluates, stop=stop and not evaluates)
+
+        def decided(commit: Commit) -> None:
+            nonlocal progress
+            now, recent = time.monotonic(), self._recent
+            state.seconds += now - recent[-1]
+            recent.append(now)
+            while len(recent) > 2 and now - recent[0] > _THROUGHPUT_SECONDS:
+                recent.popleft()
+            progress = self._progress(committed, commit.loss, rate, commit.grad_norm, recent)
+            if recorder is not None:
+                recorder.step(progress, time.time())
+
+        losses = self._pipeline.gradients(state.step)
+        commit = agree(self._pipeline, state, losses, training.max_grad_norm, rate, decide, decided)
+        self._checkpointer.before_apply()
+        self._optimizer.apply()
+        self._control.emit(EventKind.COMMITTED, progress=progress)
+        if not evaluates:
+            return commit.decision
+        decision = self._boundary(recorder)
+        # An evaluation is no step: throughput starts anew.
+        self._recent = deque([time.monotonic()], maxlen=1000)
+        return decision
 
     def _evaluates(self, committed: int) -> bool:
         """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
-        ends = committed % self._per_epoch == 0 or committed == self._batches.steps
+        ends = committed > 0 and (committed % self._per_epoch == 0 or committed == self._batches.steps)
         return ends and "validation" in self._prepared.splits
 
     def _checkpoint_due(self, committed: int, seconds: float) -> bool:
@@ -168,18 +205,21 @@ class Trainer:
         by_step = every.every_steps is not None and committed % every.every_steps == 0
         return by_step or (every.every_seconds is not None and seconds >= every.every_seconds)
 
-    def _boundary(self, recorder: Recorder | None, saved_at: float) -> Decision:
+    def _boundary(self, recorder: Recorder | None) -> Decision:
         """Evaluate, and agree on what to do before the next step."""
         step = self._state.step
         result = self._evaluate("validation", recorder, step)
         if result is None:
             return Decision(**self._pipeline.take(Kind.BOUNDARY, step, 0))
-        best = self._best.accuracy is None or result.accuracy > self._best.accuracy
+        before = self._state.best
+        # Done again after a death in it, it was the best once already.
+        best = before.accuracy is None or before.step == step or result.accuracy > before.accuracy
         if best:
-            self._best = Best(step, result.accuracy)
+            self._state.best = Best(step, result.accuracy)
+        self._state.evaluated = step
         self._control.emit(EventKind.EVALUATED, _summary(result), evaluation=result, best=best)
         stop = self._control.draining.is_set() and step < self._batches.steps
-        due = best or stop or self._checkpoint_due(step, time.monotonic() - saved_at)
+        due = best or stop or self._checkpoint_due(step, time.monotonic() - self._saved_at)
         decision = Decision(snapshot=due, stop=stop)
         for rank in range(1, self._stages):
             self._pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
@@ -193,7 +233,9 @@ class Trainer:
             nonlocal ticked
             if time.monotonic() - ticked > 1:
                 ticked = time.monotonic()
-                self._control.emit(EventKind.PREPARING, progress=self._progress(activity=f"evaluate {split} {done}/{count}"))
+                self._control.emit(
+                    EventKind.PREPARING, progress=self._progress(step, activity=f"evaluate {split} {done}/{count}")
+                )
 
         counts = self._pipeline.evaluate(split, step, len(labels), tick)
         if counts is None or recorder is None:
@@ -205,17 +247,17 @@ class Trainer:
     def _snapshot(self, recorder: Recorder | None) -> None:
         facts = None
         if recorder is not None:
-            step = self._state.step
+            step, best = self._state.step, self._state.best
             accuracy = next((e.accuracy for e in recorder.evaluations if (e.split, e.step) == ("validation", step)), None)
             facts = Facts(
                 job=self._job.metadata.name,
                 state_digest=self._digest,
                 epoch=step / self._per_epoch,
-                seconds=self._seconds,
-                best=self._best.step == step,
+                seconds=self._state.seconds,
+                best=best.step == step,
                 accuracy=accuracy,
-                best_step=self._best.step,
-                best_accuracy=self._best.accuracy,
+                best_step=best.step,
+                best_accuracy=best.accuracy,
             )
         self._checkpointer.start(self._rank, self._stages, self._patience, facts)
 
@@ -244,7 +286,7 @@ class Trainer:
             self._pipeline.take(Kind.FINISHED, self._batches.steps, 0)
             self._leave(EventKind.COMPLETED, "rank 0 saved the model")
             return WorkerPhase.COMPLETED
-        self._control.emit(EventKind.PREPARING, progress=self._progress(activity="export"))
+        self._control.emit(EventKind.PREPARING, progress=self._progress(self._batches.steps, activity="export"))
         results = [e for e in recorder.evaluations if e.step == chosen]
         folder = self._layout.checkpoints / checkpoint_name(chosen)
         export(
@@ -262,14 +304,14 @@ class Trainer:
         step = self._state.step
         if self._rank != 0:
             return int(self._pipeline.take(Kind.BOUNDARY, step, 0, _CHOICE))
-        chosen = step
-        if self._spec.output.weights is Weights.BEST and self._best.step is not None:
+        chosen, best = step, self._state.best.step
+        if self._spec.output.weights is Weights.BEST and best is not None:
             # A best checkpoint that could not be written leaves the best of those that could.
             known = self._checkpointer.known
             fallback = max((c.step for c in known if c.best), default=step)
-            chosen = self._best.step if any(c.step == self._best.step for c in known) else fallback
-            if chosen != self._best.step:
-                message = f"the best weights, of step {self._best.step}, have no checkpoint: those of step {chosen} are taken"
+            chosen = best if any(c.step == best for c in known) else fallback
+            if chosen != best:
+                message = f"the best weights, of step {best}, have no checkpoint: those of step {chosen} are taken"
                 self._control.emit(EventKind.WARNING, message)
         for rank in range(1, self._stages):
             self._pipeline.send(rank, Kind.BOUNDARY, step, _CHOICE, chosen)
@@ -281,13 +323,13 @@ class Trainer:
 
     def _progress(
         self,
+        step: int,
         loss: float | None = None,
         rate: float | None = None,
         norm: float | None = None,
         recent: deque[float] | None = None,
         activity: str = "train",
     ) -> Progress:
-        step = max(0, self._state.step)
         speed = None if recent is None or len(recent) < 2 else (len(recent) - 1) / max(1e-9, recent[-1] - recent[0])
         return Progress(
             step=step,

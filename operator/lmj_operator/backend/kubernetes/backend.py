@@ -23,7 +23,18 @@ from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.port import ActionError, PodEvent
-from lmj_operator.plan import Action, CreatePod, DeletePod, Drain, Observed, PodObserved, PodPhase, PutView, StartWorker
+from lmj_operator.plan import (
+    Action,
+    CreatePod,
+    DeletePod,
+    Drain,
+    LeaveView,
+    Observed,
+    PodObserved,
+    PodPhase,
+    PutView,
+    StartWorker,
+)
 
 DELETE_AGAIN_SECONDS = 10.0
 """A deletion that the watch did not tell of by then is asked for again."""
@@ -100,6 +111,8 @@ class KubernetesBackend:
                 await self._tell(name, lambda agent: agent.start_worker(incarnation))
             case PutView(name, view):
                 await self._tell(name, lambda agent: agent.put_view(view))
+            case LeaveView(name, number):
+                await self._tell(name, lambda agent: agent.leave_view(number))
             case Drain(name):
                 await self._tell(name, lambda agent: agent.drain())
 

@@ -16,7 +16,18 @@ from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.local.pod import LocalPod, PodPlace, agent_command
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.backend.port import ActionError, PodEvent
-from lmj_operator.plan import Action, CreatePod, DeletePod, Drain, Observed, PodObserved, PodPhase, PutView, StartWorker
+from lmj_operator.plan import (
+    Action,
+    CreatePod,
+    DeletePod,
+    Drain,
+    LeaveView,
+    Observed,
+    PodObserved,
+    PodPhase,
+    PutView,
+    StartWorker,
+)
 
 Command = Callable[[PodPlace, Path, Path], list[str]]
 """From a pod's place, the job's file and the token's file to the command line of its agent."""
@@ -80,6 +91,8 @@ class LocalBackend:
                 await self._tell(name, lambda agent: agent.start_worker(incarnation))
             case PutView(name, view):
                 await self._tell(name, lambda agent: agent.put_view(view))
+            case LeaveView(name, number):
+                await self._tell(name, lambda agent: agent.leave_view(number))
             case Drain(name):
                 await self._tell(name, lambda agent: agent.drain())
 

@@ -1,0 +1,46 @@
+"""Where a view starts from: the newest step that all of its members can have."""
+
+from collections.abc import Sequence
+
+from lmj_api.protocol import CheckpointInfo, Holding
+from lmj_api.view import Resume
+
+MEMORY_TRIES = 3
+"""Restarts in a row without a new step after which memory is not believed any more: it may be what is wrong."""
+
+
+def common_step(holdings: Sequence[Holding | None], checkpoints: Sequence[CheckpointInfo], tries: int = 0) -> tuple[Resume, str]:
+    """The resume point of a view, and why, in one sentence.
+
+    ``holdings``: what each rank has in memory, in order of rank. ``checkpoints``: all that are known. ``tries``: restarts in a row
+    without a new step. Rank 0 decides each commit and records it before anybody else can hear of it, so no rank is ahead of it; a rank
+    that is one step behind has to have that step's gradients.
+    """
+    good = max((c for c in checkpoints if c.problem is None), key=lambda c: c.step, default=None)
+    durable = Resume(step=good.step, checkpoint=good.name) if good is not None else Resume(step=0)
+    at = f"checkpoint {good.name}" if good is not None else "the beginning"
+    if all(held is None for held in holdings):
+        return durable, f"starts from {at}"
+    lacking = _lacking(holdings)
+    first = holdings[0]
+    if lacking is not None or first is None:
+        return durable, f"goes back to {at}, for {lacking}"
+    if first.step < durable.step:
+        return durable, f"goes on from {at}, for the memory is of step {first.step}"
+    if tries > MEMORY_TRIES:
+        return durable, f"goes back to {at}, for what is in memory failed {tries} times in a row"
+    return Resume(step=first.step), f"goes on from step {first.step}, which all have in memory"
+
+
+def _lacking(holdings: Sequence[Holding | None]) -> str | None:
+    """Why the ranks cannot go on from memory; None: they can, from rank 0's step."""
+    empty = [rank for rank, held in enumerate(holdings) if held is None]
+    if len(empty) == 1:
+        return f"rank {empty[0]} has nothing in memory"
+    if empty:
+        return f"ranks {', '.join(map(str, empty))} have nothing in memory"
+    first, *others = (held for held in holdings if held is not None)
+    for rank, held in enumerate(others, 1):
+        if held.step != first.step and not (held.prepared and held.step + 1 == first.step):
+            return f"rank {rank} is at step {held.step} and rank 0 at step {first.step}"
+    return None

@@ -1,0 +1,193 @@
+"""A state that outlives its process, wherever in a step that was killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from lmj_api.protocol import Holding
+from lmj_api.spec import Training
+from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.weights import initialise
+from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.state.stage_state import Best, StageState
+
+from .conftest import RANDOM, small_config
+
+TRAINING = Training(weight_decay=0.02)
+COEFFICIENT, RATE = 0.37, 1e-3
+CALLS = ("_foreach_copy_", "_foreach_mul_", "_fused_adamw_", "_foreach_zero_")
+
+
+class Killed(Exception):  # noqa: N818
+    """What a SIGKILL would have done."""
+
+
+@pytest.fixture
+def memory() -> Iterator[int]:
+    descriptor = os.memfd_create("state")
+    yield descriptor
+    os.close(descriptor)
+
+
+def attach(memory: int | None, config: Any = None, identity: str = "job") -> StageState:
+    """What a worker does that has just been started."""
+    stage = Stage(config or small_config(), range(3), seed=3)
+    return StageState(stage, torch.device("cpu"), memory, identity)
+
+
+def fresh(memory: int | None) -> StageState:
+    stage = Stage(small_config(), range(3), seed=3)
+    state = StageState(stage, torch.device("cpu"), memory, "job")
+    initialise(stage, state, RANDOM)
+    return state
+
+
+def give_gradients(state: StageState, step: int) -> None:
+    generator = torch.Generator().manual_seed(step)
+    for slot in state.slots:
+        slot.grad.copy_(torch.randn(slot.grad.shape, generator=generator))
+    state.prepare()
+
+
+def train(state: StageState, optimizer: AdamW, steps: int) -> None:
+    while state.step < steps:
+        give_gradients(state, state.step)
+        state.commit(COEFFICIENT, RATE)
+        optimizer.apply()
+
+
+def undisturbed(steps: int) -> torch.Tensor:
+    state = fresh(None)
+    train(state, AdamW(state, TRAINING), steps)
+    return state.saved.clone()
+
+
+def test_a_new_memory_holds_nothing(memory: int) -> None:
+    state = attach(memory)
+    assert state.holding is None
+    assert state.committed is None
+    assert state.best == Best()
+    assert state.evaluated == -1
+    AdamW(state, TRAINING).apply()
+    assert state.step == -1
+
+
+def test_what_a_process_left_is_there_for_the_next(memory: int) -> None:
+    first = fresh(memory)
+    train(first, AdamW(first, TRAINING), 2)
+    first.best, first.seconds, first.evaluated = Best(2, 0.75), 12.5, 2
+    give_gradients(first, 2)
+    second = attach(memory)
+    assert second.holding == Holding(step=2, prepared=True)
+    assert (second.best, second.seconds, second.evaluated) == (Best(2, 0.75), 12.5, 2)
+    assert second.committed == (2, COEFFICIENT, RATE)
+    assert torch.equal(second.block, first.block)
+    assert second.block.data_ptr() != first.block.data_ptr()
+
+
+@pytest.mark.parametrize("change", ["identity", "shapes"])
+def test_the_memory_of_another_job_or_stage_is_not_taken(memory: int, change: str) -> None:
+    first = fresh(memory)
+    first.best = Best(1, 0.5)
+    other: dict[str, Any] = {"identity": "another job"} if change == "identity" else {"config": small_config(vocab_size=2999)}
+    second = attach(memory, **other)
+    assert second.holding is None
+    assert second.best == Best()
+    assert not second.block.any()
+
+
+def test_a_state_that_is_being_filled_is_nobody_s(memory: int) -> None:
+    state = fresh(memory)
+    train(state, AdamW(state, TRAINING), 1)
+    state.fill(-1)
+    assert attach(memory).holding is None
+    state.fill(7)
+    assert attach(memory).holding == Holding(step=7)
+
+
+def test_gradients_that_were_forgotten_are_not_prepared(memory: int) -> None:
+    state = fresh(memory)
+    give_gradients(state, 0)
+    state.forget_gradients()
+    assert attach(memory).holding == Holding(step=0)
+    assert not any(slot.grad.any() for slot in state.slots)
+
+
+def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call that is cut off has spoilt what it was to change; the next process goes on to the same bits."""
+    expected = undisturbed(3)
+    real = {name: getattr(torch, name) for name in CALLS}
+    calls = 0
+    fatal = -1
+
+    def instead(name: str) -> Any:
+        def call(first: list[torch.Tensor], *others: Any, **options: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == fatal:
+                changed = first if name != "_fused_adamw_" else [*first, *others[1], *others[2]]
+                for tensor in changed[: 1 + len(changed) // 2]:
+                    tensor.view(-1)[: 1 + tensor.numel() // 2] = float("nan")
+                raise Killed
+            real[name](first, *others, **options)
+
+        return call
+
+    for name in CALLS:
+        monkeypatch.setattr(torch, name, instead(name))
+    state = fresh(memory)
+    train(state, AdamW(state, TRAINING), 1)
+    start, of_one_step = state.block.clone(), calls
+    assert of_one_step >= 4 * len(CALLS)
+    for number in range(1, of_one_step + 1):
+        state.fill(-1)
+        state.block.copy_(start)
+        state.fill(1)
+        calls, fatal = 0, number
+        with pytest.raises(Killed):
+            train(state, AdamW(state, TRAINING), 3)
+        fatal = -1
+        successor = attach(memory)
+        assert successor.holding == Holding(step=1, prepared=True)
+        optimizer = AdamW(successor, TRAINING)
+        optimizer.apply()
+        assert successor.step == 2
+        assert not any(slot.grad.any() for slot in successor.slots)
+        train(successor, optimizer, 3)
+        assert torch.equal(successor.saved, expected), f"killed in call {number}"
+
+
+def test_killed_at_any_moment(memory: int) -> None:
+    """Real processes and real SIGKILLs."""
+    steps = 150
+    state = fresh(memory)
+    choose = random.Random(5)
+    kills = 0
+    while state.step < steps:
+        child = os.fork()
+        if child == 0:
+            try:
+                successor = attach(memory)
+                optimizer = AdamW(successor, TRAINING)
+                optimizer.apply()
+                if successor.holding == Holding(step=successor.step, prepared=True):
+                    successor.forget_gradients()
+                train(successor, optimizer, steps)
+            finally:
+                os._exit(0)
+        before = state.step
+        while state.step < min(before + choose.randrange(1, 20), steps):
+            assert os.waitpid(child, os.WNOHANG) == (0, 0) or state.step == steps
+        if state.step < steps:
+            os.kill(child, signal.SIGKILL)
+            kills += 1
+            os.waitpid(child, 0)
+    assert kills >= 5
+    assert torch.equal(state.saved, undisturbed(steps))
