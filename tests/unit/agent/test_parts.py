@@ -1,5 +1,8 @@
 """The agent's pure parts: the event log, exits, tails, the environment, arguments."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from lmj_api.protocol import Event, EventKind, Progress
@@ -7,6 +10,7 @@ from lmj_trainer.agent.environment import default_interface, interface_of, worke
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.exits import describe
 from lmj_trainer.agent.main import address
+from lmj_trainer.agent.memory import open_memory
 from lmj_trainer.agent.tail import Lines, Tail
 from lmj_trainer.errors import UserError
 
@@ -17,6 +21,19 @@ def event(kind: EventKind = EventKind.WARNING, step: int = 0) -> Event:
 
 def told(log: EventLog, after: int = 0) -> list[tuple[int, str]]:
     return [(e.seq, e.message) for e in log.after(after)]
+
+
+@pytest.mark.parametrize("system", ["has it", "lacks it"])
+def test_memory_is_a_file_that_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
+    if system == "lacks it":
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    memory = open_memory(tmp_path / "pod")
+    os.ftruncate(memory, 1 << 16)
+    os.pwrite(memory, b"held", 100)
+    assert os.pread(memory, 4, 100) == b"held"
+    assert not os.get_inheritable(memory)
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
+    os.close(memory)
 
 
 def test_events_are_numbered_and_read_from_anywhere() -> None:
