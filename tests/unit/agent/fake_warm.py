@@ -1,9 +1,11 @@
 """A warm parent of fake workers: ``python fake_warm.py ACT --fd FD --room TEXT``.
 
 ``ACT`` is done for loading: ``load`` nothing, ``thread`` starts a thread, ``fail`` raises, ``leave`` ends the process,
-``slow:FILE`` waits until there is such a file. SIGUSR1 starts a thread.
+``childless`` has no more forks, ``slow:FILE`` waits until there is such a file. SIGUSR1 starts a thread.
 """
 
+import errno
+import os
 import signal
 import sys
 import threading
@@ -22,6 +24,8 @@ def load() -> None:
     match name:
         case "thread":
             start_thread(0, None)
+        case "childless":
+            os.fork = no_fork
         case "fail":
             raise ImportError("no such library")
         case "leave":
@@ -33,6 +37,10 @@ def load() -> None:
 
 def start_thread(number: int, frame: object) -> None:
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+
+def no_fork() -> int:
+    raise BlockingIOError(errno.EAGAIN, "no more processes")
 
 
 def work(argv: list[str]) -> int:

@@ -230,6 +230,15 @@ async def test_a_warm_parent_that_cannot_serve_is_done_without(rig: Make, act: s
     assert it.births._warm is None
 
 
+async def test_a_fork_that_fails_is_no_end(rig: Make) -> None:
+    it = rig("ready exit:0", warm="childless")
+    mother = await warm(it)
+    await it.supervisor.put_worker(1)
+    assert (await it.until(lambda s: s.worker.exit)).worker.exit.code == 0
+    assert warnings(it) == ["worker 1 is started cold: its warm parent cannot fork it: [Errno 11] no more processes"]
+    assert it.births._warm.pid == mother
+
+
 async def test_a_thread_that_comes_later_is_noticed(rig: Make) -> None:
     it = rig("ready exit:0", warm="load")
     os.kill(await warm(it), signal.SIGUSR1)

@@ -111,14 +111,14 @@ class WarmParent:
     async def _first_word(self, newborn: socket.socket) -> int:
         try:
             async with asyncio.timeout(BIRTH_SECONDS):
-                said = await asyncio.get_running_loop().sock_recv(newborn, 32)
+                said = await asyncio.get_running_loop().sock_recv(newborn, 1024)
         except TimeoutError:
             self.kill()
             raise BirthError(f"its warm parent did not fork it within {BIRTH_SECONDS:g} s") from None
         except OSError as error:
             raise BirthError(f"it was born dead: {error}") from error
-        if not said:
-            raise BirthError("it was born dead")
+        if not said.isdigit():  # its process id, or why there is none
+            raise BirthError(f"its warm parent cannot fork it: {said.decode(errors='replace')}" if said else "it was born dead")
         pid = int(said)
         self._children.own(pid)
         with contextlib.suppress(OSError):  # it died just now: its exit says how

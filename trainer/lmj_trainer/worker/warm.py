@@ -97,13 +97,22 @@ def _bear(request: Request, files: Sequence[int], control: socket.socket, work: 
     """Fork the worker. Whether it came to life is its own to tell; the agent sees the files close when nobody has them."""
     sys.stdout.flush()
     sys.stderr.flush()
-    between = os.fork()
+    try:
+        between = os.fork()
+    except OSError as error:
+        os.write(files[0], str(error).encode())
+        return
     if between != 0:
         os.waitpid(between, 0)
         return
     code = 1
     try:
-        code = _live(request, files, control, work) if os.fork() == 0 else 0
+        try:
+            newborn = os.fork()
+        except OSError as error:
+            os.write(files[0], str(error).encode())
+        else:
+            code = _live(request, files, control, work) if newborn == 0 else 0
     except BaseException:  # noqa: BLE001 - nothing may get back into the warm parent's loop
         traceback.print_exc()
     finally:
