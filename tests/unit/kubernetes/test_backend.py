@@ -146,7 +146,7 @@ async def test_an_earlier_jobs_secret_is_not_taken(at: Fixture) -> None:
 async def test_an_operator_that_starts_anew_finds_the_token_and_makes_nothing_twice(at: Fixture) -> None:
     await at.backend.apply(CreatePod(0, 1))
     token = await at.backend.children.token(at.backend.job)
-    at.backend.children._token = at.backend.children._made = None
+    at.backend.children.__init__(at.api, SETTINGS)  # type: ignore[misc]
     assert await at.backend.children.token(at.backend.job) == token
     at.cache.drop_pod(at.cache.pods(("team", "tiny"))[0])
     at.api.objects["pods", "tiny-r0-1"]["metadata"]["ownerReferences"] = [{"uid": UID, "controller": True}]
@@ -184,9 +184,10 @@ async def test_a_spent_quota_is_waited_for(at: Fixture) -> None:
 
 async def test_a_server_that_fails_is_not_asked_all_the_time(at: Fixture) -> None:
     at.api.refuse["create", "pods"] = [error(500)]
+    with pytest.raises(ActionError):
+        await at.backend.apply(CreatePod(0, 1))
     for _ in range(5):
-        with pytest.raises(ActionError):
-            await at.backend.apply(CreatePod(0, 1))
+        await at.backend.apply(CreatePod(0, 1))  # nothing is done, and nothing said again
     assert at.calls("create", "pods") == 1
     at.clock.now += 1.1
     await at.backend.apply(CreatePod(0, 1))
@@ -284,3 +285,17 @@ async def test_release_leaves_what_another_made_under_such_a_name(at: Fixture) -
     await successor.release(at.backend.job)
     assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims", "services"}
     assert at.calls("delete", "services") == 0
+
+
+async def test_what_was_made_behind_an_error_is_not_made_again_and_the_wait_gets_no_longer(at: Fixture) -> None:
+    kinds = ("secrets", "networkpolicies", "poddisruptionbudgets", "services", "persistentvolumeclaims")
+    for number, kind in enumerate(kinds):
+        verb = "create" if kind in ("secrets", "persistentvolumeclaims") else "patch"
+        at.api.refuse[verb, kind] = [error(500, "InternalError", f"no {kind}")] * number
+    for kind in kinds[1:]:
+        with pytest.raises(ActionError, match=f"no {kind}"):
+            await at.backend.apply(CreatePod(0, 1))
+        at.clock.now += 1.1
+    await at.backend.apply(CreatePod(0, 1))
+    assert at.api.names("pods") == ["tiny-r0-1"]
+    assert [sum(call[1] == kind for call in at.api.calls) for kind in kinds] == [1, 2, 3, 4, 5]

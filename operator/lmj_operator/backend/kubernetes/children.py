@@ -3,10 +3,12 @@
 import asyncio
 import base64
 import secrets
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes import labels
-from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.api import Api, ApiError, Object
 from lmj_operator.backend.kubernetes.build.children import (
     build_claims,
     build_disruption_budget,
@@ -19,6 +21,9 @@ from lmj_operator.backend.kubernetes.resources import BUDGETS, CLAIMS, POLICIES,
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.port import ActionError
 
+_Child = tuple[Resource, str]
+"""Kind and name."""
+
 
 class Children:
     """Of one job."""
@@ -26,33 +31,63 @@ class Children:
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api = api
         self._settings = settings
-        self._made: str | None = None
+        self._wanted: str | None = None
+        self._all_of: str | None = None
+        self._made: set[_Child] = set()
         self._token: str | None = None
-        self._released: set[Resource] = set()
+        self._released: set[_Child] = set()
         # Pods are made at the same time, and each wants all of this first.
         self._making = asyncio.Lock()
 
+    @property
+    def made(self) -> int:
+        """How many are known to be there."""
+        return len(self._made)
+
     async def ensure(self, job: LiveMigrationJob) -> None:
-        """All are there, as the spec wants them. Raises ApiError; ActionError while an earlier job's Secret is not gone yet."""
+        """All are there, as the spec wants them. Raises ApiError, the first, when all were tried: another time only what is missing is.
+
+        Raises ActionError while an earlier job's Secret is not gone yet.
+        """
         async with self._making:
             wanted = job.spec.storage.to_json()
-            if self._made != wanted:
-                await self._make(job)
-                self._made = wanted
+            if self._all_of == wanted:
+                return
+            if self._wanted != wanted:
+                self._made.clear()
+                self._wanted = wanted
+            self._released.clear()
+            first: ApiError | None = None
+            for child, make in self._steps(job).items():
+                if child in self._made:
+                    continue
+                try:
+                    await make()
+                except ApiError as error:
+                    first = first or error
+                else:
+                    self._made.add(child)
+            if first is not None:
+                raise first
+            self._all_of = wanted
 
-    async def _make(self, job: LiveMigrationJob) -> None:
-        self._released.clear()
-        await self._ensure_secret(job)
-        await self._api.apply(POLICIES, build_network_policy(job, self._settings))
-        await self._api.apply(BUDGETS, build_disruption_budget(job))
-        await self._api.apply(SERVICES, build_service(job))
-        for claim in build_claims(job):
-            # Made once: what is in it matters more than what the spec says of it by now.
-            try:
-                await self._api.create(CLAIMS, claim)
-            except ApiError as error:
-                if not error.exists:
-                    raise
+    def _steps(self, job: LiveMigrationJob) -> dict[_Child, Callable[[], Awaitable[object]]]:
+        api, name = self._api, labels.trainers(job)
+        return {
+            (SECRETS, labels.secret_name(job)): lambda: self._ensure_secret(job),
+            (POLICIES, name): lambda: api.apply(POLICIES, build_network_policy(job, self._settings)),
+            (BUDGETS, name): lambda: api.apply(BUDGETS, build_disruption_budget(job)),
+            (SERVICES, name): lambda: api.apply(SERVICES, build_service(job)),
+            **{(CLAIMS, claim["metadata"]["name"]): partial(self._ensure_claim, claim) for claim in build_claims(job)},
+        }
+
+    async def _ensure_claim(self, claim: Object) -> None:
+        # Made once: what is in it matters more than what the spec says of it by now.
+        try:
+            await self._api.create(CLAIMS, claim)
+        except ApiError as error:
+            if not error.exists:
+                raise
 
     async def token(self, job: LiveMigrationJob) -> str | None:
         """The token of the job's agents; None: it has no Secret. Raises ApiError."""
@@ -64,6 +99,7 @@ class Children:
 
     async def release(self, job: LiveMigrationJob) -> None:
         """Remove all but the claims. Raises ApiError, the first, when all were tried: another time only what is left is."""
+        self._all_of = None
         first: ApiError | None = None
         for resource, name in (
             (SERVICES, labels.trainers(job)),
@@ -71,23 +107,24 @@ class Children:
             (BUDGETS, labels.trainers(job)),
             (SECRETS, labels.secret_name(job)),
         ):
-            if resource in self._released:
+            if (resource, name) in self._released:
                 continue
             try:
-                uid = None
-                if self._made is None:
+                uid, ours = None, (resource, name) in self._made
+                if not ours:
                     # An operator before this one may have made it, or somebody else: then the job never had one of its own.
                     there = await self._api.get(resource, job.metadata.namespace, name)
                     uid = there["metadata"]["uid"] if there is not None and owner_uid(there) == job.metadata.uid else None
-                if self._made is not None or uid is not None:
+                if ours or uid is not None:
                     await self._api.delete(resource, job.metadata.namespace, name, uid=uid)
             except ApiError as error:
                 first = first or error
             else:
-                self._released.add(resource)
+                self._released.add((resource, name))
+                self._made.discard((resource, name))
         if first is not None:
             raise first
-        self._made = self._token = None
+        self._wanted = self._token = None
 
     async def _ensure_secret(self, job: LiveMigrationJob) -> None:
         token = secrets.token_urlsafe(32)

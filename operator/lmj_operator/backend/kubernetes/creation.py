@@ -61,11 +61,9 @@ class Creation:
         self._hold: tuple[int, float] = (0, 0.0)
 
     async def create(self, job: LiveMigrationJob, rank: int, serial: int) -> None:
-        """Make a pod; one that is there is left as it is. Raises ActionError."""
+        """Make a pod; one that is there is left as it is, and none is made while a refusal is waited out. Raises ActionError."""
         name, now = pod_name(job.metadata.name, rank, serial), self._clock()
-        if now < self._hold[1]:
-            raise ActionError("the API server refused before; waits before it tries again")
-        if name in self.unmade:
+        if now < self._hold[1] or name in self.unmade:
             return
         try:
             pod = build_pod(job, self._settings, rank, serial)
@@ -109,9 +107,12 @@ class Creation:
 
     async def _ensure(self, job: LiveMigrationJob) -> None:
         """The job's other objects are there. Raises ApiError; ActionError when they cannot be had now and it says nothing of the pod."""
+        before = self._children.made
         try:
             await self._children.ensure(job)
         except ApiError as error:
+            if self._children.made > before:
+                self._hold = (0, self._hold[1])  # it gets on: no reason to wait longer and longer
             if error.status == 409:
                 raise ActionError(str(error)) from error
             raise
