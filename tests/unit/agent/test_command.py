@@ -96,15 +96,17 @@ def dead(pid: int) -> bool:
         return True
 
 
+def write_job(folder: Path, **training: object) -> None:
+    document = job_document(folder / "out")
+    document["spec"]["dataset"]["source"] = str(folder / "data.csv")
+    document["spec"]["training"] |= training
+    (folder / "job.json").write_text(LiveMigrationJob.model_validate(document).to_json())
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    spec = {
-        "model": {"scratch": {}},
-        "dataset": {"source": str(tmp_path / "none.csv"), "text": ["text"], "label": "label"},
-        "output": {"path": str(tmp_path / "out")},
-    }
-    job = LiveMigrationJob.model_validate({"metadata": {"name": "job"}, "spec": spec})
-    (tmp_path / "job.json").write_text(job.to_json())
+    write_data(tmp_path / "data.csv")
+    write_job(tmp_path)
     (tmp_path / "token").write_text("secret\n")
     made: list[Running] = []
 
@@ -157,11 +159,7 @@ def test_a_cold_agent_has_no_warm_parent(start: Start) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_killed_worker_is_ready_again_without_a_cold_start(start: Start, tmp_path: Path, threads: int) -> None:
-    write_data(tmp_path / "data.csv")
-    document = job_document(tmp_path / "out")
-    document["spec"]["dataset"]["source"] = str(tmp_path / "data.csv")
-    document["spec"]["training"]["threads"] = threads
-    (tmp_path / "job.json").write_text(LiveMigrationJob.model_validate(document).to_json())
+    write_job(tmp_path, threads=threads)
     agent = start()
     worker, warm = agent.ready(1), agent.warm_parent()
     for incarnation in (2, 3):

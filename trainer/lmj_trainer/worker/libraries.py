@@ -4,6 +4,7 @@ import importlib
 
 MODULES = (
     "lmj_trainer.check",
+    "lmj_trainer.checkpoint.identity",
     "lmj_trainer.data.prepared",
     "lmj_trainer.model.config",
     "lmj_trainer.model.partition",
