@@ -215,6 +215,24 @@ async def test_a_stuck_warm_parent_is_replaced(rig: Make, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
+    ("act", "stop", "reason"),
+    [("slow:/never", False, "its warm parent has ended"), ("load", True, "it was born dead")],
+)
+async def test_the_end_of_the_warm_parent_before_a_birth(rig: Make, act: str, stop: bool, reason: str) -> None:
+    it = rig("ready wait", warm=act)
+    mother = await warm(it) if stop else it.births._warm.pid
+    if stop:
+        os.kill(mother, signal.SIGSTOP)
+    await it.supervisor.put_worker(1)
+    await asyncio.sleep(0.1)  # for the request to be on its way
+    os.kill(mother, signal.SIGKILL)
+    await it.until(lambda s: s.worker.phase is P.READY)
+    assert f"worker 1 is started cold: {reason}" in warnings(it)
+    await eventually(lambda: it.births._warm is not None and it.births._warm.pid != mother)
+    assert not alive(mother)
+
+
+@pytest.mark.parametrize(
     ("act", "problem"),
     [("thread", "it has 2 threads, and a fork copies one"), ("fail", "ImportError: no such library")],
 )

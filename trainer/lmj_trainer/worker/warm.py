@@ -38,7 +38,10 @@ def main(argv: Sequence[str]) -> int:
         sys.argv = ["lmj_trainer worker", *worker_argv]
         return main(worker_argv)
 
-    return serve(arguments.fd, libraries.load, work)
+    code = serve(arguments.fd, libraries.load, work)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # nothing is to be put in order, and some libraries say much about it
 
 
 def parser() -> argparse.ArgumentParser:
