@@ -52,21 +52,21 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
 
 def prepared(job: ClusterJob) -> ClusterJob:
     job.spec["training"]["maxSteps"] = STEPS
-    # Pods stay at the end, to be counted; another that took the place of one would be there besides.
-    job.spec["cleanPodPolicy"] = "None"
     return job
 
 
 def assert_made_once(operator: Watched, job: ClusterJob, since: int) -> None:
-    assert sorted(job.pods()) == ["tiny-r0-1", "tiny-r1-1"]
+    """By what the server says that it did, whether the operator heard of it or not."""
+    done = Counter(call.target.resource for call in operator.writes(since, job) if call.answered == 201)
+    assert {kind: number for kind, number in done.items() if kind != "events"} == {
+        "secrets": 1,
+        "networkpolicies": 1,
+        "poddisruptionbudgets": 1,
+        "services": 1,
+        "persistentvolumeclaims": 1,
+        "pods": 2,
+    }
     assert job.status["serials"] == {"0": 1, "1": 1}
-    done = Counter(
-        call.target.resource for call in operator.writes(since, job) if call.target.verb == "create" and call.status == 201
-    )
-    assert done["pods"] <= 2
-    assert done["secrets"] <= 1
-    assert done["persistentvolumeclaims"] <= 1
-    assert [c.path for c in operator.writes(since, job) if c.target.verb == "delete" and c.target.resource == "pods"] == []
 
 
 def assert_ends_the_same(operator: Watched, job: ClusterJob, rules: Sequence[Rule], seed: int, losses: dict[int, float]) -> None:
@@ -82,7 +82,7 @@ def assert_ends_the_same(operator: Watched, job: ClusterJob, rules: Sequence[Rul
         print(f"{len(operator.proxy.calls) - since} calls, faults: {dict(struck)}")
         assert struck
         # The last writes of the job's life meet the same faults.
-        wait_for("the children gone", lambda: not [name for name in job.left() if "pod/" not in name][1:], job.describe)
+        wait_for("the workload gone", lambda: job.left() == ["livemigrationjob.lmj.dev/tiny"], job.describe)
         wait_for("its last status", lambda: bool(job.status.get("cleaned")), job.describe)
     finally:
         operator.proxy.program([])
@@ -99,14 +99,12 @@ def test_a_job_ends_the_same_with_faults_of_every_kind(operator: Watched, undist
         assert_ends_the_same(operator, job, ALL, SEED, undisturbed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_job_ends_the_same_with_many_faults_of_one_kind(operator: Watched, undisturbed: dict[int, float], kind: str) -> None:
     with operator.job() as job:
         assert_ends_the_same(operator, job, FAULTS[kind], SEED + 1, undisturbed)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", [int(os.environ.get("LMJ_FAULT_SEED", "30"))])
 def test_worker_and_operator_are_killed_while_calls_fail(operator: Watched, tmp_path: Path, seed: int) -> None:
     local = Job(tmp_path / "local")

@@ -86,8 +86,13 @@ class Api:
         try:
             await self._call("delete", "DELETE", resource, resource.path(namespace, name), options)
         except ApiError as error:
-            if error.status == 404 or (error.status == 409 and uid is not None):
+            if error.status == 404:
                 return False
+            if error.status == 409 and uid is not None:
+                # Another object, or a conflict of some other kind: then this one is still there.
+                there = await self.get(resource, namespace, name)
+                if there is None or there["metadata"]["uid"] != uid:
+                    return False
             raise
         return True
 
