@@ -131,6 +131,8 @@ class WorkerState(Message):
     """When the worker last made progress (a commit, an evaluated batch, a prepared part), seconds since the epoch."""
     holding: Holding | None = None
     """``Ready``: what is in its memory, be it from before or from the worker before it; None: nothing."""
+    lost_rank: int | None = None
+    """The peer that it lost, when it dropped its last view for one."""
     lost: str | None = None
     """Why it dropped its last view, when it did: the peer and the error."""
     exit: Exit | None = None
@@ -196,6 +198,8 @@ class Event(Message):
     """``joined``, ``lostPeer``: number of the view."""
     holding: Holding | None = None
     """``ready``, ``lostPeer``: what is in the worker's memory."""
+    peer: int | None = None
+    """``lostPeer``: its rank, when one peer is to blame."""
     progress: Progress | None = None
     """``committed``, ``joined``, ``preparing``: where it stands."""
     evaluation: Evaluation | None = None

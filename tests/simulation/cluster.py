@@ -56,6 +56,8 @@ class Pod:
     unreachable_since: float | None = None
     step: int | None = None
     """Committed steps in the pod's memory, which outlives its workers; None: nothing restored yet."""
+    dark: bool = False
+    """Its node has no power: nothing happens in it."""
     prepared: bool = False
     """The memory also has all gradients of the next step."""
 
@@ -200,7 +202,7 @@ class Cluster:
         self.now += seconds
         for pod in self.pods.values():
             pod.unreachable_since = None if self._answers(pod) else (pod.unreachable_since or self.now)
-            if not pod.gone:
+            if not pod.gone and not pod.dark:
                 self._live(pod)
         self._train()
 
@@ -242,7 +244,7 @@ class Cluster:
             raise Violation(f"view {view.number} resumes from a checkpoint of step {resume.step}, which was never taken")
         pod.step, pod.prepared = resume.step, False
         at = Progress(step=pod.step, steps=self.steps, epoch=0.0)
-        self._become(pod, WorkerPhase.RUNNING, view=view.number, progress=at, lost=None, holding=None)
+        self._become(pod, WorkerPhase.RUNNING, view=view.number, progress=at, lost=None, holding=None, lost_rank=None)
 
     def _lost_peer(self, pod: Pod) -> str | None:
         """Why the worker's view is broken: a member died, or went to another view."""
@@ -328,6 +330,13 @@ class Cluster:
     def break_link(self, pod: Pod) -> None:
         if pod.worker.phase is WorkerPhase.RUNNING:
             self._leave(pod, "connection reset by peer")
+
+    def cut_power(self, pod: Pod) -> None:
+        """Nobody hears of the pod any more; its peers notice by its silence."""
+        pod.reachable, pod.dark = False, True
+        for other in self.living():
+            if other is not pod and other.worker.phase is WorkerPhase.RUNNING and other.worker.view == pod.worker.view:
+                self._become(other, WorkerPhase.READY, lost=f"rank {pod.rank} is lost", lost_rank=pod.rank, holding=other.holding)
 
     def half_commit(self) -> None:
         """Rank 0 commits a step and takes it; the others have its gradients, and lose their connections before they hear of it."""

@@ -164,3 +164,32 @@ def test_suspension_waits_for_the_last_checkpoint() -> None:
     assert cluster.checkpoints[-1] == 8
     assert cluster.status.message == "stopped; goes on from step 8"
     assert all(p.phase is PodPhase.RUNNING for p in cluster.look())
+
+
+def test_a_pod_that_its_peers_lost_too_is_replaced_at_once() -> None:
+    cluster = Cluster(job_spec(2))
+    at_step(cluster, 7)
+    cluster.cut_power(cluster.pods["sim-r1-1"])
+    cut = cluster.now
+    while "sim-r1-2" not in cluster.pods:
+        cluster.tick()
+        cluster.reconcile()
+    assert cluster.now - cut <= 3
+    [incident] = cluster.status.incidents
+    assert incident.kind == "PodGone"
+    assert incident.message == "the agent of sim-r1-1 has not answered for 0.5 s, and its peers lost it"
+    assert rest(cluster).status.phase is Phase.SUCCEEDED
+
+
+def test_a_pod_that_its_peers_see_is_left_alone() -> None:
+    cluster = Cluster(job_spec(2), steps=1000)
+    at_step(cluster, 7)
+    cluster.pods["sim-r1-1"].reachable = False
+    for _ in range(20):
+        cluster.tick()
+        assert cluster.reconcile().actions == ()
+    assert cluster.status.restarts == 0
+    cluster.pods["sim-r1-1"].reachable = True
+    cluster.tick()
+    cluster.reconcile()
+    assert cluster.status.phase is Phase.RUNNING

@@ -89,10 +89,22 @@ class Faults(RuleBasedStateMachine):
         if living:
             living[pick % len(living)].reachable = False
 
+    @rule(pick=PICK)
+    def power_is_cut(self, pick: int) -> None:
+        living = self.cluster.living()
+        if living:
+            self.cluster.cut_power(living[pick % len(living)])
+
     @rule()
     def network_heals(self) -> None:
         for pod in self.cluster.pods.values():
-            pod.reachable = True
+            pod.reachable = not pod.dark
+
+    @rule()
+    def dark_nodes_are_given_up(self) -> None:
+        """By the cluster, after a while."""
+        for pod in self.cluster.pods.values():
+            pod.gone = pod.gone or pod.dark
 
     @rule(wanted=st.booleans())
     def suspend(self, wanted: bool) -> None:
@@ -116,6 +128,7 @@ class Faults(RuleBasedStateMachine):
         cluster = self.cluster
         cluster.interrupted = False
         self.network_heals()
+        self.dark_nodes_are_given_up()
         for _ in range(400):
             made = cluster.reconcile()
             if made.wake_after is None and made.status.phase is Phase.SUCCEEDED:

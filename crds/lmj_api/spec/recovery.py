@@ -20,5 +20,8 @@ class Recovery(Message):
     """A worker that is not ready to join by then is restarted. Tokenizing the dataset counts."""
     hang_timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """A running job without a committed step or evaluated batch for so long is hung: its workers are restarted."""
+    silence_timeout_seconds: Annotated[float, Field(ge=0.2)] = 1.0
+    """A peer whose machine acknowledges nothing for so long is lost: nobody sends a reset after a power cut. A busy or stopped process is not
+    meant: the machine answers for it."""
     node_gone_seconds: Annotated[float, Field(ge=0)] = 60.0
     """Pods on a node that is gone or not ready for so long are removed by force, for nobody is left there to end them. One machine has no such nodes."""

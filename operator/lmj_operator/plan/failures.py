@@ -12,7 +12,10 @@ from lmj_operator.plan.membership import broken, joined, left
 from lmj_operator.plan.observed import PodObserved, PodPhase
 
 UNREACHABLE_SECONDS = 30.0
-"""An agent that had a worker and does not answer for so long is taken for gone. Peers notice a death far earlier."""
+"""An agent that had a worker and does not answer for so long is taken for gone."""
+
+ACCUSED_SECONDS = 0.5
+"""The same, when a peer lost it too: two who do not see it are enough. One that its peers do see is left alone."""
 
 DROP_GRACE_SECONDS = 1.0
 """A member that dropped the view tells of a broken peer before the peer's agent does: wait so long for the cause to show."""
@@ -46,12 +49,28 @@ class Failure:
     """A user's error: no restart mends it."""
 
 
-def find_failures(job: str, ranks: tuple[RankFacts, ...], recovery: Recovery, now: float) -> tuple[Failure, ...]:
-    """Failures of single ranks that were not acted on yet."""
-    return tuple(f for facts in ranks if (f := _pod_failure(job, facts, recovery, now) or _worker_failure(facts, recovery, now)))
+def find_failures(
+    job: str, ranks: tuple[RankFacts, ...], view: View | None, recovery: Recovery, now: float
+) -> tuple[Failure, ...]:
+    """Failures of single ranks that were not acted on yet; ``view``: the newest."""
+    accused = _accused(ranks, view)
+    return tuple(
+        failure
+        for facts in ranks
+        if (failure := _pod_failure(job, facts, facts.rank in accused, recovery, now) or _worker_failure(facts, recovery, now))
+    )
 
 
-def _pod_failure(job: str, facts: RankFacts, recovery: Recovery, now: float) -> Failure | None:
+def _accused(ranks: tuple[RankFacts, ...], view: View | None) -> frozenset[int]:
+    """Ranks that a peer in ``view`` lost, and whose pods are still those of that view."""
+    if view is None:
+        return frozenset()
+    lost = {f.worker.lost_rank for f in ranks if f.worker is not None and left(f, view)}
+    pods = {m.rank: m.pod for m in view.members}
+    return frozenset(f.rank for f in ranks if f.rank in lost and f.pod is not None and f.pod.name == pods.get(f.rank))
+
+
+def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, now: float) -> Failure | None:
     pod = facts.pod
     if pod is None:
         if not facts.seen:
@@ -68,11 +87,15 @@ def _pod_failure(job: str, facts: RankFacts, recovery: Recovery, now: float) -> 
     if pod.agent is None and pod.waits is None:
         had_worker = facts.known.pod == pod.name and facts.known.incarnation > 0
         silent = recovery.hang_timeout_seconds if pod.vouched else UNREACHABLE_SECONDS
+        if accused:
+            silent = min(silent, ACCUSED_SECONDS)
         limit = silent if had_worker else recovery.start_timeout_seconds
         since = pod.created if pod.unreachable_since is None or not had_worker else pod.unreachable_since
         if now - since > limit:
             kind = "PodGone" if had_worker else "StartTimeout"
-            return Failure(kind, facts.rank, pod.name, f"the agent of {pod.name} has not answered for {limit:g} s", Remedy.POD)
+            also = ", and its peers lost it" if accused and had_worker else ""
+            text = f"the agent of {pod.name} has not answered for {limit:g} s{also}"
+            return Failure(kind, facts.rank, pod.name, text, Remedy.POD)
     return None
 
 

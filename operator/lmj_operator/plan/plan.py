@@ -157,7 +157,9 @@ def _suspend(scene: _Scene) -> Plan:
         status = _status(scene, Phase.SUSPENDED, at)
         blank = [r.model_copy(update={"pod": None, "incarnation": 0}) for r in status.ranks]
         return Plan(status.model_copy(update={"ranks": blank}), at, (), None)
-    final = next((f for f in find_failures(observed.name, scene.ranks, observed.spec.recovery, now) if f.final), None)
+    final = next(
+        (f for f in find_failures(observed.name, scene.ranks, scene.newest, observed.spec.recovery, now) if f.final), None
+    )
     if final is not None:
         return _end(scene, Phase.FAILED, final.message)
     status = _status(scene, Phase.SUSPENDING, "takes a last checkpoint")
@@ -183,7 +185,7 @@ def _run(scene: _Scene) -> Plan:
     """Have every rank in the newest view."""
     observed, spec, now = scene.observed, scene.observed.spec, scene.now
     not_before = observed.status.not_before or 0.0
-    failures = find_failures(observed.name, scene.ranks, spec.recovery, now)
+    failures = find_failures(observed.name, scene.ranks, scene.newest, spec.recovery, now)
     final = next((f for f in failures if f.final), None)
     if final is not None:
         return _end(_with_failures(scene, failures), Phase.FAILED, final.message)

@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +121,13 @@ class ProcessPeer:
 class Nursery:
     """The parent of process peers."""
 
-    def __init__(self) -> None:
+    def __init__(self, inside: Sequence[str] = (), interface: str = "lo") -> None:
+        """``inside``: command that runs it elsewhere; ``interface``: where its peers listen."""
         self.socket, theirs = socket.socketpair()
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": interface, "CUDA_VISIBLE_DEVICES": ""}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(Path(__file__)), str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment
+                [*inside, sys.executable, str(Path(__file__)), str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment
             )
 
     def close(self) -> None:

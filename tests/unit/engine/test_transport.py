@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -213,6 +215,64 @@ def test_a_stopped_peer_is_noticed_by_time_out(process_peer) -> None:
     b.stop()
     a.send(1, 2, index=1)
     assert "rank 1 " in broken(a, 1)
+
+
+@pytest.fixture
+def two_machines() -> Iterator[tuple[Any, Any, Callable[[], None]]]:
+    """A nursery in each of two network namespaces, and what cuts the power of the second: nobody sends a reset."""
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces are made by root on Linux, with ip")
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True, timeout=peers.DEADLINE, capture_output=True)
+
+    names = [f"lmj-silence-{os.getpid()}-{k}" for k in range(2)]
+    nurseries = []
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ip("link", "add", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
+        for k, name in enumerate(names):
+            ip("-n", name, "addr", "add", f"10.255.254.{k + 1}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            nurseries.append(peers.Nursery(["ip", "netns", "exec", name], "eth0"))
+        yield *nurseries, lambda: ip("-n", names[1], "link", "set", "eth0", "down")
+        for nursery in nurseries:
+            nursery.close()
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False, timeout=peers.DEADLINE, capture_output=True)
+
+
+def test_a_peer_without_power_is_noticed_by_its_silence(two_machines) -> None:
+    first, second, cut = two_machines
+    pairs = [(peers.ProcessPeer(first, 600.0), peers.ProcessPeer(second, 600.0)) for _ in range(2)]
+    for a, b in pairs:
+        form(1, a, b)
+        a.send(1, 1)
+        b.send(0, 2)
+        assert (b.take(0), a.take(1)) == (1, 2)
+    cut()
+    waits_for_an_answer, has_sent_nothing = (a for a, _ in pairs)
+    waits_for_an_answer.send(1, 2, index=1)
+    for a in (waits_for_an_answer, has_sent_nothing):
+        assert "rank 1 " in broken(a, 1)
+    for peer in (peer for pair in pairs for peer in pair):
+        os.kill(peer.pid, signal.SIGKILL)
+
+
+def test_a_stopped_process_is_not_silent(process_peer) -> None:
+    """Its kernel answers for it: a busy or starved peer is not lost."""
+    a, b = process_peer(600.0), process_peer(600.0)
+    form(1, a, b)
+    a.send(1, 1)
+    assert b.take(0) == 1
+    b.stop()
+    a.send(1, 2, index=1)
+    with pytest.raises(ViewBrokenError, match=r"no activation 0 of step 999 from rank 1 within 4 s"):
+        a.take(1, 4.0, step=999)
+    os.kill(b.pid, signal.SIGCONT)
+    assert b.take(0, index=1) == 2
 
 
 def test_views_only_grow(peer) -> None:

@@ -116,4 +116,4 @@ def test_a_silent_agent_that_its_node_vouches_for_is_waited_for(vouched: bool, s
     pod = replace(pod_observed(running(), NODE), vouched=vouched, unreachable_since=NEW_YEAR)
     known = RankStatus(rank=0, pod=pod.name, state="Running", incarnation=1)
     facts = RankFacts(rank=0, serial=1, pod=pod, seen=True, incarnation=1, known=known)
-    assert bool(find_failures("tiny", (facts,), Recovery(), NEW_YEAR + silent)) is gone
+    assert bool(find_failures("tiny", (facts,), None, Recovery(), NEW_YEAR + silent)) is gone

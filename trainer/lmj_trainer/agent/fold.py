@@ -133,7 +133,13 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
                 raise IllegalEventError(f"joined view {view} after view {worker.view}")
             if state.view is None or view > state.view.number:
                 raise IllegalEventError(f"joined view {view}, which this agent was never told")
-            return {"view": view, "lost": None, "holding": None, **({"progress": event.progress} if event.progress else {})}
+            return {
+                "view": view,
+                "lost": None,
+                "lost_rank": None,
+                "holding": None,
+                **({"progress": event.progress} if event.progress else {}),
+            }
         case EventKind.COMMITTED:
             return {"progress": _need(event, event.progress, "progress")}
         case EventKind.PREPARING:
@@ -141,7 +147,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
         case EventKind.LOST_PEER:
             # A view that broke before it was joined was dropped too: hence the event's number, not the worker's.
             view, lost = _need(event, event.view, "a view"), event.message or "a peer was lost"
-            return {"view": view, "lost": lost, "holding": event.holding}
+            return {"view": view, "lost": lost, "lost_rank": event.peer, "holding": event.holding}
         case EventKind.WORKER_EXITED:
             return {"exit": _need(event, event.exit, "an exit"), "pid": None, "address": None}
         case _:

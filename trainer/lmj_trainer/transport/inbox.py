@@ -13,6 +13,11 @@ BOUND = 4096
 class ViewBrokenError(Exception):
     """The view cannot go on: a peer is lost, a newer view came, or this worker is to leave. The text says which."""
 
+    def __init__(self, reason: str, rank: int | None = None) -> None:
+        """``rank``: the lost peer, when it is one."""
+        super().__init__(reason)
+        self.rank = rank
+
 
 class Inbox:
     """Messages of the current view by name, and those of views that are still to be joined. Safe for any number of threads."""
@@ -21,7 +26,7 @@ class Inbox:
         self._changed = threading.Condition()
         self._view = 0
         self._messages: dict[int, dict[tuple[Kind, int, int, int], Any]] = {}
-        self._broken: str | None = None
+        self._broken: tuple[str, int | None] | None = None
         self._newest, self._newest_reason = 0, ""
 
     @property
@@ -34,7 +39,8 @@ class Inbox:
         with self._changed:
             if view <= self._view:
                 raise ValueError(f"view {view} is not newer than {self._view}")
-            self._view, self._broken = view, self._newest_reason if view < self._newest else None
+            self._view = view
+            self._broken = (self._newest_reason, None) if view < self._newest else None
             self._messages = {number: messages for number, messages in self._messages.items() if number >= view}
             self._messages.setdefault(view, {})
             self._changed.notify_all()
@@ -46,17 +52,17 @@ class Inbox:
                 return False
             messages = self._messages.setdefault(envelope.view, {})
             if len(messages) >= BOUND:
-                self._broken = f"{BOUND} messages wait unread: the newest is {envelope.key}"
+                self._broken = f"{BOUND} messages wait unread: the newest is {envelope.key}", None
             else:
                 messages[envelope.key] = envelope.payload
             self._changed.notify_all()
             return True
 
-    def fail(self, view: int, reason: str) -> None:
-        """Break ``view``: whoever waits, or will, gets :class:`ViewBrokenError`. The first reason stays."""
+    def fail(self, view: int, reason: str, rank: int | None = None) -> None:
+        """Break ``view``, for peer ``rank`` is lost: whoever waits, or will, gets :class:`ViewBrokenError`. The first reason stays."""
         with self._changed:
             if view == self._view and self._broken is None:
-                self._broken = reason
+                self._broken = reason, rank
                 self._changed.notify_all()
 
     def supersede(self, view: int, reason: str) -> None:
@@ -65,14 +71,14 @@ class Inbox:
             if view > self._newest:
                 self._newest, self._newest_reason = view, reason
             if view > self._view and self._broken is None:
-                self._broken = reason
+                self._broken = reason, None
                 self._changed.notify_all()
 
     def check(self) -> None:
         """Raise ViewBrokenError if the view is broken."""
         with self._changed:
             if self._broken is not None:
-                raise ViewBrokenError(self._broken)
+                raise ViewBrokenError(*self._broken)
 
     def poll(self, kind: Kind, step: int, index: int, sender: int) -> bool:
         """Whether the message is there."""
@@ -92,11 +98,11 @@ class Inbox:
                 if view != self._view:
                     raise ViewBrokenError(f"view {view} is over")
                 if self._broken is not None:
-                    raise ViewBrokenError(self._broken)
+                    raise ViewBrokenError(*self._broken)
                 messages = self._messages[self._view]
                 if key in messages:
                     return messages.pop(key)
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise ViewBrokenError(f"no {kind} {index} of step {step} from rank {sender} within {timeout:g} s")
+                    raise ViewBrokenError(f"no {kind} {index} of step {step} from rank {sender} within {timeout:g} s", sender)
                 self._changed.wait(left)

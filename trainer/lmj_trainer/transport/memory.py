@@ -25,7 +25,7 @@ class MemoryTransport:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
         peer = self._network.get(self._peers[rank])
         if peer is None:
-            self.inbox.fail(envelope.view, f"rank {rank} ({self._peers[rank]}) is gone")
+            self.inbox.fail(envelope.view, f"rank {rank} ({self._peers[rank]}) is gone", rank)
         else:
             peer.inbox.put(envelope)
 

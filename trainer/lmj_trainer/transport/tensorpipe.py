@@ -6,7 +6,8 @@ All private calls to torch's RPC are here. What they rest on (torch 2.15):
   (process-local) store, so the control plane, not a rendezvous, brings members together.
 * Worker ids are local: a process calls a peer by whatever id and name *it* gave it. Pipes are keyed by the id, and one that broke stays
   broken, so every new link gets a new id. There are 32,767; a process that used them up refuses to join (and is then replaced).
-* A call to a dead peer fails with EPIPE, a pending one with EOF, within milliseconds. A silent peer is noticed by the time-out of a call.
+* A call to a dead peer fails with EPIPE, a pending one with EOF, within milliseconds. A peer whose machine is silent is noticed by the kernel
+  (see :mod:`~lmj_trainer.transport.silence`), one that is stopped by the time-out of a call.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch._C._distributed_autograd import _init as _init_autograd
@@ -27,6 +28,7 @@ from torch.distributed.rpc import api as rpc_api
 
 from lmj_trainer.transport.envelope import Envelope
 from lmj_trainer.transport.inbox import Inbox
+from lmj_trainer.transport.silence import SilenceWatch
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +49,10 @@ def deliver(envelope: Envelope) -> bool:
 class TensorPipeTransport:
     """The port over RPC. At most one in a process: torch keeps the current agent in a global."""
 
-    def __init__(self, timeout: float = 60.0) -> None:
-        """``timeout``: seconds after which a peer that does not take a message is lost."""
+    def __init__(self, timeout: float = 60.0, silence: float = 1.0) -> None:
+        """``timeout``: seconds after which a peer that does not take a message is lost; ``silence``: the same for one whose machine does
+        not acknowledge that it got anything.
+        """
         global _inbox  # the RPC runtime calls `deliver` by name, without a place for an instance
         if _inbox is not None:
             raise RuntimeError("this process already has a TensorPipeTransport")
@@ -65,6 +69,7 @@ class TensorPipeTransport:
         self._agent = TensorPipeAgent(self._store, "self", 0, None, options, {}, [])
         rpc_api._init_rpc_states(self._agent)  # type: ignore[no-untyped-call]
         self.address = self._store.get("addrs/self").decode()
+        self._watch = SilenceWatch(silence, self._beat)
 
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
@@ -81,30 +86,10 @@ class TensorPipeTransport:
         address = self._peers[rank]
         link = self._links.get(address)
         if link is None:
-            self.inbox.fail(envelope.view, f"rank {rank} ({address}) is gone")
+            self.inbox.fail(envelope.view, f"rank {rank} ({address}) is gone", rank)
             return
-
-        def lost(error: RuntimeError) -> None:
-            # A link that failed once stays broken, also if the peer lives: the next join makes a new one.
-            self._drop(address, link)
-            self.inbox.fail(envelope.view, f"rank {rank} ({address}) is lost: {str(error).splitlines()[0][:160]}")
-
-        def done(future: Any) -> None:
-            try:
-                future.value()
-            except RuntimeError as error:
-                lost(error)
-            finally:
-                self._count(-1)
-
         self._count(1)
-        try:
-            future = rpc.rpc_async(link, deliver, args=(envelope,))
-        except RuntimeError as error:
-            self._count(-1)
-            lost(error)
-        else:
-            future.add_done_callback(done)
+        self._call(rank, address, link, envelope.view, lambda: self._count(-1), deliver, envelope)
 
     def flush(self, timeout: float) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
@@ -115,8 +100,49 @@ class TensorPipeTransport:
 
     def close(self) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`. Agents are not shut down: the process ends, and peers see EOF."""
+        self._watch.close()
         for address, link in list(self._links.items()):
             self._drop(address, link)
+
+    def _beat(self) -> None:
+        view = self.inbox.view
+        for rank, address in list(self._peers.items()):
+            link = self._links.get(address)
+            if link is not None:
+                self._call(rank, address, link, view, lambda: None, ping)
+
+    def _call(
+        self,
+        rank: int,
+        address: str,
+        link: WorkerInfo,
+        view: int,
+        after: Callable[[], None],
+        what: Callable[..., Any],
+        *args: Any,
+    ) -> None:
+        """Have the peer run ``what``; when it cannot be reached ``view`` breaks. ``after`` is called in any case, at the end."""
+
+        def lost(error: RuntimeError) -> None:
+            # A link that failed once stays broken, also if the peer lives: the next join makes a new one.
+            self._drop(address, link)
+            self.inbox.fail(view, f"rank {rank} ({address}) is lost: {str(error).splitlines()[0][:160]}", rank)
+
+        def done(future: Any) -> None:
+            try:
+                future.value()
+            except RuntimeError as error:
+                lost(error)
+            finally:
+                after()
+
+        try:
+            future = rpc.rpc_async(link, what, args=args)
+        except RuntimeError as error:
+            after()
+            lost(error)
+        else:
+            future.add_done_callback(done)
 
     def _count(self, change: int) -> None:
         with self._idle:

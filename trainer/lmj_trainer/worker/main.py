@@ -84,7 +84,8 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None) -> int:
     stage.set_training(True)
     batches = Batches(prepared, spec, device)
     # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.
-    transport = TensorPipeTransport(timeout=max(5.0, spec.recovery.hang_timeout_seconds / 2))
+    recovery = spec.recovery
+    transport = TensorPipeTransport(max(5.0, recovery.hang_timeout_seconds / 2), recovery.silence_timeout_seconds)
     control.on_newer_view(transport.inbox.supersede)
     trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control)
     log.info("rank %d: layers %d to %d, %.1f M parameters", rank, layers.start, layers.stop - 1, state.size / 1e6)
@@ -98,7 +99,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None) -> int:
             phase = trainer.run(view)
         except ViewBrokenError as error:
             log.warning("view %d is broken: %s", view.number, error)
-            control.emit(EventKind.LOST_PEER, str(error), view=view.number, holding=state.holding)
+            control.emit(EventKind.LOST_PEER, str(error), view=view.number, holding=state.holding, peer=error.rank)
         else:
             transport.close()
             log.info("left: %s", phase)
