@@ -60,7 +60,7 @@ transport = TensorPipeTransport()
 answer(address=transport.address)
 peer = sys.stdin.readline().strip()
 transport.join(1, rank, {1 - rank: peer})
-pipeline = Pipeline(stage, state, transport, Batches(), rank, stages, 600.0)  # type: ignore[arg-type]
+pipeline = Pipeline(stage, transport, Batches(), rank, stages, 600.0)  # type: ignore[arg-type]
 optimizer = AdamW(state, training)
 folder = os.environ.get("BENCH_CHECKPOINT")
 checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) if folder else None  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ class Group:
         for rank, cut in enumerate(cuts):
             stage, state = make_state(config, cut)
             self.states.append(state)
-            self.pipelines.append(Pipeline(stage, state, self.transports[rank], batches, rank, len(cuts), patience))
+            self.pipelines.append(Pipeline(stage, self.transports[rank], batches, rank, len(cuts), patience))
             self.transports[rank].join(1, rank, {r: f"rank-{r}" for r in range(len(cuts)) if r != rank})
 
     def all(self, work: Callable[[int], Any]) -> list[Any]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.pipeline.batches import Batches
-    from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.transport.port import Transport
 
 
@@ -36,9 +35,7 @@ class Counts:
 class Pipeline:
     """Runs this rank's stage. All methods are for the compute thread; they raise ViewBrokenError when the view breaks."""
 
-    def __init__(
-        self, stage: Stage, state: StageState, transport: Transport, batches: Batches, rank: int, stages: int, patience: float
-    ) -> None:
+    def __init__(self, stage: Stage, transport: Transport, batches: Batches, rank: int, stages: int, patience: float) -> None:
         """``patience``: seconds after which a message that does not come breaks the view."""
         self.rank, self.stages = rank, stages
         self._stage, self._transport, self._batches, self._patience = stage, transport, batches, patience

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
-from lmj_api.names import checkpoint_name
-from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
-from lmj_api.spec import Weights
+from lmj_api.protocol import Evaluation, EventKind, WorkerPhase
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import survey
-from lmj_trainer.checkpoint.tensors import load_state, load_weights, read_manifest
+from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.model.weights import initialise
@@ -24,7 +21,8 @@ from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
-from lmj_trainer.worker.export import export
+from lmj_trainer.worker.ending import Ending
+from lmj_trainer.worker.pace import Pace
 from lmj_trainer.worker.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -37,8 +35,8 @@ if TYPE_CHECKING:
     from lmj_trainer.transport.port import Transport
     from lmj_trainer.worker.control import Control
 
-_THROUGHPUT_SECONDS = 10.0
-_CHOICE = 1  # index of the boundary message that names the final weights
+
+_FLUSH_SECONDS = 10.0
 
 
 class Trainer:
@@ -62,11 +60,12 @@ class Trainer:
         self._layout = Layout.of(spec)
         self._optimizer = AdamW(state, spec.training)
         self._patience = spec.recovery.hang_timeout_seconds
-        self._pipeline = Pipeline(stage, state, transport, batches, rank, self._stages, self._patience)
+        self._pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
         self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control)
         self._per_epoch = steps_per_epoch(batches.rows, spec.training)
         self._digest = state_digest(spec)
-        self._recent: deque[float] = deque(maxlen=1000)
+        self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
+        self._ending = Ending(job, prepared, stage, state, self._pipeline, self._checkpointer, transport, control, self._pace)
         self._saved_at = time.monotonic()
         # A worker before this one may have died within the update.
         self._optimizer.apply()
@@ -75,7 +74,7 @@ class Trainer:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._restore(view)
-        self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._progress(view.resume.step))
+        self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
         if self._rank == 0:
             recorder = Recorder(self._layout, self._state.step, self._spec.output.tensorboard)
@@ -111,7 +110,7 @@ class Trainer:
             fresh = initialise(self._stage, state, self._spec.model)
             if fresh:
                 message = f"starts at random: {', '.join(fresh)}"
-                self._control.emit(EventKind.PREPARING, message, progress=self._progress(0))
+                self._control.emit(EventKind.PREPARING, message, progress=self._pace.at(0))
         elif not level and not behind:
             raise RuntimeError(f"view {view.number} goes on from step {resume.step} in memory, but here is {held or 'nothing'}")
 
@@ -135,7 +134,7 @@ class Trainer:
                 raise RuntimeError(f"step {step} is to be taken, but rank 0 committed step {number}")
             state.commit(coefficient, rate)
             self._optimizer.apply()
-        self._recent = deque([time.monotonic()], maxlen=1000)
+        self._pace.begin()
         self._saved_at = time.monotonic()
         return self._boundary(recorder) if word["evaluates"] else Decision(snapshot=word["snapshot"])
 
@@ -149,10 +148,12 @@ class Trainer:
                 if decision.stop or last:
                     self._await_durable()
             if decision.stop:
-                self._leave(EventKind.DRAINED, f"left at step {self._state.step}")
+                self._transport.flush(_FLUSH_SECONDS)
+                self._control.emit(EventKind.DRAINED, f"left at step {self._state.step}")
                 return WorkerPhase.DRAINED
             if last:
-                return self._finish(recorder)
+                self._ending.run(self._test, recorder)
+                return WorkerPhase.COMPLETED
             decision = self._step(recorder)
 
     def _step(self, recorder: Recorder | None) -> Decision:
@@ -161,7 +162,7 @@ class Trainer:
         committed = state.step + 1
         evaluates = self._evaluates(committed)
         rate = learning_rate(training, state.step, steps)
-        progress = self._progress(state.step)
+        progress = self._pace.at(state.step)
 
         def decide() -> Decision:
             stop = self._control.draining.is_set() and committed < steps
@@ -171,12 +172,8 @@ class Trainer:
 
         def decided(commit: Commit) -> None:
             nonlocal progress
-            now, recent = time.monotonic(), self._recent
-            state.seconds += now - recent[-1]
-            recent.append(now)
-            while len(recent) > 2 and now - recent[0] > _THROUGHPUT_SECONDS:
-                recent.popleft()
-            progress = self._progress(committed, commit.loss, rate, commit.grad_norm, recent)
+            progress, took = self._pace.committed(committed, commit, rate)
+            state.seconds += took
             if recorder is not None:
                 recorder.step(progress, time.time())
 
@@ -189,7 +186,7 @@ class Trainer:
             return commit.decision
         decision = self._boundary(recorder)
         # An evaluation is no step: throughput starts anew.
-        self._recent = deque([time.monotonic()], maxlen=1000)
+        self._pace.begin()
         return decision
 
     def _evaluates(self, committed: int) -> bool:
@@ -217,13 +214,22 @@ class Trainer:
         if best:
             self._state.best = Best(step, result.accuracy)
         self._state.evaluated = step
-        self._control.emit(EventKind.EVALUATED, _summary(result), evaluation=result, best=best)
+        self._tell(result, best)
         stop = self._control.draining.is_set() and step < self._batches.steps
         due = best or stop or self._checkpoint_due(step, time.monotonic() - self._saved_at)
         decision = Decision(snapshot=due, stop=stop)
         for rank in range(1, self._stages):
             self._pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
         return decision
+
+    def _test(self, recorder: Recorder | None, step: int) -> None:
+        result = self._evaluate("test", recorder, step)
+        if result is not None:
+            self._tell(result)
+
+    def _tell(self, result: Evaluation, best: bool = False) -> None:
+        text = f"{result.split} of step {result.step}: accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}, loss {result.loss:.4f}"
+        self._control.emit(EventKind.EVALUATED, text, evaluation=result, best=best)
 
     def _evaluate(self, split: str, recorder: Recorder | None, step: int) -> Evaluation | None:
         labels = self._prepared.labels
@@ -233,9 +239,7 @@ class Trainer:
             nonlocal ticked
             if time.monotonic() - ticked > 1:
                 ticked = time.monotonic()
-                self._control.emit(
-                    EventKind.PREPARING, progress=self._progress(step, activity=f"evaluate {split} {done}/{count}")
-                )
+                self._control.emit(EventKind.PREPARING, progress=self._pace.at(step, f"evaluate {split} {done}/{count}"))
 
         counts = self._pipeline.evaluate(split, step, len(labels), tick)
         if counts is None or recorder is None:
@@ -272,77 +276,3 @@ class Trainer:
             problem = "" if any(c.step == step for c in self._checkpointer.known) else "see the warning before"
         if problem:
             raise RuntimeError(f"the checkpoint of step {step} could not be written: {problem}")
-
-    def _finish(self, recorder: Recorder | None) -> WorkerPhase:
-        """All steps are committed and durable: choose the weights, test them, save the model."""
-        chosen = self._choose()
-        if chosen != self._state.step:
-            load_weights(self._layout.checkpoints / checkpoint_name(chosen), self._state)
-        if "test" in self._prepared.splits:
-            result = self._evaluate("test", recorder, chosen)
-            if result is not None:
-                self._control.emit(EventKind.EVALUATED, _summary(result), evaluation=result)
-        if recorder is None:
-            self._pipeline.take(Kind.FINISHED, self._batches.steps, 0)
-            self._leave(EventKind.COMPLETED, "rank 0 saved the model")
-            return WorkerPhase.COMPLETED
-        self._control.emit(EventKind.PREPARING, progress=self._progress(self._batches.steps, activity="export"))
-        results = [e for e in recorder.evaluations if e.step == chosen]
-        folder = self._layout.checkpoints / checkpoint_name(chosen)
-        export(
-            self._layout.model, folder, self._stage.config, self._prepared.tokenizer, self._job.metadata.name, self._spec, results
-        )
-        # Told to the agent before the others leave: from here on the job has succeeded, whoever dies.
-        self._control.emit(EventKind.COMPLETED, f"model of step {chosen} saved in {self._layout.model}")
-        for rank in range(1, self._stages):
-            self._pipeline.send(rank, Kind.FINISHED, self._batches.steps)
-        self._transport.flush(10.0)
-        return WorkerPhase.COMPLETED
-
-    def _choose(self) -> int:
-        """The step whose weights become the model: rank 0's word."""
-        step = self._state.step
-        if self._rank != 0:
-            return int(self._pipeline.take(Kind.BOUNDARY, step, 0, _CHOICE))
-        chosen, best = step, self._state.best.step
-        if self._spec.output.weights is Weights.BEST and best is not None:
-            # A best checkpoint that could not be written leaves the best of those that could.
-            known = self._checkpointer.known
-            fallback = max((c.step for c in known if c.best), default=step)
-            chosen = best if any(c.step == best for c in known) else fallback
-            if chosen != best:
-                message = f"the best weights, of step {best}, have no checkpoint: those of step {chosen} are taken"
-                self._control.emit(EventKind.WARNING, message)
-        for rank in range(1, self._stages):
-            self._pipeline.send(rank, Kind.BOUNDARY, step, _CHOICE, chosen)
-        return chosen
-
-    def _leave(self, kind: EventKind, message: str) -> None:
-        self._transport.flush(10.0)
-        self._control.emit(kind, message)
-
-    def _progress(
-        self,
-        step: int,
-        loss: float | None = None,
-        rate: float | None = None,
-        norm: float | None = None,
-        recent: deque[float] | None = None,
-        activity: str = "train",
-    ) -> Progress:
-        speed = None if recent is None or len(recent) < 2 else (len(recent) - 1) / max(1e-9, recent[-1] - recent[0])
-        return Progress(
-            step=step,
-            steps=self._batches.steps,
-            epoch=step / self._per_epoch,
-            loss=loss,
-            learning_rate=rate,
-            grad_norm=norm,
-            samples_per_second=None if speed is None else speed * self._batches.samples,
-            eta_seconds=None if speed is None else (self._batches.steps - step) / speed,
-            activity=activity,
-        )
-
-
-def _summary(result: Evaluation) -> str:
-    return f"{result.split} of step {result.step}: accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}, loss {result.loss:.4f}"
