@@ -67,6 +67,7 @@ class Job:
         self.folder = folder
         self.file = folder / "job.yaml"
         self.output = folder / "out"
+        self.metrics = self.output / "metrics.jsonl"
         write_data(folder / "data.csv")
         self.file.write_text(yaml.safe_dump(job_document(self.output)))
 
@@ -118,11 +119,29 @@ class Job:
 
     def worker(self, rank: int) -> int:
         """Process id of the worker of ``rank``."""
+        return self._found("worker", rank)
+
+    def agent(self, rank: int) -> int:
+        """Process id, and process group, of the agent of ``rank``."""
+        return self._found("agent", rank)
+
+    def warm_parent(self, rank: int) -> int:
+        """Process id of the process that workers of ``rank`` are forked from."""
+        return self._found("warm", rank)
+
+    def _found(self, what: str, rank: int) -> int:
         for pid in self.processes():
-            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            if "worker" in arguments and arguments[arguments.index("--rank") + 1] == str(rank):
+            try:
+                arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
+            except OSError:
+                continue  # it ended meanwhile
+            if arguments[1:4] != ["-m", "lmj_trainer", what]:
+                continue
+            # A warm parent has the arguments of a worker as one, to make room for them.
+            words = arguments[-1].split() if what == "warm" else arguments
+            if words[words.index("--rank") + 1] == str(rank):
                 return pid
-        raise AssertionError(f"rank {rank} has no worker")
+        raise AssertionError(f"rank {rank} has no {what}")
 
 
 def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str] | None = None, seconds: float = DEADLINE) -> None:
