@@ -241,10 +241,19 @@ def in_thread(proxy: Proxy) -> Iterator[Proxy]:
         asyncio.run_coroutine_threadsafe(proxy.start(), loop).result(timeout=10)
         yield proxy
     finally:
-        asyncio.run_coroutine_threadsafe(proxy.stop(), loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(_end(proxy), loop).result(timeout=10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(timeout=10)
         loop.close()
+
+
+async def _end(proxy: Proxy) -> None:
+    """Stop it, with the calls that still wait: for a server's answer, or for a delay to be over."""
+    await proxy.stop()
+    waiting = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def _question(request: web.Request) -> str:

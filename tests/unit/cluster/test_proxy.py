@@ -1,6 +1,8 @@
 import asyncio
+import gc
 import itertools
 import json
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -243,3 +245,13 @@ def test_rules_strike_within_their_bounds() -> None:
 )
 def test_targets_are_those_of_rbac(method: str, path: str, query: dict[str, str], expected: Target) -> None:
     assert target_of(method, path, query) == expected
+
+
+def test_a_thread_s_proxy_ends_with_the_calls_that_still_wait(caplog: pytest.LogCaptureFixture) -> None:
+    with in_thread(Proxy("http://127.0.0.1:1", rules=[Rule(Delay(100))])) as proxy:
+        with pytest.raises(OSError, match="timed out"):
+            urllib.request.urlopen(proxy.url + PODS, timeout=0.2)
+        assert len(proxy.calls) == 1
+    del proxy
+    gc.collect()
+    assert "destroyed" not in caplog.text
