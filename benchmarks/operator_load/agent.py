@@ -64,7 +64,7 @@ class FakeAgent:
             return False
         self.incarnation, self.in_view, self.exit, self.lost = incarnation, 0, None, None
         self._enter("Starting", now)
-        self._tell("workerStarted", now, incarnation=incarnation, pid=1)
+        self._tell("workerStarted", now, incarnation=incarnation)
         return True
 
     def ready(self, now: float) -> None:

@@ -65,10 +65,12 @@ class Reconciler:
                 made = await self.step()
                 if until(made):
                     return made.status
+                seconds = self._pace(made)
+                del made  # a rest may be long, and there may be thousands of jobs
                 await asyncio.sleep(SHORTEST_PASS_SECONDS)
                 if hearing.done():
                     hearing.result()
-                await self._pause(self._pace(made))
+                await self._pause(seconds)
         finally:
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)

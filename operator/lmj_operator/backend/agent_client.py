@@ -7,10 +7,11 @@ from pydantic import ValidationError
 
 from lmj_api.protocol import AgentState, Event, StartWorker, ViewNumber
 from lmj_api.view import View
+from lmj_operator.backend.event_stream import StreamError, lines
 
 CALL_SECONDS = 5.0
 STATE_SECONDS = 2.0
-QUIET_SECONDS = 20.0
+QUIET_SECONDS = 12.0
 """An event stream without a line for so long is opened anew: an agent with nothing to tell sends an empty one every 5 s."""
 
 
@@ -23,6 +24,7 @@ class AgentClient:
 
     def __init__(self, session: aiohttp.ClientSession, address: str, token: str) -> None:
         self._session = session
+        self._address = address
         self._base = f"http://{address}/v1"
         self._headers = {"Authorization": f"Bearer {token}"}
 
@@ -51,19 +53,14 @@ class AgentClient:
 
         ``opened`` is called when the agent has answered: from then on nothing is missed.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=STATE_SECONDS, sock_read=QUIET_SECONDS)
         try:
-            async with self._session.get(
-                f"{self._base}/events", params={"after": str(after)}, headers=self._headers, timeout=timeout
-            ) as answer:
-                if answer.status != 200:
-                    raise AgentError(f"GET {self._base}/events: HTTP {answer.status}")
-                opened()
-                async for line in answer.content:
-                    if line.strip():
-                        yield Event.model_validate_json(line)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise AgentError(f"GET {self._base}/events: {error or type(error).__name__}") from error
+            async for line in lines(
+                self._address, f"/v1/events?after={after}", self._headers, opened, STATE_SECONDS, QUIET_SECONDS
+            ):
+                yield Event.model_validate_json(line)
+                del line
+        except (StreamError, ValidationError) as error:
+            raise AgentError(f"GET {self._base}/events: {error}") from error
 
     async def _call(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
         headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers

@@ -59,13 +59,17 @@ def operator(
     logs.configure(logs.LogFormat(log_format), log_level)
     try:
         # Kopf and the client take a second to import, and other commands do without them.
+        import uvloop
+
         from lmj_operator.controller.operator import Options, StartError, operate
     except ImportError as error:
         raise CommandError(
             f"{error.name} is not installed here: pip install 'livemigrationjob[operator]'", code=FAILED
         ) from error
     try:
-        asyncio.run(operate(Options(tuple(namespace or ()), where, chosen)))
+        # Thousands of connections: with asyncio's own loop a job costs half as much again.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(operate(Options(tuple(namespace or ()), where, chosen)))
     except StartError as error:
         raise CommandError(str(error), code=FAILED) from error
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping
+from contextvars import Context
 from typing import Any
 
 import kopf
@@ -50,7 +51,9 @@ class Controller:
         except ValueError as error:
             log.error("left alone: %s", error, extra={"job": key})
             return
-        self._tasks[key] = (uid, job, asyncio.create_task(job.run(), name=f"job {key[0]}/{key[1]}"))
+        # In a context of its own: Kopf's holds the whole event, which would be kept as long as the job is.
+        task = asyncio.create_task(job.run(), name=f"job {key[0]}/{key[1]}", context=Context())
+        self._tasks[key] = (uid, job, task)
 
     async def close(self) -> None:
         """End all tasks; the jobs train on."""

@@ -5,12 +5,18 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from lmj_api.protocol import AgentState, Event, EventKind, WorkerPhase, WorkerState
+from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
+from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError
 from lmj_operator.backend.kubernetes import agents as module
-from lmj_operator.backend.kubernetes.agents import Agents, said_already
+from lmj_operator.backend.kubernetes.agents import Agents, said_already, with_event
 
+READY = WorkerState(incarnation=1, phase=WorkerPhase.READY, address="a:1")
 RUNNING = WorkerState(incarnation=1, phase=WorkerPhase.RUNNING, address="a:1", view=3)
+
+
+def at_step(step: int) -> Progress:
+    return Progress(step=step, steps=10, epoch=0.0)
 
 
 class Client:
@@ -19,7 +25,7 @@ class Client:
     def __init__(self) -> None:
         self.asked = 0
         self.sent: asyncio.Queue[Event | None] = asyncio.Queue()
-        self.answer = AgentState(pod="p", rank=0, started=0.0, worker=RUNNING)
+        self.answer = AgentState(pod="p", rank=0, started=0.0, scanned=True, worker=RUNNING)
         self.meanwhile: Callable[[], object] = lambda: None
         self.down = False
 
@@ -81,6 +87,17 @@ async def test_an_agent_that_tells_of_nothing_is_believed_for_a_while(at: Fixtur
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     await at.look()
     assert at.asked == [2, 2]
+
+
+async def test_an_agent_that_looks_through_its_checkpoints_is_asked_soon_again(
+    at: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SCAN_SECONDS", 0.0)
+    at.clients[0].answer = at.clients[0].answer.model_copy(update={"scanned": False})
+    at.agents.keep({"key-1"})
+    await at.look()
+    await at.look()
+    assert at.asked == [3, 1]
 
 
 async def test_the_one_that_has_news_is_asked(at: Fixture) -> None:
@@ -170,7 +187,66 @@ async def test_a_pod_that_is_gone_is_forgotten(at: Fixture) -> None:
         (Event(time=0, kind=EventKind.JOINED, view=3), True),
         (Event(time=0, kind=EventKind.READY, address="a:1"), False),  # it left its view
         (Event(time=0, kind=EventKind.LOST_PEER, view=3), False),
+        (Event(time=0, kind=EventKind.COMMITTED), False),
+        (Event(time=10, kind=EventKind.COMMITTED, progress=at_step(5)), True),
+        (Event(time=11, kind=EventKind.COMMITTED, progress=at_step(4)), True),
+        (Event(time=11, kind=EventKind.COMMITTED, progress=at_step(6)), False),
+        (Event(time=9, kind=EventKind.COMMITTED, progress=at_step(5)), False),  # of an earlier view
     ],
 )
 def test_what_a_state_has_in_it(event: Event, known: bool) -> None:
-    assert said_already(AgentState(pod="p", rank=0, started=0.0, worker=RUNNING), event) is known
+    worker = RUNNING.model_copy(update={"since": 10.0, "progress": at_step(5)})
+    assert said_already(AgentState(pod="p", rank=0, started=0.0, worker=worker), event) is known
+
+
+VIEW = View(number=3, members=[], resume=Resume(step=0), reason="first")
+STARTING = AgentState(
+    pod="p", rank=0, started=0.0, scanned=True, worker=WorkerState(incarnation=2, phase=WorkerPhase.STARTING, since=10.0)
+)
+
+
+def test_what_comes_to_every_worker_is_known_from_its_events() -> None:
+    ready = with_event(STARTING, Event(time=11, kind=EventKind.READY, address="a:2"))
+    assert ready is not None
+    worker = ready.worker
+    assert (worker.phase, worker.address, worker.since, worker.heartbeat) == (WorkerPhase.READY, "a:2", 11, 11)
+    told = ready.model_copy(update={"view": VIEW})
+    joined = with_event(told, Event(time=12, kind=EventKind.JOINED, view=3, progress=at_step(4)))
+    assert joined is not None
+    assert (joined.worker.phase, joined.worker.view, joined.worker.progress) == (WorkerPhase.RUNNING, 3, at_step(4))
+    further = with_event(joined, Event(time=13, kind=EventKind.COMMITTED, progress=at_step(5)))
+    assert further is not None
+    assert further.worker == joined.worker.model_copy(update={"progress": at_step(5), "heartbeat": 13})
+
+
+@pytest.mark.parametrize(
+    ("state", "event"),
+    [
+        # of the worker before this one
+        (STARTING, Event(time=9, kind=EventKind.READY, address="a:1")),
+        (STARTING, Event(time=11, kind=EventKind.READY)),
+        # which checkpoints there are is to be asked
+        (STARTING.model_copy(update={"scanned": False}), Event(time=11, kind=EventKind.READY, address="a:1")),
+        # it was never told that view
+        (AgentState(pod="p", rank=0, started=0.0, worker=READY), Event(time=11, kind=EventKind.JOINED, view=3)),
+        # it left that view
+        (
+            AgentState(pod="p", rank=0, started=0.0, view=VIEW, worker=READY.model_copy(update={"view": 3})),
+            Event(time=11, kind=EventKind.JOINED, view=3),
+        ),
+        (STARTING, Event(time=11, kind=EventKind.WORKER_EXITED, incarnation=2)),
+        (STARTING, Event(time=11, kind=EventKind.COMMITTED, progress=at_step(1))),
+    ],
+)
+def test_what_an_event_leaves_open_is_asked(state: AgentState, event: Event) -> None:
+    assert with_event(state, event) is None
+
+
+async def test_a_worker_that_tells_its_steps_is_not_asked_for_them(at: Fixture) -> None:
+    for step in (1, 2):
+        at.clients[0].sent.put_nowait(Event(seq=step, time=1.0, kind=EventKind.COMMITTED, progress=at_step(step)))
+    assert await at.news() is EventKind.COMMITTED
+    seen = (await at.look())[0]
+    assert seen is not None
+    assert seen.worker.progress == at_step(2)
+    assert at.asked == [1, 1]

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
+from lmj_api.base import Message
 from lmj_api.load import load_job
 from lmj_api.names import API_VERSION, KIND
 from lmj_api.spec import LiveMigrationJob
@@ -21,4 +23,13 @@ def cluster_job(body: Mapping[str, Any], settings: Settings) -> LiveMigrationJob
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     job = load_job(document, base=Path(base), cwd=Path(labels.OUTPUT), here=False)
     build_pod(job, settings, 0, 1)  # what it refuses is refused before anything is made
-    return job
+    sections = {name: _one_of_a_kind(value) for name, value in job.spec if isinstance(value, Message)}
+    return job.model_copy(update={"spec": job.spec.model_copy(update=sections)})
+
+
+_sections: WeakValueDictionary[tuple[type[Message], str], Message] = WeakValueDictionary()
+
+
+def _one_of_a_kind(section: Message) -> Message:
+    """``section``, or an equal one of another job: thousands of jobs differ in little, and no section ever changes."""
+    return _sections.setdefault((type(section), section.to_json()), section)
