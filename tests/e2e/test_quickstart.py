@@ -56,6 +56,7 @@ def test_the_quickstart_trains_on_a_cluster_as_it_does_here_and_leaves_its_model
         job.apply_file()
         job.wait_for_phase("Succeeded", seconds=RUN_SECONDS)
         wait_for("the workload gone", lambda: job.left() == ["livemigrationjob.lmj.dev/quickstart"], job.describe)
+        assert {"Started", "Running", "Succeeded"} <= set(job.events())
         status = job.status
         assert (status["restarts"], status["stepsLost"], status.get("incidents", [])) == (0, 0, [])
         assert len({rank["node"] for rank in status["ranks"]}) == 2
@@ -85,7 +86,10 @@ def test_a_quickstart_that_is_deleted_as_it_trains_leaves_nothing_but_its_volume
             "secret",
             "service",
         }
+        at = job.step
         job.kubectl("delete", "lmj", "quickstart", "--namespace", job.namespace, "--timeout=60s")
         job.wait_until_gone()
-        assert list(job.results.glob("checkpoints/step-*/manifest.json")), "its last checkpoint"
+        saved = [int(file.parent.name.partition("-")[2]) for file in job.results.glob("checkpoints/step-*/manifest.json")]
+        assert max(saved) >= at, "the pods took a last checkpoint as they were told to go"
+        assert job.get("pvc/quickstart-output")["status"]["phase"] == "Bound"  # results outlive the job
         assert "forbidden" not in chart.said()
