@@ -104,6 +104,22 @@ def test_killed_worker_comes_back(undisturbed: Job, tmp_path: Path, rank: int) -
     assert "which all have in memory" in status["view"]["reason"]
 
 
+def test_a_hung_worker_is_replaced_alone(undisturbed: Job, tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    process = job.start("--set", "spec.recovery.hangTimeoutSeconds=12")
+    job.wait_for_step(50, process)
+    other = job.worker(0)
+    os.kill(job.worker(1), signal.SIGSTOP)
+    wait_until(lambda: job.status()["view"]["number"] == 2, process)
+    assert job.worker(0) == other, "the survivor kept its process"
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, out + err
+    assert job.losses() == undisturbed.losses()
+    status = job.status()
+    assert [i["rank"] for i in status["incidents"] if i["kind"] == "Hang"] == [1]
+    assert status["stepsLost"] == 0
+
+
 BAD = {
     "unknown-field": (["spec.training.epoch=1"], "epochs"),
     "missing-column": (['spec.dataset.text=["txt"]'], "txt"),

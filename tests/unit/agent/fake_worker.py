@@ -1,13 +1,14 @@
 """A worker without a model: speaks the line protocol, and does what its arguments say.
 
 ``python fake_worker.py ACT... --fd FD``: acts are done in order. ``view`` waits for a view and joins it, ``leave`` leaves it when
-told, ``drain`` waits for a drain,
-``wait`` waits for ever, ``commit:N`` commits N steps at once, ``say:JSON`` sends a raw line, ``err:TEXT`` writes to stderr,
-``fork`` leaves a child behind and prints its pid, ``orphan:SECONDS`` one that lives so long in a session of its own,
+told, ``drain`` waits for a drain, ``wait`` waits for ever, ``commit:N`` commits N steps at once, ``say:JSON`` sends a raw line,
+``err:TEXT`` writes to stderr, ``stand`` has it say where it stands when it is asked, ``fork`` leaves a child behind and prints its pid,
+``orphan:SECONDS`` one that lives so long in a session of its own,
 ``show`` prints what its memory file holds, ``touch:FILE`` makes a file, ``tell`` prints :func:`facts`, ``close`` closes the line,
 ``kill:N`` sends itself a signal, ``exit:N`` exits.
 """
 
+import faulthandler
 import json
 import os
 import random
@@ -66,6 +67,8 @@ def main(argv: list[str]) -> int:
                     time.sleep(600)
                 sys.stderr.write(f"child {child}\n")
                 sys.stderr.flush()
+            case "stand":
+                faulthandler.register(signal.SIGUSR1, all_threads=True)
             case "orphan":
                 read, write = os.pipe()
                 child = os.fork()
@@ -92,7 +95,8 @@ def main(argv: list[str]) -> int:
                 os._exit(int(argument))
             case "wait":
                 threading.Thread(target=lambda: command("never"), daemon=True).start()
-                signal.pause()
+                while True:
+                    signal.pause()
             case "tell":
                 sys.stderr.write(json.dumps(facts()) + "\n")
                 sys.stderr.flush()

@@ -74,6 +74,17 @@ async def test_a_new_worker_takes_the_place_of_a_living_one(rig: Make) -> None:
     assert events[2].exit.message == "killed to make room for worker 2"
 
 
+async def test_a_worker_that_is_replaced_says_where_it_stood(rig: Make) -> None:
+    it = rig("stand ready wait", "ready wait")
+    await it.supervisor.put_worker(1)
+    await it.until(lambda s: s.worker.phase is P.READY)
+    await it.supervisor.put_worker(2)
+    [ended] = [e.exit for e in it.supervisor.log.after(0) if e.exit]
+    assert ended.message == "killed to make room for worker 2"
+    assert any("most recent call first" in line for line in ended.stderr)
+    assert any("fake_worker.py" in line and "in main" in line for line in ended.stderr)
+
+
 async def test_the_whole_group_goes(rig: Make) -> None:
     it = rig("fork ready exit:1")
     await it.supervisor.put_worker(1)

@@ -14,7 +14,9 @@ def describe(code: int, stderr: Sequence[str], reason: str | None = None) -> Exi
     ``reason``: why the agent killed it, if it did not leave by itself first. A user's error is the last line that begins with
     ``error: ``, without that.
     """
-    return Exit(code=code, message=(reason if code == -signal.SIGKILL else None) or _message(code, stderr), stderr=list(stderr))
+    # SIGUSR1 asks it where it stands; one that does not know that yet ends by it.
+    by_agent = code in (-signal.SIGKILL, -signal.SIGUSR1)
+    return Exit(code=code, message=(reason if by_agent else None) or _message(code, stderr), stderr=list(stderr))
 
 
 def signal_name(number: int) -> str:

@@ -25,6 +25,11 @@ OUTPUT_SECONDS = 2.0
 """Output of a dead worker is read for so long at most: a grandchild that escaped its group may hold the pipe."""
 
 
+EXPLAIN_SECONDS = 1.0
+"""A worker that is asked where it stands has so long to begin to say so,"""
+PAUSE_SECONDS = 0.1
+"""and has ended when it says nothing for so long."""
+
 NOT_BORN = 127
 """Exit code of a worker that could not be started at all: a shell's for a command that it cannot run."""
 
@@ -45,6 +50,8 @@ class WorkerProcess:
         self._reaped = False
         self._reason: str | None = None
         self._stderr = Tail()
+        self._said = asyncio.Event()
+        """Something came on its stderr."""
 
     def send(self, command: Command) -> None:
         """Tell the worker, when it is born. One that is gone, or going, hears nothing: its end is told by :meth:`run`."""
@@ -65,6 +72,23 @@ class WorkerProcess:
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed: so is the agent, and nothing is born any more
                 self._loop.call_soon_threadsafe(self._killed.set)
+
+    async def explain(self, reason: str) -> None:
+        """Have it write where each of its threads stands to its stderr, and so to the log, if it still can. It is killed next, for ``reason``."""
+        if self._pid is None or self._reaped:
+            return
+        self._reason = self._reason or reason
+        wait = EXPLAIN_SECONDS
+        self._said.clear()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGUSR1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2 * EXPLAIN_SECONDS):
+                while True:
+                    async with asyncio.timeout(wait):
+                        await self._said.wait()
+                    self._said.clear()
+                    wait = PAUSE_SECONDS
 
     async def run(self, on_birth: Callable[[int], None], on_event: Callable[[Event], None], warn: Callable[[str], None]) -> Exit:
         """Have it born and tell ``on_birth`` its process id; give every event to ``on_event``, in order; tell how it ended.
@@ -170,6 +194,8 @@ class WorkerProcess:
         try:
             while chunk := await reader.read(1 << 16):
                 _tell(lines.feed(chunk), tail)
+                if tail is not None:
+                    self._said.set()
             _tell(lines.end(), tail)
         finally:
             transport.close()

@@ -39,7 +39,7 @@ class Supervisor:
         self._timer: asyncio.TimerHandle | None = None
 
     async def put_worker(self, incarnation: int) -> Verdict:
-        """Have worker ``incarnation`` running; a living older one is killed first. Raises TimeoutError.
+        """Have worker ``incarnation`` running; a living older one says where it stands and is killed first. Raises TimeoutError.
 
         It is not born yet when this returns; a birth that fails is told as any other end of a worker.
         """
@@ -47,8 +47,10 @@ class Supervisor:
             verdict = admit_worker(self.state, incarnation)
             if verdict.answer is not Answer.NEW:
                 return verdict
+            reason = f"killed to make room for worker {incarnation}"
             if self._process is not None:
-                self._process.kill(f"killed to make room for worker {incarnation}")
+                await self._process.explain(reason)
+            self.kill(reason)
             await self._gone(DEATH_SECONDS)
             verdict = admit_worker(self.state, incarnation)  # a drain may have come meanwhile
             if verdict.answer is Answer.NEW:

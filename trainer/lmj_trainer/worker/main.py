@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +36,8 @@ def main(argv: list[str]) -> int:
     )
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # Written by the signal's handler itself, so also by a process that hangs.
+    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
     job = LiveMigrationJob.model_validate_json(arguments.job.read_bytes())
     try:
         code = _work(job, arguments.rank, arguments.fd, arguments.memory_fd)

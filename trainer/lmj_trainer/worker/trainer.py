@@ -59,7 +59,8 @@ class Trainer:
         self._transport, self._control = transport, control
         self._layout = Layout.of(spec)
         self._optimizer = AdamW(state, spec.training)
-        self._patience = spec.recovery.hang_timeout_seconds
+        # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
+        self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
         self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control)
         self._per_epoch = steps_per_epoch(batches.rows, spec.training)
