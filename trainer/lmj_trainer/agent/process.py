@@ -74,7 +74,7 @@ class WorkerProcess:
                 self._loop.call_soon_threadsafe(self._killed.set)
 
     async def explain(self, reason: str) -> None:
-        """Have it write where each of its threads stands to its stderr, and so to the log, if it still can. It is killed next, for ``reason``."""
+        """Have it write to its stderr where each of its threads stands, if it still can. It is killed next, for ``reason``."""
         if self._pid is None or self._reaped:
             return
         self._reason = self._reason or reason
