@@ -39,8 +39,7 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
         if incident.seconds is not None and (old is None or old.seconds is None):
             lines.append(f"recovered in {incident.seconds:.1f} s, {incident.steps_lost or 0} steps done again")
     if after.view is not None and (before.view is None or before.view.number != after.view.number):
-        start = f"from step {after.view.resume.step}" if after.view.resume.step else "from the beginning"
-        lines.append(f"view {after.view.number}, {len(after.view.members)} ranks, {start}: {after.view.reason}")
+        lines.append(f"view {after.view.number}, {len(after.view.members)} ranks: {after.view.reason}")
     return lines
 
 

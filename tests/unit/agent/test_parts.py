@@ -136,3 +136,13 @@ def test_an_address_names_its_interface() -> None:
         interface_of("203.0.113.9")
     with pytest.raises(UserError, match="not an IP address"):
         interface_of("eth0")
+
+
+def test_the_first_commit_of_a_view_is_told_at_once() -> None:
+    log = EventLog(commit_interval=1.0)
+    log.add(event(EventKind.COMMITTED, 1), 0.0)
+    log.add(event(EventKind.JOINED, 0), 0.1)
+    log.add(event(EventKind.COMMITTED, 2), 0.2)
+    log.add(event(EventKind.COMMITTED, 3), 0.3)
+    assert [message for _, message in told(log)] == ["1", "0", "2"]
+    assert log.due == pytest.approx(1.2)

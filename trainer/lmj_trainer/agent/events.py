@@ -27,6 +27,8 @@ class EventLog:
             # What happened must be told in the order in which it did, so a commit that waits goes first.
             self._publish_commit(self._pending, tick)
         self._publish(event)
+        if event.kind is EventKind.JOINED:
+            self._commit_tick = None  # the first step of a view says that training goes on: it is told at once
 
     @property
     def due(self) -> float | None:
