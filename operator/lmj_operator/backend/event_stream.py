@@ -84,7 +84,7 @@ class _Bytes(asyncio.Protocol):
             raise self.ended
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
-        late = loop.call_later(seconds, self._wake, TimeoutError(f"nothing came for {seconds:g} s"))
+        late = loop.call_later(seconds, self._late, seconds)
         try:
             await self._waiting
         finally:
@@ -125,6 +125,9 @@ class _Bytes(asyncio.Protocol):
     def _end(self, why: Exception) -> None:
         self.ended = self.ended or why
         self._wake(None)
+
+    def _late(self, seconds: float) -> None:
+        self._wake(TimeoutError(f"nothing came for {seconds:g} s"))
 
     def _wake(self, error: Exception | None) -> None:
         waiting = self._waiting

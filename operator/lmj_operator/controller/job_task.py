@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 0.5
 LONGEST_RETRY_SECONDS = 30.0
+STARTS_AT_ONCE = 16
+"""So many jobs make all of their objects at the same time. The server does not get faster by more, and of a thousand that come at once
+the first is to train while the last waits, rather than all of them have a part of their objects."""
 REST_SECONDS = 15.0
 """A job of which nothing is heard is looked at so often: watches and agents tell of what happens."""
 
@@ -46,6 +49,8 @@ class Place:
     metrics: Metrics
     notebook: Notebook
     clock: Callable[[], float] = time.time
+    starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
+    """Turns to make a first pass."""
 
 
 class JobTask:
@@ -164,7 +169,7 @@ class JobTask:
             text = "spec.storage.output is not set: unless the template mounts a volume, results go when the pod does"
             place.notebook.post(self._body["metadata"], Note("NoOutputVolume", text, warning=True), place.clock())
         if self._reconciler is None:
-            self._reconciler = MeasuredReconciler(self._backend, self, place.metrics, place.clock)
+            self._reconciler = MeasuredReconciler(self._backend, self, self._store, place)
         await self._reconciler.run()
 
     async def _rest(self, job: LiveMigrationJob | None) -> None:
@@ -233,16 +238,23 @@ def _without_status(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class MeasuredReconciler(Reconciler):
-    """A reconciler that counts its passes and their time."""
+    """A reconciler that counts its passes and their time, and waits for its turn to make a job's objects."""
 
-    def __init__(self, backend: KubernetesBackend, listener: JobTask, metrics: Metrics, clock: Callable[[], float]) -> None:
-        super().__init__(backend, listener, clock, REST_SECONDS)
-        self._metrics = metrics
+    def __init__(self, backend: KubernetesBackend, listener: JobTask, store: StatusStore, place: Place) -> None:
+        super().__init__(backend, listener, place.clock, REST_SECONDS)
+        self._store = store
+        self._place = place
 
     async def step(self) -> Plan:
         """As the base says."""
+        if self._store.status.started is not None:
+            return await self._measured()
+        async with self._place.starts:
+            return await self._measured()
+
+    async def _measured(self) -> Plan:
         begin = time.monotonic()
         made = await super().step()
-        self._metrics.pass_seconds.observe(time.monotonic() - begin)
-        self._metrics.passes.labels("done").inc()
+        self._place.metrics.pass_seconds.observe(time.monotonic() - begin)
+        self._place.metrics.passes.labels("done").inc()
         return made

@@ -68,6 +68,8 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = NoDiffs()
     settings.posting.enabled = False
     settings.scanning.disabled = True
+    # While Kopf waits for more of an object it holds the last that it heard, all of it.
+    settings.queueing.idle_timeout = 0.5
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60
     # A watch ends on the server's side before the client gives it up, and a silent one is not believed for long.

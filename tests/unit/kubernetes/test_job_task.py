@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -11,6 +13,7 @@ from cluster_jobs import SETTINGS, MemoryApi, error, job_body
 from lmj_api.protocol import Progress
 from lmj_api.status import Condition, Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.status_store import read_status
 from lmj_operator.controller.controller import Controller
 from lmj_operator.controller.job_task import JobTask, Place
@@ -60,6 +63,11 @@ def refusal(world: World) -> Condition | None:
     return next((c for c in world.status.conditions if c.type == "ChangeRefused"), None)
 
 
+def passes(world: World) -> float:
+    lines = world.metrics.render().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("lmj_passes_total"))
+
+
 async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
         while not holds():  # noqa: ASYNC110 - what is waited for tells nobody
@@ -72,6 +80,38 @@ async def test_a_job_gets_its_pods_and_says_so(world: World) -> None:
     await until(lambda: world.notes() == ["Started"])
     assert world.status.serials == {"0": 1, "1": 1}
     assert b'lmj_jobs{phase="Pending"} 1.0' in world.metrics.render()
+
+
+async def test_a_job_waits_for_its_turn_to_make_its_objects(world: World) -> None:
+    assert world.controller.place is not None
+    turns = asyncio.Semaphore(1)
+    world.controller.place = replace(world.controller.place, starts=turns)
+    await turns.acquire()  # another job is at it
+    await world.put(job_body())
+    await asyncio.sleep(0.1)
+    assert world.api.calls == []
+    turns.release()
+    await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])
+    await until(lambda: not turns.locked())
+    await turns.acquire()  # once it has begun it waits for no other
+    before = passes(world)
+    world.controller.cache.drop_pod(world.api.objects["pods", "tiny-r0-1"])
+    await until(lambda: passes(world) > before)
+
+
+async def test_a_job_lives_on_without_the_event_that_it_began_with(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    event: ContextVar[str] = ContextVar("event", default="none")
+    create, seen = world.api.create, []
+
+    async def watched(resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
+        seen.append(event.get())
+        return await create(resource, body)
+
+    monkeypatch.setattr(world.api, "create", watched)
+    event.set("all of an object")
+    await world.put(job_body())
+    await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])
+    assert set(seen) == {"none"}
 
 
 async def test_a_spec_that_cannot_run_fails_at_once_and_may_be_corrected(world: World) -> None:

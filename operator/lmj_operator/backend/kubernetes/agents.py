@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
-from lmj_api.view import View
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.port import PodEvent
 
@@ -46,8 +45,8 @@ class _Known:
     listener: asyncio.Task[None]
     heard: bool = False
     """Its stream of events is open."""
-    state: AgentState | None = None
-    """What it said last; None: it must be asked."""
+    json: str | None = None
+    """:attr:`state`: text is a fifth of the objects, and there are thousands who say nothing for long."""
     said: float = 0.0
     """When, on the monotonic clock."""
     asked: int = 0
@@ -55,20 +54,30 @@ class _Known:
     doubts: int = 0
     """Times that there was news: an answer that was asked for before it is not kept."""
 
+    @property
+    def state(self) -> AgentState | None:
+        """What it said last; None: it must be asked."""
+        return None if self.json is None else AgentState.model_validate_json(self.json)
+
+    def says(self, state: AgentState) -> None:
+        """It has said this, or told it by an event."""
+        self.json = state.to_json()
+
     def hears(self, event: Event) -> bool:
         """Whether ``event`` is news; what is known then has it in it, or is in doubt."""
-        if self.state is not None:
-            if said_already(self.state, event):
-                return False
-            self.state = with_event(self.state, event)
-            if self.state is not None:
-                return True
-        self.doubt()
+        before = self.state
+        if before is not None and said_already(before, event):
+            return False
+        after = with_event(before, event) if before is not None else None
+        if after is not None:
+            self.says(after)
+        else:
+            self.doubt()
         return True
 
     def doubt(self) -> None:
         """What it said may be out of date."""
-        self.state = None
+        self.json = None
         self.doubts += 1
 
 
@@ -81,7 +90,6 @@ class Agents:
         self._delay = delay
         self._known: dict[str, _Known] = {}
         self._waiting: asyncio.TimerHandle | None = None
-        self._view: View | None = None
 
     async def state(self, key: str, pod: str, rank: int, client: AgentClient) -> AgentState | None:
         """What the agent says; None: it does not answer. It is listened to from now on."""
@@ -89,10 +97,9 @@ class Agents:
         if known is None:
             listener = asyncio.create_task(self._listen(key, pod, rank, client))
             known = self._known[key] = _Known(listener)
-        if known.heard and known.state is not None:
-            believed = FRESH_SECONDS if known.state.scanned else SCAN_SECONDS
-            if time.monotonic() - known.said < believed:
-                return known.state
+        state = known.state if known.heard else None
+        if state is not None and time.monotonic() - known.said < (FRESH_SECONDS if state.scanned else SCAN_SECONDS):
+            return state
         try:
             return await self._ask(known, client, lambda agent: agent.state())
         except AgentError:
@@ -125,18 +132,14 @@ class Agents:
             known.doubt()
 
     async def _ask(self, known: _Known, client: AgentClient, question: Question) -> AgentState:
-        known.state, known.said, doubts = None, time.monotonic(), known.doubts
+        known.json, known.said, doubts = None, time.monotonic(), known.doubts
         known.asked += 1
         try:
             state = await question(client)
         finally:
             known.asked -= 1
-        if state.view is not None and state.view == self._view:
-            state = state.model_copy(update={"view": self._view})  # one for all, in memory too
-        else:
-            self._view = state.view
         if known.doubts == doubts:
-            known.state = state
+            known.says(state)
         return state
 
     async def _listen(self, key: str, pod: str, rank: int, client: AgentClient) -> None:
@@ -145,7 +148,7 @@ class Agents:
         def opened() -> None:
             known = self._known[key]
             known.heard = True
-            if known.state is None and not known.asked:
+            if known.json is None and not known.asked:
                 # It did not answer when it was asked; from now on its events tell of everything, those of before too.
                 self.news.put_nowait(PodEvent(pod, rank, None))
 
