@@ -1,6 +1,7 @@
 """The only reconciler of one job: lives from the job's first sight to its deletion."""
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -57,7 +58,7 @@ class JobTask:
     """One job. ``body`` is its object as the watch told it last."""
 
     def __init__(self, body: Mapping[str, Any], place: Place) -> None:
-        self._body = _without_status(body)
+        self._take(body)
         self._place = place
         self._changed = asyncio.Event()
         self._backend: KubernetesBackend | None = None
@@ -77,12 +78,11 @@ class JobTask:
 
     def seen(self, body: Mapping[str, Any]) -> None:
         """The job's object changed."""
-        before, self._body = self._body, _without_status(body)
+        before = self._metadata
+        self._take(body)
         self._store.seen(body)
         leaving = "deletionTimestamp" in body["metadata"]
-        if body["metadata"]["generation"] == before["metadata"]["generation"] and leaving == (
-            "deletionTimestamp" in before["metadata"]
-        ):
+        if body["metadata"]["generation"] == before["generation"] and leaving == ("deletionTimestamp" in before):
             return
         if self._backend is not None:
             self._backend.deleted = leaving
@@ -136,14 +136,14 @@ class JobTask:
     async def _accepted(self) -> LiveMigrationJob | None:
         """The job, or None when it cannot be run: its status says so then."""
         store, now = self._store, self._place.clock()
-        generation = self._body["metadata"]["generation"]
+        generation = self._metadata["generation"]
         try:
-            job = cluster_job(self._body, self._place.settings)
+            job = cluster_job({"metadata": self._metadata, "spec": json.loads(self._spec)}, self._place.settings)
         except SpecError as error:
             problem = self._complain(error)
             if self._backend is not None:
                 return self._backend.job
-            if store.status.started is not None or "deletionTimestamp" in self._body["metadata"]:
+            if store.status.started is not None or "deletionTimestamp" in self._metadata:
                 # It trains on by itself. What its spec was before is not known any more, so nothing is done to it.
                 await store.write(with_problem(store.status, problem, now))
                 return None
@@ -164,10 +164,10 @@ class JobTask:
                 job, place.api, place.cache, self._store, place.session, place.settings, place.clock
             )
         self._backend.job = job
-        self._backend.deleted = "deletionTimestamp" in self._body["metadata"]
+        self._backend.deleted = "deletionTimestamp" in self._metadata
         if self._store.status.started is None and job.spec.storage.output is None and job.spec.world_size == 1:
             text = "spec.storage.output is not set: unless the template mounts a volume, results go when the pod does"
-            place.notebook.post(self._body["metadata"], Note("NoOutputVolume", text, warning=True), place.clock())
+            place.notebook.post(self._metadata, Note("NoOutputVolume", text, warning=True), place.clock())
         if self._reconciler is None:
             self._reconciler = MeasuredReconciler(self._backend, self, self._store, place)
         await self._reconciler.run()
@@ -181,14 +181,14 @@ class JobTask:
                 await self._backend.children.release(job)
                 await self._store.write(status.model_copy(update={"cleaned": True}))
             # A refused spec has a time to live too.
-            ttl = self._body["spec"].get("ttlSecondsAfterFinished")
+            ttl = json.loads(self._spec).get("ttlSecondsAfterFinished")
             if ttl is not None and status.finished is not None:
                 seconds = max(0.0, status.finished + ttl - place.clock())
         try:
             await asyncio.wait_for(self._changed.wait(), seconds)
         except TimeoutError:
             self._say(logging.INFO, "deleted: ttlSecondsAfterFinished is over")
-            metadata = self._body["metadata"]
+            metadata = self._metadata
             await place.api.delete(JOBS, metadata["namespace"], metadata["name"], uid=metadata["uid"])
             await self._changed.wait()
 
@@ -211,30 +211,29 @@ class JobTask:
         place.metrics.steps_lost.inc(max(0, after.steps_lost - before.steps_lost))
         for note in notes(before, after):
             self._say(logging.WARNING if note.warning else logging.INFO, f"{note.reason}: {note.message}")
-            place.notebook.post(self._body["metadata"], note, place.clock())
+            place.notebook.post(self._metadata, note, place.clock())
 
     def _complain(self, error: SpecError) -> str:
         """The first line of ``error``, after it was told once."""
         text = error.lines[0]
         if text != self._complaint and self._store.status.started is not None:
             note = Note("ChangeRefused", f"the job goes on as it was: {text}", warning=True)
-            self._place.notebook.post(self._body["metadata"], note, self._place.clock())
+            self._place.notebook.post(self._metadata, note, self._place.clock())
             self._say(logging.WARNING, note.message)
         self._complaint = text
         return text
 
     @property
     def _extra(self) -> dict[str, Any]:
-        return {"job": (self._body["metadata"]["namespace"], self._body["metadata"]["name"])}
+        return {"job": (self._metadata["namespace"], self._metadata["name"])}
+
+    def _take(self, body: Mapping[str, Any]) -> None:
+        """Keep what is read of the job's object: not its status, which is kept elsewhere, nor annotations, which may hold the spec again."""
+        self._metadata = {key: value for key, value in body["metadata"].items() if key not in ("annotations", "managedFields")}
+        self._spec = json.dumps(body.get("spec") or {})  # as text, which is small: it is seldom read
 
     def _say(self, level: int, text: str) -> None:
         log.log(level, "%s", text, extra=self._extra)
-
-
-def _without_status(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``body`` without what is kept elsewhere (the status), or not read (annotations, which may hold the whole spec again)."""
-    metadata = {key: value for key, value in body["metadata"].items() if key not in ("annotations", "managedFields")}
-    return {"metadata": metadata, "spec": body.get("spec") or {}}
 
 
 class MeasuredReconciler(Reconciler):

@@ -61,7 +61,7 @@ class _Known:
 
     def says(self, state: AgentState) -> None:
         """It has said this, or told it by an event."""
-        self.json = state.to_json()
+        self.json = state.model_dump_json(exclude_defaults=True)
 
     def hears(self, event: Event) -> bool:
         """Whether ``event`` is news; what is known then has it in it, or is in doubt."""
@@ -81,12 +81,53 @@ class _Known:
         self.doubts += 1
 
 
+class News:
+    """What is to be told, to one who listens. A queue of asyncio's is ten times as large when it is empty, which it is for long."""
+
+    __slots__ = ("_closed", "_told", "_waiting")
+
+    def __init__(self) -> None:
+        self._told: list[PodEvent] = []
+        self._closed = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def put(self, event: PodEvent) -> None:
+        """Tell ``event``."""
+        self._told.append(event)
+        self._wake()
+
+    def close(self) -> None:
+        """Nothing more is told."""
+        self._closed = True
+        self._wake()
+
+    def empty(self) -> bool:
+        """Whether all was heard."""
+        return not self._told
+
+    async def get(self) -> PodEvent | None:
+        """The next, when there is one; None: nothing more is told."""
+        while not self._told:
+            if self._closed:
+                return None
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        return self._told.pop(0)
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
 class Agents:
     """Keys tell pods apart, by more than their name: another pod of a name is another agent."""
 
     def __init__(self, delay: float) -> None:
         """``delay``: seconds for which news that nothing is done about may wait for more of it."""
-        self.news: asyncio.Queue[PodEvent | None] = asyncio.Queue()
+        self.news = News()
         self._delay = delay
         self._known: dict[str, _Known] = {}
         self._waiting: asyncio.TimerHandle | None = None
@@ -125,7 +166,7 @@ class Agents:
         await asyncio.gather(*listeners, return_exceptions=True)
         if self._waiting is not None:
             self._waiting.cancel()
-        self.news.put_nowait(None)
+        self.news.close()
 
     def _doubt_all(self) -> None:
         for known in self._known.values():
@@ -150,7 +191,7 @@ class Agents:
             known.heard = True
             if known.json is None and not known.asked:
                 # It did not answer when it was asked; from now on its events tell of everything, those of before too.
-                self.news.put_nowait(PodEvent(pod, rank, None))
+                self.news.put(PodEvent(pod, rank, None))
 
         while True:
             try:
@@ -161,7 +202,7 @@ class Agents:
             except AgentError:
                 # The state says why, if it matters: the reconciler asks for it. Here only the news is taken up again.
                 self._doubt_all()
-                self.news.put_nowait(PodEvent(pod, rank, None))
+                self.news.put(PodEvent(pod, rank, None))
             self._known[key].heard = False
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_RECONNECT_SECONDS)
@@ -172,13 +213,13 @@ class Agents:
         if event.kind in _OF_OTHERS:
             self._doubt_all()
         if event.kind not in _CAN_WAIT:
-            self.news.put_nowait(told)
+            self.news.put(told)
         elif self._waiting is None:
             self._waiting = asyncio.get_running_loop().call_later(self._delay, self._tell_late, told)
 
     def _tell_late(self, told: PodEvent) -> None:
         self._waiting = None
-        self.news.put_nowait(told)
+        self.news.put(told)
 
 
 def said_already(state: AgentState, event: Event) -> bool:
