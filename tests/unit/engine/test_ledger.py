@@ -22,7 +22,7 @@ from .conftest import RANDOM, small_config
 
 TRAINING = Training(weight_decay=0.02)
 COEFFICIENT, RATE = 0.37, 1e-3
-CALLS = ("_foreach_copy_", "_foreach_mul_", "_fused_adamw_", "_foreach_zero_")
+CALLS = ("_foreach_copy_", "mul", "_fused_adamw_", "_foreach_zero_")
 
 
 class Killed(Exception):  # noqa: N818
@@ -128,11 +128,11 @@ def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.Monk
     fatal = -1
 
     def instead(name: str) -> Any:
-        def call(first: list[torch.Tensor], *others: Any, **options: Any) -> None:
+        def call(first: Any, *others: Any, **options: Any) -> None:
             nonlocal calls
             calls += 1
             if calls == fatal:
-                changed = first if name != "_fused_adamw_" else [*first, *others[1], *others[2]]
+                changed = [options["out"]] if name == "mul" else [*first, *others[1], *others[2]] if "adamw" in name else first
                 for tensor in changed[: 1 + len(changed) // 2]:
                     tensor.view(-1)[: 1 + tensor.numel() // 2] = float("nan")
                 raise Killed

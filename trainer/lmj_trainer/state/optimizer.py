@@ -37,12 +37,19 @@ def clip_coefficient(total: Tensor, limit: float | None) -> float:
 
 @dataclass(frozen=True)
 class _Group:
-    """Tensors that change at once; ``[weights, gradients, first moments, second moments]``, and room for the values of all of them."""
+    """Tensors that change at once, flat."""
 
     decay: bool
-    tensors: tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
-    flat: list[Tensor]
+    weights: list[Tensor]
+    grads: list[Tensor]
+    first: list[Tensor]
+    second: list[Tensor]
+    clipped: list[Tensor]
+    """Room for the clipped gradients."""
+    changing: list[Tensor]
+    """Weights and moments."""
     undo: list[Tensor]
+    """Room for their values before."""
 
 
 class AdamW:
@@ -67,23 +74,25 @@ class AdamW:
             return
         step, coefficient, rate = state.committed
         self._count.fill_(step)
+        if state.done:
+            torch._foreach_zero_(self._groups[state.done - 1].grads)
         for index in range(state.done, len(self._groups)):
             group = self._groups[index]
-            weights, grads, first, second = group.tensors
             if state.saved_group == index:
-                torch._foreach_copy_(group.flat, group.undo)
+                torch._foreach_copy_(group.changing, group.undo)
             else:
-                torch._foreach_copy_(group.undo, group.flat)
+                torch._foreach_copy_(group.undo, group.changing)
                 state.saved_group = index
             if coefficient != 1.0:
-                torch._foreach_mul_(grads, coefficient)
+                for grad, clipped in zip(group.grads, group.clipped, strict=True):
+                    torch.mul(grad, coefficient, out=clipped)
             torch._fused_adamw_(
-                weights,
-                grads,
-                first,
-                second,
+                group.weights,
+                group.grads if coefficient == 1.0 else group.clipped,
+                group.first,
+                group.second,
                 [],
-                [self._count] * len(weights),
+                [self._count] * len(group.weights),
                 lr=rate,
                 beta1=training.adam_beta1,
                 beta2=training.adam_beta2,
@@ -92,8 +101,9 @@ class AdamW:
                 amsgrad=False,
                 maximize=False,
             )
-            torch._foreach_zero_(grads)
+            # The gradients are what the update can be made from again, so they go when it is done.
             state.done = index + 1
+            torch._foreach_zero_(group.grads)
         state.take_step()
 
 
@@ -125,8 +135,14 @@ def _group(state: StageState, decay: bool, parts: list[tuple[Slot, slice]]) -> _
     def flat(name: str) -> list[Tensor]:
         return [getattr(slot, name).view(-1)[part] for slot, part in parts]
 
-    tensors = flat("weight"), flat("grad"), flat("exp_avg"), flat("exp_avg_sq")
-    everything = [tensor for kind in tensors for tensor in kind]
-    ends = list(accumulate(tensor.numel() for tensor in everything))
-    undo = [state.undo[end - tensor.numel() : end] for tensor, end in zip(everything, ends, strict=True)]
-    return _Group(decay, tensors, everything, undo)
+    weights, grads, first, second = flat("weight"), flat("grad"), flat("exp_avg"), flat("exp_avg_sq")
+    changing = [*weights, *first, *second]
+    room = torch.split(state.undo, CHUNK)
+    undo = [part for area, tensors in zip(room[:3], (weights, first, second), strict=True) for part in _like(area, tensors)]
+    return _Group(decay, weights, grads, first, second, _like(room[3], grads), changing, undo)
+
+
+def _like(area: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """Parts of ``area`` as long as ``tensors``."""
+    ends = accumulate(tensor.numel() for tensor in tensors)
+    return [area[end - tensor.numel() : end] for tensor, end in zip(tensors, ends, strict=True)]

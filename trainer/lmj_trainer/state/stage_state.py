@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from lmj_trainer.model.stage import Stage
 
 _ALIGN = 16  # elements: a cache line, so that no two tensors share one
-CHUNK = 1 << 17
-"""Elements of a parameter that change at once: four arrays of it stay in a core's cache between clipping, updating and clearing."""
+CHUNK = 1 << 15
+"""Elements of a parameter that change at once: four arrays of it, and as much for undoing, fit into a core's second cache."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class StageState:
         else:
             whole = torch.zeros(4 * (size + CHUNK), dtype=torch.float32, device=device)
         self.block, self.undo = whole[: 4 * size], whole[4 * size :]
-        """``undo``: room for the values of one chunk before its update, ``[4 * CHUNK]``."""
+        """``undo``: room for a chunk's weights and moments before its update, and for its clipped gradient, ``[4 * CHUNK]``."""
         self.slots: list[Slot] = []
         for (name, parameter), offset in zip(named, offsets, strict=True):
             # Not slices: those share one version counter, and autograd would take a changed gradient for a changed weight.
