@@ -69,7 +69,7 @@ class JobTask:
     @property
     def phase(self) -> Phase:
         """The job's phase."""
-        return self._store.status.phase
+        return self._store.phase
 
     def wake(self) -> None:
         """One of its pods changed."""

@@ -1,6 +1,7 @@
 """The job's status in the API server: compare-and-swap, and progress alone not too often."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -46,6 +47,22 @@ def must_be_stored(status: JobStatus) -> tuple[Any, ...]:
     return (*(getattr(status, name) for name in _STORED_AT_ONCE), ranks, conditions)
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A status, a tenth of its size: thousands of jobs are at rest for long."""
+
+    phase: Phase
+    json: str
+
+    @classmethod
+    def of(cls, status: JobStatus) -> "_Text":
+        return cls(status.phase, status.model_dump_json(exclude_defaults=True))
+
+    @property
+    def status(self) -> JobStatus:
+        return JobStatus.model_validate_json(self.json)
+
+
 class StatusStore:
     """The status of the job in ``body``. One process writes it; another that does so too is noticed."""
 
@@ -61,10 +78,18 @@ class StatusStore:
         metadata = body["metadata"]
         self._name, self._namespace, self._uid = metadata["name"], metadata["namespace"], metadata["uid"]
         self._version: str = metadata["resourceVersion"]
-        self._stored = read_status(body)
+        self._stored = self._newest = _Text.of(read_status(body))
         self._written = 0.0
-        self.status = self._stored
+
+    @property
+    def status(self) -> JobStatus:
         """The newest status; the stored one may be a little older."""
+        return self._newest.status
+
+    @property
+    def phase(self) -> Phase:
+        """The newest status' phase."""
+        return self._newest.phase
 
     def seen(self, body: Mapping[str, Any]) -> None:
         """The watch told of a change: a newer version with our own status in it is the one to swap next."""
@@ -75,17 +100,18 @@ class StatusStore:
 
     async def write(self, status: JobStatus) -> None:
         """Take ``status``, and store it unless it can wait. Raises ApiError, :class:`StatusConflict` and :class:`JobGone`."""
-        self.status = status
-        if not self._due(status):
+        text = _Text.of(status)
+        if text == self._stored or not self._due(status):
+            self._newest = text
             return
-        before, self._stored = self._stored, status
+        before, self._stored = self._stored, text
+        self._newest = text
         metadata = {"name": self._name, "namespace": self._namespace, "uid": self._uid, "resourceVersion": self._version}
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": self._body()}
         try:
             answer = await self._api.apply(JOBS, body, subresource="status", force=True)
         except ApiError as error:
-            self._stored = before
-            self.status = before
+            self._stored = self._newest = before
             if error.status == 404:
                 raise JobGone(str(error)) from error
             if error.status == 409:
@@ -106,14 +132,12 @@ class StatusStore:
         self._adopt(body)
 
     def _due(self, status: JobStatus) -> bool:
-        if must_be_stored(status) != must_be_stored(self._stored):
+        stored = self._stored.status
+        if must_be_stored(status) != must_be_stored(stored):
             return True
-        if without_ages(status) == without_ages(self._stored):
-            self.status = self._stored  # one of two that say the same is enough to keep, for thousands of jobs
-            return False
         wait = self._seconds if status.phase is Phase.RUNNING else START_SECONDS
-        return self._clock() - self._written >= wait
+        return self._clock() - self._written >= wait and without_ages(status) != without_ages(stored)
 
     def _body(self) -> dict[str, Any]:
-        body: dict[str, Any] = self._stored.model_dump(mode="json", by_alias=True, exclude_none=True)
+        body: dict[str, Any] = self._stored.status.model_dump(mode="json", by_alias=True, exclude_none=True)
         return body
