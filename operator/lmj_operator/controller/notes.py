@@ -17,7 +17,7 @@ from lmj_operator.plan.times import rfc3339
 log = logging.getLogger(__name__)
 
 _LONGEST = 1000
-_WAITING_NOTES = 1000
+WAITING_NOTES = 10_000
 """Notes that wait to be posted; while the API server does not take them, newer ones are dropped."""
 
 
@@ -59,39 +59,45 @@ class Notebook:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(_WAITING_NOTES)
+        self._queue: asyncio.Queue[tuple[Mapping[str, Any], Note, float]] = asyncio.Queue(WAITING_NOTES)
 
     def post(self, metadata: Mapping[str, Any], note: Note, now: float) -> None:
         """Have ``note`` posted on the job with ``metadata``."""
-        stamp = rfc3339(now)[:19] + "Z"
-        name, namespace = metadata["name"], metadata["namespace"]
-        involved = {"apiVersion": API_VERSION, "kind": KIND, "name": name, "namespace": namespace, "uid": metadata["uid"]}
-        event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{name}.{secrets.token_hex(8)}", "namespace": namespace},
-            "involvedObject": involved,
-            "reason": note.reason,
-            "message": note.message[:_LONGEST],
-            "type": "Warning" if note.warning else "Normal",
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
-            "count": 1,
-            "source": {"component": "lmj-operator"},
-            "reportingComponent": "lmj-operator",
-            "reportingInstance": "lmj-operator",
-        }
         try:
-            self._queue.put_nowait(event)
+            self._queue.put_nowait((metadata, note, now))
         except asyncio.QueueFull:
-            log.warning("an event was dropped: %s", note.message, extra={"job": (namespace, name)})
+            _warn(f"an event was dropped: {note.message}", metadata)
 
     async def run(self) -> None:
         """Post what comes, until cancelled."""
         while True:
-            event = await self._queue.get()
+            metadata, note, now = await self._queue.get()
             try:
-                await self._api.create(EVENTS, event)
+                await self._api.create(EVENTS, _event(metadata, note, now))
             except ApiError as error:
-                metadata = event["metadata"]
-                log.warning("an event could not be posted: %s", error, extra={"job": (metadata["namespace"], metadata["name"])})
+                _warn(f"an event could not be posted: {error}", metadata)
+
+
+def _event(metadata: Mapping[str, Any], note: Note, now: float) -> dict[str, Any]:
+    stamp = rfc3339(now)[:19] + "Z"
+    name, namespace = metadata["name"], metadata["namespace"]
+    involved = {"apiVersion": API_VERSION, "kind": KIND, "name": name, "namespace": namespace, "uid": metadata["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{name}.{secrets.token_hex(8)}", "namespace": namespace},
+        "involvedObject": involved,
+        "reason": note.reason,
+        "message": note.message[:_LONGEST],
+        "type": "Warning" if note.warning else "Normal",
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+        "source": {"component": "lmj-operator"},
+        "reportingComponent": "lmj-operator",
+        "reportingInstance": "lmj-operator",
+    }
+
+
+def _warn(text: str, metadata: Mapping[str, Any]) -> None:
+    log.warning("%s", text, extra={"job": (metadata["namespace"], metadata["name"])})

@@ -82,6 +82,12 @@ async def test_a_job_gets_its_pods_and_says_so(world: World) -> None:
     assert b'lmj_jobs{phase="Pending"} 1.0' in world.metrics.render()
 
 
+async def test_events_of_a_thousand_jobs_wait_until_the_server_takes_them(world: World) -> None:
+    for number in range(3000):
+        world.notebook.post(job_body(f"job-{number}")["metadata"], Note("Started", "its pods are being made"), 0.0)
+    await until(lambda: len(world.notes()) == 3000)
+
+
 async def test_a_job_waits_for_its_turn_to_make_its_objects(world: World) -> None:
     assert world.controller.place is not None
     turns = asyncio.Semaphore(1)
