@@ -82,6 +82,10 @@ class Incident(Message):
     """The rank that failed."""
     pod: str
     """Its pod."""
+    node: str | None = None
+    """Where that was."""
+    noticed_by: str = "the operator"
+    """Who noticed first: ``its agent``, ``its peers``, ``the operator``."""
     message: str
     """What happened, in one sentence."""
     view: int
@@ -92,6 +96,8 @@ class Incident(Message):
     """Steps that are done again; None until the next view runs."""
     seconds: float | None = None
     """From notice to the next new step; None until then."""
+    recovery: str | None = None
+    """How training went on, in one sentence; None until the next view runs."""
 
 
 class JobStatus(Message):

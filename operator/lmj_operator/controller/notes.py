@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.names import API_VERSION, KIND
-from lmj_api.status import JobStatus, Phase
+from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.conditions import WAITING
@@ -34,10 +34,10 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     """What is new in ``after``."""
     made = []
     known = {(i.time, i.rank, i.kind) for i in before.incidents}
-    made += [Note(i.kind, i.message, warning=True) for i in after.incidents if (i.time, i.rank, i.kind) not in known]
+    made += [Note(i.kind, _noticed(i), warning=True) for i in after.incidents if (i.time, i.rank, i.kind) not in known]
     open_before = {(i.time, i.rank, i.kind) for i in before.incidents if i.seconds is None}
     made += [
-        Note("Recovered", f"recovered from {i.kind} in {i.seconds:.1f} s, {i.steps_lost or 0} steps done again")
+        Note("Recovered", _recovered(i, i.seconds))
         for i in after.incidents
         if i.seconds is not None and (i.time, i.rank, i.kind) in open_before
     ]
@@ -52,6 +52,16 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     if after.phase is not before.phase:
         made.append(Note(after.phase.value, after.message or after.phase.value, warning=after.phase is Phase.FAILED))
     return made
+
+
+def _noticed(incident: Incident) -> str:
+    where = f" on {incident.node}" if incident.node is not None else ""
+    return f"{incident.message}; rank {incident.rank}{where} at step {incident.step}, noticed by {incident.noticed_by}"
+
+
+def _recovered(incident: Incident, seconds: float) -> str:
+    cost = f"{incident.steps_lost or 0} steps done again"
+    return f"recovered from {incident.kind} of rank {incident.rank} in {seconds:.1f} s, {cost}; {incident.recovery}"
 
 
 class Notebook:

@@ -47,6 +47,8 @@ class Failure:
     exit_code: int | None = None
     final: bool = False
     """A user's error: no restart mends it."""
+    noticed_by: str = "the operator"
+    """As in :class:`lmj_api.status.Incident`."""
 
 
 def find_failures(
@@ -95,7 +97,8 @@ def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, 
             kind = "PodGone" if had_worker else "StartTimeout"
             also = ", and its peers lost it" if accused and had_worker else ""
             text = f"the agent of {pod.name} has not answered for {limit:g} s{also}"
-            return Failure(kind, facts.rank, pod.name, text, Remedy.POD)
+            by = "its peers and the operator" if also else "the operator"
+            return Failure(kind, facts.rank, pod.name, text, Remedy.POD, noticed_by=by)
     return None
 
 
@@ -109,9 +112,9 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
         final = code == USER_ERROR
         how = why if why and code is not None and code < 0 else f"ended with {describe_exit(code)}{f': {why}' if why else ''}"
         text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
-        return Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final)
+        return Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent")
     if worker.phase is WorkerPhase.DRAINED:
-        return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD)
+        return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD, noticed_by="its agent")
     limit = recovery.start_timeout_seconds
     if worker.phase is WorkerPhase.STARTING and worker.incarnation > 0 and now - worker.since > limit:
         text = f"worker {worker.incarnation} of {pod.name} was not ready within {limit:g} s (recovery.startTimeoutSeconds)"
@@ -149,6 +152,7 @@ def find_stuck(
             f"worker {f.worker.incarnation} of {f.pod.name} did not leave view {view.number} within {limit:g} s"
             " (recovery.hangTimeoutSeconds)",
             Remedy.WORKER,
+            noticed_by="its peers",
         )
         for f in ranks
         if f.pod is not None
@@ -172,7 +176,7 @@ def find_dropped(ranks: tuple[RankFacts, ...], view: View | None, now: float) ->
     if len(gone) < len(ranks) and 0 < wait <= DROP_GRACE_SECONDS:
         return None, wait
     text = f"{first.pod.name} left view {view.number}: {first.worker.lost or 'its link to a peer broke'}"
-    return Failure("ViewDropped", first.rank, first.pod.name, text, Remedy.VIEW), None
+    return Failure("ViewDropped", first.rank, first.pod.name, text, Remedy.VIEW, noticed_by="its peers"), None
 
 
 def describe_exit(code: int | None) -> str:

@@ -226,7 +226,8 @@ def _counted(status: JobStatus, view: View | None) -> bool:
 
 def _with_failures(scene: _Scene, failures: tuple[Failure, ...]) -> _Scene:
     old = scene.observed.status.incidents
-    incidents = record(old, failures, scene.newest.number if scene.newest else 0, scene.step, scene.now)
+    nodes = {f.rank: f.pod.node if f.pod is not None else f.known.node for f in scene.ranks}
+    incidents = record(old, failures, nodes, scene.newest.number if scene.newest else 0, scene.step, scene.now)
     return _Scene(
         scene.observed,
         scene.now,
@@ -296,8 +297,7 @@ def _status(
     done = phase is Phase.SUCCEEDED
     incidents, lost = settle(
         scene.changes.get("incidents", old.incidents),
-        view.number if runs and view is not None else 0,
-        view.resume.step if view is not None else 0,
+        view if runs else None,
         at.step if at is not None and (runs or done) else 0,
         done,
         now,

@@ -236,7 +236,9 @@ def test_only_a_job_without_pods_gets_another_chance() -> None:
 
 def test_notes_tell_what_is_new() -> None:
     before = JobStatus(phase=Phase.RUNNING, started=1.0)
-    hit = Incident(time="t", kind="PodGone", rank=1, pod="p", message="pod p is gone", view=1, step=5)
+    hit = Incident(
+        time="t", kind="PodGone", rank=1, pod="p", node="n", noticed_by="its peers", message="pod p is gone", view=1, step=5
+    )
     waits = Condition(
         type="PodsWaiting", status="True", reason="Unschedulable", message="pod p: no room", last_transition_time="t"
     )
@@ -244,14 +246,14 @@ def test_notes_tell_what_is_new() -> None:
         update={"phase": Phase.RECOVERING, "message": "pod p is gone", "incidents": [hit], "conditions": [waits]}
     )
     assert notes(before, down) == [
-        Note("PodGone", "pod p is gone", warning=True),
+        Note("PodGone", "pod p is gone; rank 1 on n at step 5, noticed by its peers", warning=True),
         Note("Unschedulable", "pod p: no room", warning=True),
         Note("Recovering", "pod p is gone"),
     ]
-    mended = hit.model_copy(update={"seconds": 2.0, "steps_lost": 3})
+    mended = hit.model_copy(update={"seconds": 2.0, "steps_lost": 3, "recovery": "view 2: goes on"})
     up = down.model_copy(update={"phase": Phase.RUNNING, "message": "view 2 trains", "incidents": [mended]})
     assert notes(down, up) == [
-        Note("Recovered", "recovered from PodGone in 2.0 s, 3 steps done again"),
+        Note("Recovered", "recovered from PodGone of rank 1 in 2.0 s, 3 steps done again; view 2: goes on"),
         Note("Running", "view 2 trains"),
     ]
     assert notes(up, up.model_copy(update={"progress": Progress(step=1, steps=2, epoch=0.5)})) == []

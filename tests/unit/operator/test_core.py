@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from lmj_api.protocol import AgentState, Progress, WorkerPhase, WorkerState
 from lmj_api.spec import Recovery
 from lmj_api.status import Incident, JobStatus, Phase, RankStatus
+from lmj_api.view import Resume, View
 from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.plan import PodObserved, PodPhase
 from lmj_operator.plan.budget import backoff, charge
@@ -52,13 +53,15 @@ def incident(view: int, step: int) -> Incident:
 
 def test_incidents_of_one_outage_share_its_cost() -> None:
     both = [incident(1, 50), incident(1, 50)]
-    same, lost = settle(both, running_view=1, resume_step=0, step=51, done=False, now=110.0)
+    views = [View(number=n, members=[], resume=Resume(step=step), reason="goes on") for n, step in ((1, 0), (2, 40))]
+    same, lost = settle(both, views[0], step=51, done=False, now=110.0)
     assert (same, lost) == (both, 0)
-    told, lost = settle(both, running_view=2, resume_step=40, step=45, done=False, now=110.0)
+    told, lost = settle(both, views[1], step=45, done=False, now=110.0)
     assert lost == 10
     assert [i.steps_lost for i in told] == [10, 0]
+    assert [i.recovery for i in told] == ["view 2: goes on"] * 2
     assert [i.seconds for i in told] == [None, None]
-    done, lost = settle(told, running_view=2, resume_step=40, step=51, done=False, now=112.5)
+    done, lost = settle(told, views[1], step=51, done=False, now=112.5)
     assert lost == 0
     assert [i.seconds for i in done] == [12.5, 12.5]
 
