@@ -16,7 +16,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-operator crd chart-lint images test-images format clean cluster-up cluster-down
+.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-operator crd chart-lint images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME
@@ -58,6 +58,9 @@ quickstart: $(STAMP) ## Train the example: a BERT classifier as a two-stage pipe
 
 bench: $(STAMP) ## Compare this pipeline with PyTorch's and with one process.
 	@$(BIN)/python benchmarks/pipeline.py
+
+bench-recovery: $(STAMP) ## Kill workers of a job and of the same under torchrun: time to the next new step (Linux). ARGS='--help' tells more.
+	@$(BIN)/python benchmarks/recovery.py $(ARGS)
 
 bench-operator: $(STAMP) ## Measure the operator: 1,000 jobs on 4,000 faked pods (root on Linux, Go). ARGS='--jobs 50' for less.
 	@PYTHONPATH=tests $(BIN)/python benchmarks/operator_scale.py $(ARGS)

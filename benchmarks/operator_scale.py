@@ -24,7 +24,7 @@ from operator_load.audit import WRITES, Call, calls, kinds, writes_a_job
 from operator_load.jobs import document, job_name
 from operator_load.plane import NAMESPACE, PODS_A_NODE, Plane, free_port, python
 from operator_load.usage import cpu_seconds, resident_mb
-from report import goal, report
+from report import goal, quantile, report
 
 HERE = Path(__file__).parent
 CHILDREN_BESIDE_PODS = 4
@@ -261,12 +261,6 @@ def settle(load: Load, say: Any) -> None:
             return
         time.sleep(2)
     say(f"it still writes after {SETTLE_SECONDS:g} s")
-
-
-def quantile(values: Sequence[float], part: float) -> float:
-    """The smallest value that ``part`` of all do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
 if __name__ == "__main__":

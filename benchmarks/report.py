@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,12 @@ def goal(name: str, relation: str, bound: float, measured: float, unit: str = ""
         "<": lambda a, b: a < b,
     }
     return Goal(name, f"{relation} {bound:g}{unit}", measured, met[relation](measured, bound), unit)
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """The smallest value that ``part`` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))]
 
 
 def report(name: str, goals: list[Goal], details: dict[str, Any]) -> int:
