@@ -17,8 +17,8 @@ import yaml
 CONTENDERS = Path(__file__).parent / "contenders"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
 QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
-# By default the store of torchrun's own rendezvous serves the workers too, with the addresses of dead ones still in it: in every second
-# restart or so a worker then waits for a port that is closed for good (pytorch 135712). So it is measured at its best.
+# By default the store of torchrun's own rendezvous serves the workers too, with the addresses of dead ones still in it: a worker that reads
+# one waits for a port that is closed for good (pytorch 135712), and most restarts hang. So torchrun is measured at its best.
 TORCHRUN = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 STOP_SECONDS = 60.0
 FOREVER = 1_000_000
