@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +18,9 @@ from jobs import Job, wait_until
 NEW_STEPS = 3
 """Steps after a fault that show that it is over: the first may have been on its way already."""
 STOPPED_SECONDS = 1.0
+WITHIN_A_STEP = 0.03
+RECOVERY_SECONDS = 0.3
+"""About as long as a worker's replacement takes: a second fault in it comes at any point of that."""
 
 
 class Kind(StrEnum):
@@ -24,6 +28,7 @@ class Kind(StrEnum):
 
     WORKER = "SIGKILL of a worker"
     BOTH = "SIGKILL of both workers"
+    TWICE = "SIGKILL of a worker, and of another before it is over"
     WARM = "SIGKILL of a warm parent"
     STOP = "SIGSTOP of a worker, SIGCONT a second later"
     POD = "SIGKILL of a pod"
@@ -35,6 +40,8 @@ class Fault:
 
     kind: Kind
     rank: int
+    second: int
+    """Rank of the second process, where two are hit one after the other: it may be the same."""
     steps: int
     """It comes so many new steps after the one before was over ..."""
     seconds: float
@@ -49,7 +56,10 @@ def plan(seed: int, counts: Mapping[Kind, int]) -> list[Fault]:
     source = random.Random(seed)
     kinds = [kind for kind, count in counts.items() for _ in range(count)]
     source.shuffle(kinds)
-    return [Fault(kind, source.randrange(2), source.randint(0, 12), source.uniform(0, 0.03)) for kind in kinds]
+    return [
+        Fault(kind, source.randrange(2), source.randrange(2), source.randint(0, 12), source.uniform(0, WITHIN_A_STEP))
+        for kind in kinds
+    ]
 
 
 def last_step(job: Job) -> int:
@@ -85,6 +95,11 @@ def inject(job: Job, fault: Fault) -> None:
         case Kind.BOTH:
             for pid in [job.worker(fault.rank), job.worker(1 - fault.rank)]:
                 os.kill(pid, signal.SIGKILL)
+        case Kind.TWICE:
+            os.kill(job.worker(fault.rank), signal.SIGKILL)
+            time.sleep(RECOVERY_SECONDS * fault.seconds / WITHIN_A_STEP)
+            with suppress(AssertionError, ProcessLookupError):  # the successor is not born yet
+                os.kill(job.worker(fault.second), signal.SIGKILL)
         case Kind.WARM:
             os.kill(job.warm_parent(fault.rank), signal.SIGKILL)
         case Kind.STOP:
