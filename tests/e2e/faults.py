@@ -83,7 +83,7 @@ def go_through(job: Job, process: subprocess.Popen[str], faults: list[Fault], st
         assert before < steps - 2, f"only {number - 1} faults before the job's end: it needs more steps"
         print(f"{time.monotonic() - began:6.1f} s  step {before:4d}  fault {number}: {fault}", flush=True)
         inject(job, fault)
-        highest = max(highest, before)
+        highest = max(before, last_step(job))
     _new_steps(job, process, highest, NEW_STEPS)
 
 
