@@ -41,13 +41,22 @@ class Reconciler:
     """Reconciles one job on one backend."""
 
     def __init__(
-        self, backend: Backend, listener: Listener, clock: Callable[[], float] = time.time, rest_seconds: float | None = None
+        self,
+        backend: Backend,
+        listener: Listener,
+        clock: Callable[[], float] = time.time,
+        rest_seconds: float | None = None,
+        start_seconds: float = SHORTEST_PASS_SECONDS,
     ) -> None:
-        """``rest_seconds``: the backend tells of every change, so passes that find none get twice as far apart, up to this."""
+        """``rest_seconds``: the backend tells of every change, so passes that find none get twice as far apart, up to this.
+
+        ``start_seconds``: as SHORTEST_PASS_SECONDS, until the job runs for the first time.
+        """
         self._backend = backend
         self._listener = listener
         self._clock = clock
         self._rest_seconds = rest_seconds
+        self._start_seconds = start_seconds
         self._quiet = 0
         self._before: int | None = None
         self._news = asyncio.Event()
@@ -66,8 +75,9 @@ class Reconciler:
                 if until(made):
                     return made.status
                 seconds = self._pace(made)
+                shortest = self._start_seconds if made.status.phase is Phase.PENDING else SHORTEST_PASS_SECONDS
                 del made  # a rest may be long, and there may be thousands of jobs
-                await asyncio.sleep(SHORTEST_PASS_SECONDS)
+                await asyncio.sleep(shortest)
                 if hearing.done():
                     hearing.result()
                 await self._pause(seconds)

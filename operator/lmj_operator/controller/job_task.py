@@ -35,6 +35,8 @@ LONGEST_RETRY_SECONDS = 30.0
 STARTS_AT_ONCE = 16
 """So many jobs make all of their objects at the same time. The server does not get faster by more, and of a thousand that come at once
 the first is to train while the last waits, rather than all of them have a part of their objects."""
+START_SECONDS = 0.25
+"""Pods come one by one, and so do their agents and their workers: what comes in so long is looked at in one pass."""
 REST_SECONDS = 15.0
 """A job of which nothing is heard is looked at so often: watches and agents tell of what happens."""
 
@@ -240,7 +242,7 @@ class MeasuredReconciler(Reconciler):
     """A reconciler that counts its passes and their time, and waits for its turn to make a job's objects."""
 
     def __init__(self, backend: KubernetesBackend, listener: JobTask, store: StatusStore, place: Place) -> None:
-        super().__init__(backend, listener, place.clock, REST_SECONDS)
+        super().__init__(backend, listener, place.clock, REST_SECONDS, START_SECONDS)
         self._store = store
         self._place = place
 

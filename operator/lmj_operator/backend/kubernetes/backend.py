@@ -78,7 +78,7 @@ class KubernetesBackend:
 
     async def observe(self) -> Observed:
         """As the port says. Raises ApiError while the job's token cannot be read, and as :meth:`write_status` does."""
-        await self._store.write(self._store.status)  # what was put off may be due by now
+        await self._store.flush()
         with contextlib.suppress(ActionError):
             await self._creation.retry(self.job)
         pods = self._pods()

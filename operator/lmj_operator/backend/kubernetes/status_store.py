@@ -98,6 +98,11 @@ class StatusStore:
         if newer and (body.get("status") or {}) == self._body():
             self._version = version
 
+    async def flush(self) -> None:
+        """Store what was put off, if it is due by now. Raises as :meth:`write`."""
+        if self._newest != self._stored:
+            await self.write(self._newest.status)
+
     async def write(self, status: JobStatus) -> None:
         """Take ``status``, and store it unless it can wait. Raises ApiError, :class:`StatusConflict` and :class:`JobGone`."""
         text = _Text.of(status)
