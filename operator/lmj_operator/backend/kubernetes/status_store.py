@@ -53,10 +53,13 @@ class _Text:
 
     phase: Phase
     json: str
+    news: int
+    """Hash of all that is news: the same, and nothing is to be stored."""
 
     @classmethod
     def of(cls, status: JobStatus) -> "_Text":
-        return cls(status.phase, status.model_dump_json(exclude_defaults=True))
+        news = hash(without_ages(status).model_dump_json(exclude_defaults=True))
+        return cls(status.phase, status.model_dump_json(exclude_defaults=True), news)
 
     @property
     def status(self) -> JobStatus:
@@ -106,7 +109,10 @@ class StatusStore:
     async def write(self, status: JobStatus) -> None:
         """Take ``status``, and store it unless it can wait. Raises ApiError, :class:`StatusConflict` and :class:`JobGone`."""
         text = _Text.of(status)
-        if text == self._stored or not self._due(status):
+        if text.news == self._stored.news:
+            self._newest = self._stored
+            return
+        if not self._due(status):
             self._newest = text
             return
         before, self._stored = self._stored, text
@@ -137,11 +143,9 @@ class StatusStore:
         self._adopt(body)
 
     def _due(self, status: JobStatus) -> bool:
-        stored = self._stored.status
-        if must_be_stored(status) != must_be_stored(stored):
+        if must_be_stored(status) != must_be_stored(self._stored.status):
             return True
-        wait = self._seconds if status.phase is Phase.RUNNING else START_SECONDS
-        return self._clock() - self._written >= wait and without_ages(status) != without_ages(stored)
+        return self._clock() - self._written >= (self._seconds if status.phase is Phase.RUNNING else START_SECONDS)
 
     def _body(self) -> dict[str, Any]:
         body: dict[str, Any] = self._stored.status.model_dump(mode="json", by_alias=True, exclude_none=True)
