@@ -54,7 +54,7 @@ def test_a_killed_worker_comes_back_and_a_killed_operator_is_not_missed(job: Clu
     assert job.pods() == before
     job.wait_for_phase("Succeeded")
     status = job.status
-    assert (status["restarts"], status["stepsLost"]) == (1, 0)
+    assert (status["restarts"], status["stepsLost"]) == (1, 0), job.describe()
     assert [incident["kind"] for incident in status["incidents"]] == ["WorkerExited"]
     assert status["serials"] == {"0": 1, "1": 1}
     assert sorted(job.losses()) == list(range(1, 601))
