@@ -98,8 +98,9 @@ class Killer:
     def revive(self) -> None:
         """Start the operator again if it was killed."""
         if self.dead.wait(0.1):
-            self.dead.clear()
+            # In this order: a call of the dead one that comes late must find one to kill, else two would live.
             self.process.start()
+            self.dead.clear()
 
 
 @pytest.fixture(scope="module")
