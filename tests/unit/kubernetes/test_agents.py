@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
+from lmj_api.protocol import AgentState, Event, EventKind, Holding, Progress, WorkerPhase, WorkerState
 from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError
 from lmj_operator.backend.kubernetes import agents as module
 from lmj_operator.backend.kubernetes.agents import Agents, said_already, with_event
+from lmj_trainer.agent.fold import fold
 
 READY = WorkerState(incarnation=1, phase=WorkerPhase.READY, address="a:1")
 RUNNING = WorkerState(incarnation=1, phase=WorkerPhase.RUNNING, address="a:1", view=3)
@@ -250,3 +251,27 @@ async def test_a_worker_that_tells_its_steps_is_not_asked_for_them(at: Fixture) 
     assert seen is not None
     assert seen.worker.progress == at_step(2)
     assert at.asked == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("before", "event"),
+    [
+        ({"phase": WorkerPhase.STARTING}, Event(time=12, kind=EventKind.READY, address="a:2")),
+        (
+            {"phase": WorkerPhase.STARTING},
+            Event(time=12, kind=EventKind.READY, address="a:2", holding=Holding(step=7, prepared=True)),
+        ),
+        (
+            {"phase": WorkerPhase.READY, "view": 2, "lost": "gone", "lost_rank": 1, "holding": Holding(step=7)},
+            Event(time=12, kind=EventKind.JOINED, view=3, progress=at_step(7)),
+        ),
+        ({"phase": WorkerPhase.READY, "view": 2}, Event(time=12, kind=EventKind.JOINED, view=3)),
+        ({"phase": WorkerPhase.RUNNING, "view": 3}, Event(time=12, kind=EventKind.COMMITTED, progress=at_step(8))),
+    ],
+)
+def test_what_is_made_of_an_event_is_what_the_agent_makes_of_it(before: dict[str, object], event: Event) -> None:
+    """Two who fold the same events: a field that one of them forgot would be lost between them."""
+    worker = WorkerState.model_validate({"incarnation": 2, "since": 11.0, "heartbeat": 11.0, "address": "a:2", **before})
+    view = View(number=3, members=[], resume=Resume(step=0), reason="test")
+    state = AgentState(pod="p", rank=0, started=0.0, scanned=True, view=view, worker=worker)
+    assert with_event(state, event) == fold(state, event, event.time)
