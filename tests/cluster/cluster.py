@@ -87,10 +87,12 @@ class Cluster:
         start = time.monotonic()
         with locked(self._lock):
             if load_settings(self.folder) is not None:
-                with ThreadPoolExecutor(8) as pool:
-                    list(pool.map(Node.remove, self._nodes()))
-                self._controlplane().down()
-                self._network().down()
+                try:
+                    with ThreadPoolExecutor(8) as pool:
+                        list(pool.map(Node.remove, self._nodes()))
+                finally:  # a node that does not go is no reason to leave the rest
+                    self._controlplane().down()
+                    self._network().down()
             shutil.rmtree(self.folder)
             self._lock.unlink(missing_ok=True)
         say(f"{self.name}: down in {time.monotonic() - start:.1f} s")

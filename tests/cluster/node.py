@@ -17,6 +17,8 @@ from cluster.pki import PROXY, Pki
 from cluster.process import Process, child_of, run, tail, wait_until
 
 _SCRIPT = Path(__file__).parent / "node.sh"
+_END_SECONDS = 120
+"""The kernel ends all processes of a node before its first one is gone; with a disk that others keep busy that takes its time."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Node:
             os.kill(first, signal.SIGKILL)  # the kernel ends everything else in its pid namespace with it
         self.process.stop()
         if first is not None:
-            wait_until(f"the end of {self.name}", lambda: not Path(f"/proc/{first}").exists(), 15, every=0.02)
+            wait_until(f"the end of {self.name}", lambda: not Path(f"/proc/{first}").exists(), _END_SECONDS, every=0.02)
 
     def _configure(self) -> None:
         (self.folder / "cni").mkdir(parents=True, exist_ok=True)
