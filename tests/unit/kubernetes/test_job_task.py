@@ -215,9 +215,22 @@ async def test_another_operators_write_is_taken_up(world: World) -> None:
     stored = world.api.objects["livemigrationjobs", "tiny"]
     stored["status"] = other.model_dump(mode="json", by_alias=True, exclude_none=True)
     stored["metadata"]["resourceVersion"] = "999"
-    world.controller.cache.drop_pod(world.controller.cache.pods(("team", "tiny"))[0])  # news: it must write
+    gone = world.controller.cache.pods(("team", "tiny"))[0]
+    del world.api.objects["pods", gone["metadata"]["name"]]
+    world.controller.cache.drop_pod(gone)  # news: it must write
     await until(lambda: world.status.serials["0"] >= 5 and ("get", "livemigrationjobs", "tiny") in world.api.calls)
     assert world.status.serials["0"] >= 5
+
+
+async def test_a_pod_that_the_watch_has_not_told_of_is_looked_for_before_it_is_replaced(world: World) -> None:
+    """What a watch begins with may be old news."""
+    await world.put(job_body())
+    await until(lambda: len(world.api.names("pods")) == 2)
+    await until(lambda: b'lmj_passes_total{result="done"} 2.0' in world.metrics.render())
+    world.controller.cache.drop_pod(world.controller.cache.pods(("team", "tiny"))[0])
+    await until(lambda: len(world.controller.cache.pods(("team", "tiny"))) == 2)
+    assert world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"]
+    assert world.status.incidents == []
 
 
 async def test_what_fails_is_tried_again(world: World) -> None:

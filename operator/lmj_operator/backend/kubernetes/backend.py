@@ -68,6 +68,8 @@ class KubernetesBackend:
         self._clock = clock
         self._creation = Creation(api, cache, self.children, settings, clock)
         self._unreachable: dict[str, float] = {}
+        self._gone: set[str] = set()
+        """Names of pods that are not there any more: no name is used twice."""
         self._told_to_go: dict[tuple[str, bool], float] = {}
         self._agents = Agents(settings.status_seconds)
 
@@ -81,6 +83,7 @@ class KubernetesBackend:
         await self._store.flush()
         with contextlib.suppress(ActionError):
             await self._creation.retry(self.job)
+        await self._look_for_missing()
         pods = self._pods()
         seen = await asyncio.gather(*(self._look(pod) for pod in pods))
         self._forget_others(pods)
@@ -128,6 +131,16 @@ class KubernetesBackend:
     def _pods(self) -> list[Object]:
         """Pods of this very job: one of the same name that was deleted may have left some that are not gone yet."""
         return [pod for pod in self._cache.pods(self.key) if owner_uid(pod) == self.job.metadata.uid]
+
+    async def _look_for_missing(self) -> None:
+        """A pod that the status names and the cache lacks is looked for once: what a watch begins with may be old news."""
+        known = {pod["metadata"]["name"] for pod in self._pods()} | self._creation.unmade.keys() | self._gone
+        for name in sorted({rank.pod for rank in self._store.status.ranks if rank.pod is not None} - known):
+            pod = await self._api.get(PODS, self.key[0], name)
+            if pod is not None and owner_uid(pod) == self.job.metadata.uid:
+                self._cache.add_pod(pod)
+            else:
+                self._gone.add(name)
 
     async def _look(self, pod: Object) -> PodObserved:
         seen = pod_observed(pod, self._cache.node_of(pod))
