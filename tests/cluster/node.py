@@ -14,7 +14,7 @@ from cluster.errors import ClusterError
 from cluster.images import PAUSE
 from cluster.network import Network
 from cluster.pki import PROXY, Pki
-from cluster.process import Process, child_of, run, tail, wait_until
+from cluster.process import Process, child_of, remains, run, started_at, tail, wait_until
 
 _SCRIPT = Path(__file__).parent / "node.sh"
 _END_SECONDS = 120
@@ -107,7 +107,11 @@ class Node:
             os.kill(first, signal.SIGKILL)  # the kernel ends everything else in its pid namespace with it
         self.process.stop()
         if first is not None:
-            wait_until(f"the end of {self.name}", lambda: not Path(f"/proc/{first}").exists(), _END_SECONDS, every=0.02)
+            # Its parent is gone, and the machine's first process takes a zombie away when it pleases, or never.
+            try:
+                wait_until(f"the end of {self.name}", lambda: started_at(first) is None, _END_SECONDS, every=0.02)
+            except ClusterError as error:
+                raise ClusterError(f"{error}; what is left of it:\n{remains(first)}") from error
 
     def _configure(self) -> None:
         (self.folder / "cni").mkdir(parents=True, exist_ok=True)

@@ -71,6 +71,27 @@ def child_of(pid: int) -> int | None:
     return int(children[0]) if children else None
 
 
+def remains(first: int) -> str:
+    """Process ``first``, and its descendants, each with its state and what it waits for in the kernel: for a message."""
+    lines = []
+    for pid in (first, *_descendants(first)):
+        try:
+            folder = Path(f"/proc/{pid}")
+            name, _, fields = (folder / "stat").read_text().partition("(")[2].rpartition(")")
+            stack = [line.split()[-1].partition("+")[0] for line in (folder / "stack").read_text().splitlines()]
+            lines.append(f"  {pid} {name} {fields.split()[0]}, parent {fields.split()[1]}: {' < '.join(stack[:12])}")
+        except OSError as error:
+            lines.append(f"  {pid}: {error.strerror}")
+    return "\n".join(lines)
+
+
+def _descendants(pid: int) -> list[int]:
+    children = []
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        children += [int(word) for word in tasks.read_text().split()]
+    return [each for child in children for each in (child, *_descendants(child))]
+
+
 @dataclass(frozen=True)
 class Process:
     """A named process; its identity is in ``folder``/NAME.pid, its output in ``folder``/NAME.log, so that any later command finds it."""

@@ -16,7 +16,18 @@ from cluster.images import write_archive
 from cluster.network import Network
 from cluster.node import Node
 from cluster.pki import Pki
-from cluster.process import Process, tail, wait_until
+from cluster.process import Process, remains, started_at, tail, wait_until
+
+
+def test_a_process_that_nobody_takes_away_has_ended(tmp_path: Path) -> None:
+    child = subprocess.Popen(["sleep", "100"])
+    assert started_at(child.pid) is not None
+    assert f"{child.pid} sleep S, parent {os.getpid()}" in remains(os.getpid())
+    child.kill()
+    wait_until("the zombie", lambda: started_at(child.pid) is None, 10)
+    assert f"{child.pid} sleep Z" in remains(child.pid)
+    child.wait()
+    assert "No such file" in remains(child.pid)
 
 
 def test_a_process_is_known_by_pid_and_start_time(tmp_path: Path) -> None:
