@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lmj_api.base import Message
-from lmj_api.view import View
+from lmj_api.view import Member, View
 
 USER_ERROR = 2
 """Exit code of a worker (and of every command) for a mistake that a restart cannot mend: bad spec, bad data, wrong model."""
@@ -19,6 +19,8 @@ class WorkerPhase(StrEnum):
     """It is being born, or prepares: imports, data, model. It has no address yet."""
     READY = "Ready"
     """It has an address and waits for a view (a first one, or the next after a broken one)."""
+    FOLLOWING = "Following"
+    """It is no member of a view: it keeps the state of its rank as the member has it. ``holding`` says how far it is, once it is level."""
     RUNNING = "Running"
     """It is a member of ``view`` and trains or evaluates."""
     COMPLETED = "Completed"
@@ -130,7 +132,7 @@ class WorkerState(Message):
     heartbeat: float = 0.0
     """When the worker last made progress (a commit, an evaluated batch, a prepared part), seconds since the epoch."""
     holding: Holding | None = None
-    """``Ready``: what is in its memory, be it from before or from the worker before it; None: nothing."""
+    """``Ready``, ``Following``: what is in its memory, be it from before or from the worker before it; None: nothing."""
     lost_rank: int | None = None
     """The peer that it lost, when it dropped its last view for one."""
     lost: str | None = None
@@ -152,6 +154,8 @@ class AgentState(Message):
     """Newest view that the agent accepted."""
     worker: WorkerState = WorkerState()
     """Its worker."""
+    follower: Member | None = None
+    """Who is to follow its worker; None: nobody, or it was lost."""
     checkpoints: list[CheckpointInfo] = []
     """Checkpoints that the pod sees, newest first; those with a problem too."""
     scanned: bool = False
@@ -173,6 +177,8 @@ class EventKind(StrEnum):
     EVALUATED = "evaluated"
     CHECKPOINTED = "checkpointed"
     LOST_PEER = "lostPeer"
+    FOLLOWING = "following"
+    FOLLOWER_LOST = "followerLost"
     WARNING = "warning"
     DRAINED = "drained"
     COMPLETED = "completed"
@@ -197,7 +203,7 @@ class Event(Message):
     view: int | None = None
     """``joined``, ``lostPeer``: number of the view."""
     holding: Holding | None = None
-    """``ready``, ``lostPeer``: what is in the worker's memory."""
+    """``ready``, ``lostPeer``, ``following``: what is in the worker's memory."""
     peer: int | None = None
     """``lostPeer``: its rank, when one peer is to blame."""
     progress: Progress | None = None
@@ -219,6 +225,7 @@ class CommandKind(StrEnum):
 
     VIEW = "view"
     LEAVE = "leave"
+    FOLLOWER = "follower"
     DRAIN = "drain"
 
 
@@ -226,11 +233,21 @@ class Command(Message):
     """One line from the agent to its worker."""
 
     kind: CommandKind
-    """``view``: join it. ``leave``: leave a view and say what is in memory. ``drain``: take a checkpoint and leave."""
+    """``view``: join it. ``leave``: leave a view, or who is followed, and say what is in memory. ``follower``: have it follow.
+    ``drain``: take a checkpoint and leave."""
     view: View | None = None
     """``view``: which."""
     number: int | None = None
     """``leave``: number of the view; older ones are left too, newer ones are not."""
+    follower: Member | None = None
+    """``follower``: who; None: nobody any more."""
+
+
+class Following(Message):
+    """Body of ``PUT /v1/follower``: have another pod's worker follow this one's, beside training. Idempotent."""
+
+    follower: Member | None = None
+    """Who; None: nobody any more."""
 
 
 class ViewNumber(Message):

@@ -71,6 +71,27 @@ class RankStatus(Message):
     """One line on its last failure."""
 
 
+class FollowerStatus(Message):
+    """A second pod of a rank, whose worker keeps the state of the first as it is."""
+
+    rank: int
+    """The rank."""
+    serial: int
+    """Serial of the pod, higher than that of the rank's own."""
+    pod: str
+    """The pod."""
+    node: str | None = None
+    """Node of the pod."""
+    state: Literal["Pending", "Starting", "Copying", "Level"] = "Pending"
+    """``Pending``: there is no pod yet. ``Level``: it has all steps, and takes the rank's place when that is lost."""
+    incarnation: int = 1
+    """Which worker process of the pod."""
+    failures: int = 0
+    """Times in a row that it, or one before it, was lost before it was level."""
+    not_before: float = 0.0
+    """Nothing is started for it before this time, seconds since the epoch."""
+
+
 class Incident(Message):
     """Something that interrupted training, and what it cost."""
 
@@ -117,6 +138,10 @@ class JobStatus(Message):
     """Newest view; the next has a higher number."""
     serials: dict[str, int] = {}
     """Highest pod serial made for each rank (keys are ranks): a serial is never used twice."""
+    followers: list[FollowerStatus] = []
+    """Pods that keep a rank's state beside it, in order of rank."""
+    made: dict[str, int] = {}
+    """Highest serial of each rank that was given to a follower."""
     progress: Progress | None = None
     """Newest committed step."""
     evaluations: list[Evaluation] = []

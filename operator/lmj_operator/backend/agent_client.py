@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 from pydantic import ValidationError
 
-from lmj_api.protocol import AgentState, Event, StartWorker, ViewNumber
-from lmj_api.view import View
+from lmj_api.protocol import AgentState, Event, Following, StartWorker, ViewNumber
+from lmj_api.view import Member, View
 from lmj_operator.backend.event_stream import StreamError, lines
 
 CALL_SECONDS = 5.0
@@ -43,6 +43,10 @@ class AgentClient:
     async def leave_view(self, number: int) -> AgentState:
         """Have the worker leave view ``number`` and all before it; what the agent knows then. Raises :class:`AgentError`."""
         return await self._call("POST", "leave", ViewNumber(number=number).to_json(), CALL_SECONDS)
+
+    async def put_follower(self, follower: Member | None) -> AgentState:
+        """Have ``follower`` follow the pod's worker; what the agent knows then. Raises :class:`AgentError`."""
+        return await self._call("PUT", "follower", Following(follower=follower).to_json(), CALL_SECONDS)
 
     async def drain(self) -> AgentState:
         """Ask for a last checkpoint; what the agent knows then. Raises :class:`AgentError`."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lmj_api.view import View
+from lmj_api.view import Member, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +70,15 @@ class Drain:
         return f"drain {self.pod}"
 
 
-Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Drain
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Have ``follower``, or nobody, follow the worker of ``pod``."""
+
+    pod: str
+    follower: Member | None
+
+    def __str__(self) -> str:
+        return f"have {self.follower.pod if self.follower is not None else 'nobody'} follow {self.pod}"
+
+
+Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Follow | Drain

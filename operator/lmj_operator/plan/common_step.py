@@ -13,8 +13,8 @@ def common_step(holdings: Sequence[Holding | None], checkpoints: Sequence[Checkp
     """The resume point of a view, and why, in one sentence.
 
     ``holdings``: what each rank has in memory, in order of rank. ``checkpoints``: all that are known. ``tries``: restarts in a row
-    without a new step. Rank 0 decides each commit and records it before anybody else can hear of it, so no rank is ahead of it; a rank
-    that is one step behind has to have that step's gradients.
+    without a new step. A commit needs every rank's gradients, so no two are further than a step apart; one that is behind has to have
+    that step's gradients, and hears from another how it was committed.
     """
     good = max((c for c in checkpoints if c.problem is None), key=lambda c: c.step, default=None)
     durable = Resume(step=good.step, checkpoint=good.name) if good is not None else Resume(step=0)
@@ -22,25 +22,28 @@ def common_step(holdings: Sequence[Holding | None], checkpoints: Sequence[Checkp
     if all(held is None for held in holdings):
         return durable, f"starts from {at}"
     lacking = _lacking(holdings)
-    first = holdings[0]
-    if lacking is not None or first is None:
+    if lacking is not None:
         return durable, f"goes back to {at}, for {lacking}"
-    if first.step < durable.step:
-        return durable, f"goes on from {at}, for the memory is of step {first.step}"
+    steps = [held.step for held in holdings if held is not None]
+    newest = max(steps)
+    if newest < durable.step:
+        return durable, f"goes on from {at}, for the memory is of step {newest}"
     if tries > MEMORY_TRIES:
         return durable, f"goes back to {at}, for what is in memory failed {tries} times in a row"
-    return Resume(step=first.step), f"goes on from step {first.step}, which all have in memory"
+    return Resume(step=newest, told_by=steps.index(newest)), f"goes on from step {newest}, which all have in memory"
 
 
 def _lacking(holdings: Sequence[Holding | None]) -> str | None:
-    """Why the ranks cannot go on from memory; None: they can, from rank 0's step."""
+    """Why the ranks cannot go on from memory; None: they can, from the newest step."""
     empty = [rank for rank, held in enumerate(holdings) if held is None]
     if len(empty) == 1:
         return f"rank {empty[0]} has nothing in memory"
     if empty:
         return f"ranks {', '.join(map(str, empty))} have nothing in memory"
-    first, *others = (held for held in holdings if held is not None)
-    for rank, held in enumerate(others, 1):
-        if held.step != first.step and not (held.prepared and held.step + 1 == first.step):
-            return f"rank {rank} is at step {held.step} and rank 0 at step {first.step}"
+    known = [held for held in holdings if held is not None]
+    newest = max(range(len(known)), key=lambda rank: known[rank].step)
+    top = known[newest].step
+    for rank, held in enumerate(known):
+        if held.step != top and not (held.prepared and held.step + 1 == top):
+            return f"rank {rank} is at step {held.step} and rank {newest} at step {top}"
     return None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from lmj_api.names import pod_name
 from lmj_api.protocol import AgentState, WorkerPhase, WorkerState
-from lmj_api.status import RankStatus
+from lmj_api.status import FollowerStatus, RankStatus
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 
 
@@ -23,6 +23,12 @@ class RankFacts:
     """The worker that must run in the pod, from 1; at least the observed one. An older one is being replaced."""
     known: RankStatus
     """What the stored status says of the rank."""
+    next_serial: int = 1
+    """The first that was never used for the rank."""
+    entry: FollowerStatus | None = None
+    """What the stored status says of its follower; None: it has none."""
+    follower: PodObserved | None = None
+    """The follower's pod, when there is one."""
 
     @property
     def agent(self) -> AgentState | None:
@@ -48,7 +54,10 @@ def rank_facts(observed: Observed) -> tuple[RankFacts, ...]:
 def _facts(observed: Observed, rank: int) -> RankFacts:
     known = next((r for r in observed.status.ranks if r.rank == rank), RankStatus(rank=rank, state="NoPod"))
     pods = {pod.serial: pod for pod in observed.pods if pod.rank == rank}
-    serial = max([observed.status.serials.get(str(rank), 0), *pods])
+    # Serials above the rank's own, up to this, are those of followers.
+    made = observed.status.made.get(str(rank), 0)
+    entry = next((f for f in observed.status.followers if f.rank == rank), None)
+    serial = max([observed.status.serials.get(str(rank), 0), *(s for s in pods if s > made)])
     pod = pods.get(serial)
     same = serial > 0 and known.pod == pod_name(observed.name, rank, serial)
     there = pod.agent.worker.incarnation if pod is not None and pod.agent is not None else 0
@@ -59,4 +68,7 @@ def _facts(observed: Observed, rank: int) -> RankFacts:
         seen=same or pod is not None,
         incarnation=max(there, known.incarnation if same else 0, 1),
         known=known,
+        next_serial=max(serial, made) + 1,
+        entry=entry,
+        follower=pods.get(entry.serial) if entry is not None else None,
     )

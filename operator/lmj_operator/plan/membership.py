@@ -9,6 +9,9 @@ from lmj_operator.plan.common_step import common_step
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.observed import PodObserved, PodPhase
 
+_AWAY = (WorkerPhase.RUNNING, WorkerPhase.FOLLOWING)
+"""A worker in one of these leaves what it is in, and says what it has, before it can be in the next view."""
+
 
 @dataclass(frozen=True, slots=True)
 class Membership:
@@ -76,7 +79,7 @@ def next_view(
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]
     leaving: tuple[str, ...] = ()
     if newest is not None and broken(newest, pods):
-        leaving = tuple(f.pod.name for f in ranks if f.pod is not None and f.in_phase(WorkerPhase.RUNNING))
+        leaving = tuple(f.pod.name for f in ranks if f.pod is not None and f.in_phase(*_AWAY))
     if missing:
         which = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
         return Membership(newest, False, f"waits for {which}", leaving)

@@ -17,6 +17,7 @@ from lmj_operator.plan.budget import charge
 from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts, rank_facts
 from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
+from lmj_operator.plan.following import follow
 from lmj_operator.plan.incidents import is_open, record, settle
 from lmj_operator.plan.membership import joined, newest_view, next_view
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
@@ -141,7 +142,7 @@ def _stay(scene: _Scene) -> Plan:
 
 def _wake(scene: _Scene) -> Plan:
     """Out of suspension: pods of higher serials. They are made in the next pass, when the serials are durable."""
-    serials = {**scene.observed.status.serials, **{str(f.rank): f.serial + 1 for f in scene.ranks}}
+    serials = {**scene.observed.status.serials, **{str(f.rank): f.next_serial for f in scene.ranks}}
     status = _status(
         scene, Phase.PENDING, "resumes from its newest checkpoint", serials=serials, started=scene.now, not_before=None
     )
@@ -243,7 +244,7 @@ def _with_failures(scene: _Scene, failures: tuple[Failure, ...]) -> _Scene:
 def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str) -> Plan:
     """Pods, workers and the view, towards what is wanted."""
     observed, now = scene.observed, scene.now
-    actions = pod_actions(observed.pods, scene.ranks, scene.wanted, not_before, now)
+    actions = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now)
     waits = [not_before - now] if now < not_before else []
     view, why = scene.newest, reason
     if grace is not None:
@@ -262,6 +263,14 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
         why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"
     runs = view is not None and _runs(scene.ranks, view)
     phase = _phase(observed.status, runs, bool(scene.failures))
+    replicas = frozenset(f.rank for f in scene.ranks) if observed.spec.recovery.replica else frozenset()
+    following = follow(observed.name, scene.ranks, observed.status.made, replicas, observed.spec.recovery, now)
+    promoted = {f.rank for f in scene.ranks if f.entry is not None and scene.wanted[f.rank].serial == f.entry.serial}
+    if promoted:
+        waits.append(0.0)
+    scene.changes.update(followers=[e for e in following.entries if e.rank not in promoted], made=following.made)
+    actions += following.actions
+    waits += following.due
     started = observed.status.started if observed.status.started is not None else now
     message = f"view {view.number} trains" if runs and view is not None else why
     serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in scene.wanted.items()}}
@@ -316,6 +325,7 @@ def _status(
             "evaluations": evaluations(scene.ranks, old.evaluations),
             "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now),
             "checkpoint": checkpoint(scene.ranks, old.checkpoint),
+            "followers": [],
             **scene.changes,
             **changes,
             "incidents": incidents,

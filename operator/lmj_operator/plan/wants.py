@@ -1,11 +1,13 @@
 """What must be there: pod and worker of each rank, and the actions that bring it about."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, DeletePod, PutView, StartWorker
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.failures import Failure, Remedy
+from lmj_operator.plan.following import is_level
 from lmj_operator.plan.membership import member
 from lmj_operator.plan.observed import PodObserved
 
@@ -28,28 +30,47 @@ def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[i
     for facts in ranks:
         remedy = hit.get(facts.rank)
         if remedy is Remedy.POD:
-            made[facts.rank] = Want(facts.serial + 1, 1, replaced=True)
+            made[facts.rank] = _promoted(facts) or Want(facts.next_serial, 1, replaced=True)
         elif remedy is Remedy.WORKER or (group and member(facts) is not None):
             made[facts.rank] = Want(facts.serial, facts.incarnation + 1, replaced=True)
         elif facts.pod is not None and facts.pod.outdated:
             # Nobody's failure, so no restart.
-            made[facts.rank] = Want(facts.serial + 1, 1)
+            made[facts.rank] = Want(facts.next_serial, 1)
         else:
             made[facts.rank] = Want(max(facts.serial, 1), facts.incarnation)
     return made
 
 
+def _promoted(facts: RankFacts) -> Want | None:
+    """The follower's pod, when its worker has what the rank had."""
+    if facts.follower is None or facts.entry is None or not is_level(facts.follower):
+        return None
+    assert facts.follower.agent is not None
+    return Want(facts.entry.serial, facts.follower.agent.worker.incarnation, replaced=True)
+
+
 def pod_actions(
-    pods: tuple[PodObserved, ...], ranks: tuple[RankFacts, ...], wanted: dict[int, Want], not_before: float, now: float
+    pods: tuple[PodObserved, ...],
+    ranks: tuple[RankFacts, ...],
+    wanted: dict[int, Want],
+    made: Mapping[str, int],
+    not_before: float,
+    now: float,
 ) -> tuple[Action, ...]:
-    """Remove pods that nobody wants, make missing ones, start their workers; replacements wait until ``not_before``."""
+    """Remove pods that nobody wants, make missing ones, start their workers; replacements wait until ``not_before``.
+
+    ``made``: as in the status.
+    """
     actions: list[Action] = []
+    following = {(f.rank, f.entry.serial) for f in ranks if f.entry is not None}
     for pod in pods:
         want = wanted.get(pod.rank)
         if want is None:
             actions.append(DeletePod(pod.name, f"the job has no rank {pod.rank}"))
         elif pod.serial < want.serial:
             actions.append(DeletePod(pod.name, f"replaced by serial {want.serial}"))
+        elif want.serial < pod.serial <= made.get(str(pod.rank), 0) and (pod.rank, pod.serial) not in following:
+            actions.append(DeletePod(pod.name, "it follows nobody any more"))
     for facts in ranks:
         want = wanted[facts.rank]
         if facts.pod is None or facts.pod.serial != want.serial:

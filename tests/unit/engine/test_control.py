@@ -73,12 +73,12 @@ def test_views_come_in_order_and_the_newest_counts(agent: Agent) -> None:
     heard = threading.Semaphore(0)
     agent.control.on_newer_view(lambda number, reason: (told.append((number, reason)), heard.release()))
     agent.tell_view(1)
-    assert agent.control.next_view() == view(1)
+    assert agent.control.next_order() == view(1)
     agent.tell_view(2)
     agent.tell_view(3)
     for _ in range(3):
         assert heard.acquire(timeout=DEADLINE)
-    assert agent.control.next_view() == view(3)
+    assert agent.control.next_order() == view(3)
     assert told == [(1, "view 1: reason 1"), (2, "view 2: reason 2"), (3, "view 3: reason 3")]
 
 
@@ -90,20 +90,20 @@ def test_a_view_that_lost_a_member_is_left_for_no_other(agent: Agent) -> None:
     assert heard.acquire(timeout=DEADLINE)
     assert told == [(4, "view 3 lost a member")]
     agent.tell_view(4)
-    assert agent.control.next_view() == view(4)
+    assert agent.control.next_order() == view(4)
 
 
 def test_drain_is_told_to_whoever_trains_and_whoever_waits(agent: Agent) -> None:
     agent.tell(Command(kind=CommandKind.DRAIN))
     assert agent.control.draining.wait(DEADLINE)
-    assert agent.control.next_view() is None
+    assert agent.control.next_order() is None
 
 
 def test_a_view_goes_before_a_drain(agent: Agent) -> None:
     """The view is joined, and left at its next step boundary with a checkpoint."""
     agent.tell(Command(kind=CommandKind.VIEW, view=view(4)), Command(kind=CommandKind.DRAIN))
     assert agent.control.draining.wait(DEADLINE)
-    assert agent.control.next_view() == view(4)
+    assert agent.control.next_order() == view(4)
 
 
 def test_a_worker_does_not_outlive_its_agent() -> None:

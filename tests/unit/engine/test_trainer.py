@@ -37,6 +37,9 @@ class Line:
         self.events: list[tuple[EventKind, str, dict[str, Any]]] = []
         self.on = on
 
+    def on_follower(self, call: Callable[[str | None], None]) -> None:
+        self.follow = call
+
     def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
         self.events.append((kind, message, details))
         self.on(kind, details)

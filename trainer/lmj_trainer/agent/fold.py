@@ -8,6 +8,7 @@ from lmj_api.protocol import AgentState, CheckpointInfo, Evaluation, Event, Even
 T = TypeVar("T")
 
 _STARTING, _READY, _RUNNING = WorkerPhase.STARTING, WorkerPhase.READY, WorkerPhase.RUNNING
+_FOLLOWING = WorkerPhase.FOLLOWING
 _COMPLETED, _DRAINED, _EXITED = WorkerPhase.COMPLETED, WorkerPhase.DRAINED, WorkerPhase.EXITED
 
 TRANSITIONS: dict[WorkerPhase | None, dict[EventKind, WorkerPhase]] = {
@@ -27,13 +28,23 @@ TRANSITIONS: dict[WorkerPhase | None, dict[EventKind, WorkerPhase]] = {
         EventKind.WARNING: _READY,
         EventKind.READY: _READY,  # under a new address, after a broken link
         EventKind.JOINED: _RUNNING,
+        EventKind.FOLLOWING: _FOLLOWING,
+        EventKind.FOLLOWER_LOST: _READY,
         EventKind.LOST_PEER: _READY,  # while a view was forming
         EventKind.CHECKPOINTED: _READY,  # its writing went on beside
         EventKind.DRAINED: _DRAINED,
         EventKind.WORKER_EXITED: _EXITED,
     },
+    _FOLLOWING: {
+        EventKind.WARNING: _FOLLOWING,
+        EventKind.FOLLOWING: _FOLLOWING,
+        EventKind.LOST_PEER: _READY,
+        EventKind.DRAINED: _DRAINED,
+        EventKind.WORKER_EXITED: _EXITED,
+    },
     _RUNNING: {
         EventKind.PREPARING: _RUNNING,
+        EventKind.FOLLOWER_LOST: _RUNNING,
         EventKind.WARNING: _RUNNING,
         EventKind.JOINED: _RUNNING,  # the next view, with nothing lost between
         EventKind.COMMITTED: _RUNNING,
@@ -46,12 +57,14 @@ TRANSITIONS: dict[WorkerPhase | None, dict[EventKind, WorkerPhase]] = {
     },
     _COMPLETED: {
         EventKind.WARNING: _COMPLETED,
+        EventKind.FOLLOWER_LOST: _COMPLETED,
         EventKind.CHECKPOINTED: _COMPLETED,
         EventKind.DRAINED: _COMPLETED,  # asked to leave when all was done
         EventKind.WORKER_EXITED: _COMPLETED,  # with code 0
     },
     _DRAINED: {
         EventKind.WARNING: _DRAINED,
+        EventKind.FOLLOWER_LOST: _DRAINED,
         EventKind.CHECKPOINTED: _DRAINED,
         EventKind.WORKER_EXITED: _DRAINED,  # with code 0
     },
@@ -65,6 +78,7 @@ _SIGNS_OF_PROGRESS = {
     EventKind.JOINED,
     EventKind.COMMITTED,
     EventKind.EVALUATED,
+    EventKind.FOLLOWING,
 }
 
 
@@ -140,6 +154,8 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
                 "holding": None,
                 **({"progress": event.progress} if event.progress else {}),
             }
+        case EventKind.FOLLOWING:
+            return {"holding": event.holding}
         case EventKind.COMMITTED:
             return {"progress": _need(event, event.progress, "progress")}
         case EventKind.PREPARING:
@@ -172,6 +188,8 @@ def _agent_changes(state: AgentState, event: Event) -> dict[str, Any]:
         if new.best:
             rest = [c.model_copy(update={"best": False}) for c in rest]
         return {"checkpoints": _in_order([new, *rest])}
+    if event.kind is EventKind.FOLLOWER_LOST:
+        return {"follower": None}
     return {}
 
 

@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from lmj_api.base import Message
-from lmj_api.protocol import AgentState, StartWorker, ViewNumber
+from lmj_api.protocol import AgentState, Following, StartWorker, ViewNumber
 from lmj_api.view import View
 from lmj_trainer.agent import metrics
 from lmj_trainer.agent.fencing import Answer, Verdict
@@ -37,6 +37,7 @@ def make_app(supervisor: Supervisor, token: str) -> web.Application:
             web.put("/v1/worker", routes.worker),
             web.put("/v1/view", routes.view),
             web.post("/v1/leave", routes.leave),
+            web.put("/v1/follower", routes.follower),
             web.post("/v1/drain", routes.drain),
         ]
     )
@@ -79,6 +80,11 @@ class Routes:
     async def leave(self, request: web.Request) -> web.Response:
         """Body: ViewNumber. Answers the AgentState."""
         self._supervisor.leave_view((await _body(request, ViewNumber)).number)
+        return _answer(self._supervisor.state)
+
+    async def follower(self, request: web.Request) -> web.Response:
+        """Body: Following. Answers the AgentState."""
+        self._supervisor.put_follower((await _body(request, Following)).follower)
         return _answer(self._supervisor.state)
 
     async def drain(self, _: web.Request) -> web.Response:

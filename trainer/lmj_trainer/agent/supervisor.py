@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress
-from lmj_api.view import View
+from lmj_api.view import Member, View
 from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Answer, Verdict, admit_view, admit_worker
@@ -73,6 +73,16 @@ class Supervisor:
         if self._process is not None:
             self._process.send(Command(kind=CommandKind.LEAVE, number=number))
 
+    def put_follower(self, follower: Member | None) -> None:
+        """Have ``follower`` follow the worker, and each that comes after it; None: nobody."""
+        if self.state.follower != follower:
+            self.state = self.state.model_copy(update={"follower": follower})
+            self._tell_follower()
+
+    def _tell_follower(self) -> None:
+        if self._process is not None:
+            self._process.send(Command(kind=CommandKind.FOLLOWER, follower=self.state.follower))
+
     def drain(self) -> None:
         """Have the worker take a checkpoint and leave; no other is started."""
         if self.state.draining:
@@ -117,6 +127,8 @@ class Supervisor:
     def _start(self, incarnation: int) -> None:
         process = WorkerProcess(incarnation, self.births, self._inherited)
         self._process, self._told = process, 0
+        if self.state.follower is not None:
+            self._tell_follower()
         message = f"worker {incarnation} started"
         self._happen(Event(time=time.time(), kind=EventKind.WORKER_STARTED, message=message, incarnation=incarnation))
         if self.births.importing:

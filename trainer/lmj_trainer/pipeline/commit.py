@@ -41,9 +41,9 @@ class Commit:
     """What gradients are multiplied by."""
     decision: Decision
     loss: float | None = None
-    """Mean loss of the global batch (rank 0 only)."""
+    """Mean loss of the global batch."""
     grad_norm: float | None = None
-    """Norm of the whole gradient before clipping (rank 0 only)."""
+    """Norm of the whole gradient before clipping."""
 
 
 def agree(
@@ -54,27 +54,30 @@ def agree(
     rate: float,
     decide: Callable[[], Decision],
     decided: Callable[[Commit], None] = lambda commit: None,
+    prepared: Callable[[], None] = lambda: None,
 ) -> Commit:
     """Bring all ranks to the commit of the state's next step, with learning rate ``rate``; its update is still to be made.
 
     ``decide`` is asked on rank 0 only, when all are prepared. ``decided`` is told on every rank before the commit can be seen by
-    anybody: of a step whose process dies after that, everything is known.
+    anybody: of a step whose process dies after that, everything is known. ``prepared`` is called when this rank has all gradients, before
+    anybody hears of it.
     """
     step = state.step
     norms = gradient_norms(state)
     state.prepare()
+    prepared()
     if pipeline.rank != 0:
         pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses})
         answer = pipeline.take(Kind.COMMIT, step, 0)
-        commit = Commit(answer["coefficient"], Decision(**answer["decision"]))
+        commit = Commit(answer["coefficient"], Decision(**answer["decision"]), answer["loss"], answer["grad_norm"])
         decided(commit)
         state.commit(commit.coefficient, rate)
         return commit
     parts = [norms]
     for rank in range(1, pipeline.stages):
-        prepared = pipeline.take(Kind.PREPARED, step, rank)
-        parts.append(prepared["norms"])
-        losses = prepared["losses"] or losses
+        report = pipeline.take(Kind.PREPARED, step, rank)
+        parts.append(report["norms"])
+        losses = report["losses"] or losses
     total = total_norm(torch.cat(parts))
     loss = sum(losses)
     if not (math.isfinite(loss) and math.isfinite(total)):
@@ -87,6 +90,5 @@ def agree(
     # Before the others hear of it: when this process dies in between, its successor knows that the step counts.
     state.commit(commit.coefficient, rate)
     for rank in range(1, pipeline.stages):
-        answer = {"coefficient": commit.coefficient, "decision": vars(commit.decision)}
-        pipeline.send(rank, Kind.COMMIT, step, payload=answer)
+        pipeline.send(rank, Kind.COMMIT, step, payload={**vars(commit), "decision": vars(commit.decision)})
     return commit

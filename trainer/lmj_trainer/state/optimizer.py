@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +12,7 @@ from lmj_trainer.state.stage_state import CHUNK
 
 if TYPE_CHECKING:
     from lmj_api.spec import Training
-    from lmj_trainer.state.stage_state import Slot, StageState
+    from lmj_trainer.state.stage_state import Group, StageState
 
 
 def gradient_norms(state: StageState) -> Tensor:
@@ -36,8 +35,8 @@ def clip_coefficient(total: Tensor, limit: float | None) -> float:
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Tensors that change at once, flat."""
+class _Tensors:
+    """A group's tensors, flat."""
 
     decay: bool
     weights: list[Tensor]
@@ -47,9 +46,11 @@ class _Group:
     clipped: list[Tensor]
     """Room for the clipped gradients."""
     changing: list[Tensor]
-    """Weights and moments."""
+    """Weights and moments, the whole span."""
     undo: list[Tensor]
     """Room for their values before."""
+    gradient: Tensor
+    """Gradients, the whole span."""
 
 
 class AdamW:
@@ -64,18 +65,17 @@ class AdamW:
         self._state = state
         self._training = training
         self._count = torch.zeros((), dtype=torch.float32, device=state.block.device)
-        self._groups = [_group(state, decay, parts) for decay, parts in _cut(state.slots)]
+        self._groups = [_tensors(state, group) for group in state.groups]
 
     @torch.no_grad()
     def apply(self) -> None:
         """Take the step that was committed, if it is not taken yet, from wherever it was left; gradients are zero afterwards."""
-        state, training = self._state, self._training
+        state = self._state
         if state.committed is None or state.committed[0] == state.step:
             return
         step, coefficient, rate = state.committed
-        self._count.fill_(step)
         if state.done:
-            torch._foreach_zero_(self._groups[state.done - 1].grads)
+            self._groups[state.done - 1].gradient.zero_()
         for index in range(state.done, len(self._groups)):
             group = self._groups[index]
             if state.saved_group == index:
@@ -83,66 +83,51 @@ class AdamW:
             else:
                 torch._foreach_copy_(group.undo, group.changing)
                 state.saved_group = index
-            if coefficient != 1.0:
-                for grad, clipped in zip(group.grads, group.clipped, strict=True):
-                    torch.mul(grad, coefficient, out=clipped)
-            torch._fused_adamw_(
-                group.weights,
-                group.grads if coefficient == 1.0 else group.clipped,
-                group.first,
-                group.second,
-                [],
-                [self._count] * len(group.weights),
-                lr=rate,
-                beta1=training.adam_beta1,
-                beta2=training.adam_beta2,
-                weight_decay=training.weight_decay if group.decay else 0.0,
-                eps=training.adam_epsilon,
-                amsgrad=False,
-                maximize=False,
-            )
+            self._update(group, step, coefficient, rate)
             # The gradients are what the update can be made from again, so they go when it is done.
             state.done = index + 1
-            torch._foreach_zero_(group.grads)
+            group.gradient.zero_()
         state.take_step()
 
+    @torch.no_grad()
+    def apply_to(self, groups: int, step: int, coefficient: float, rate: float) -> None:
+        """Take ``step`` with the first ``groups`` groups, of a block that is not complete: when this is broken off it is worth nothing."""
+        for group in self._groups[:groups]:
+            self._update(group, step, coefficient, rate)
+            group.gradient.zero_()
 
-def _cut(slots: list[Slot]) -> list[tuple[bool, list[tuple[Slot, slice]]]]:
-    """The groups, each with its decay and the parts of slots, of at most CHUNK elements together: it fits in the undo area.
+    def _update(self, group: _Tensors, step: int, coefficient: float, rate: float) -> None:
+        training = self._training
+        self._count.fill_(step)
+        if coefficient != 1.0:
+            for grad, clipped in zip(group.grads, group.clipped, strict=True):
+                torch.mul(grad, coefficient, out=clipped)
+        torch._fused_adamw_(
+            group.weights,
+            group.grads if coefficient == 1.0 else group.clipped,
+            group.first,
+            group.second,
+            [],
+            [self._count] * len(group.weights),
+            lr=rate,
+            beta1=training.adam_beta1,
+            beta2=training.adam_beta2,
+            weight_decay=training.weight_decay if group.decay else 0.0,
+            eps=training.adam_epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
 
-    Small tensors go together, one call for each kind: a call costs more than they do.
-    """
-    large: list[tuple[bool, list[tuple[Slot, slice]]]] = []
-    small: list[tuple[bool, list[tuple[Slot, slice]]]] = []
-    for decay in (True, False):
-        left = 0
-        for slot in slots:
-            count = slot.weight.numel()
-            if slot.decay is not decay:
-                continue
-            if count > CHUNK // 16:
-                large += [(decay, [(slot, slice(i, min(i + CHUNK, count)))]) for i in range(0, count, CHUNK)]
-                continue
-            if count > left:
-                small.append((decay, []))
-                left = CHUNK
-            small[-1][1].append((slot, slice(0, count)))
-            left -= count
-    return large + small
 
-
-def _group(state: StageState, decay: bool, parts: list[tuple[Slot, slice]]) -> _Group:
+def _tensors(state: StageState, group: Group) -> _Tensors:
     def flat(name: str) -> list[Tensor]:
-        return [getattr(slot, name).view(-1)[part] for slot, part in parts]
+        return [getattr(slot, name).view(-1)[part] for slot, part in group.parts]
 
+    length = group.span.stop - group.span.start
+    undo = [area[:length] for area in torch.split(state.undo, CHUNK)]
+    starts = [slot.weight.storage_offset() + part.start - group.span.start for slot, part in group.parts]
+    lengths = [part.stop - part.start for _, part in group.parts]
+    clipped = [undo[3][start : start + count] for start, count in zip(starts, lengths, strict=True)]
+    *changing, gradient = state.arrays(group.span)
     weights, grads, first, second = flat("weight"), flat("grad"), flat("exp_avg"), flat("exp_avg_sq")
-    changing = [*weights, *first, *second]
-    room = torch.split(state.undo, CHUNK)
-    undo = [part for area, tensors in zip(room[:3], (weights, first, second), strict=True) for part in _like(area, tensors)]
-    return _Group(decay, weights, grads, first, second, _like(room[3], grads), changing, undo)
-
-
-def _like(area: Tensor, tensors: list[Tensor]) -> list[Tensor]:
-    """Parts of ``area`` as long as ``tensors``."""
-    ends = accumulate(tensor.numel() for tensor in tensors)
-    return [area[end - tensor.numel() : end] for tensor, end in zip(tensors, ends, strict=True)]
+    return _Tensors(group.decay, weights, grads, first, second, clipped, changing, undo[:3], gradient)

@@ -35,6 +35,18 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Group:
+    """What changes at once, at most CHUNK elements: one span of each array, so that it can be copied as a whole."""
+
+    span: slice
+    """Elements of each array of the block."""
+    decay: bool
+    parts: list[tuple[Slot, slice]]
+    """The tensors in it, flat. Each is updated by itself: what lies between them is padding, and the last elements of a tensor are
+    rounded as in any other loop."""
+
+
+@dataclass(frozen=True)
 class Best:
     """The best validation accuracy so far."""
 
@@ -45,24 +57,23 @@ class Best:
 class StageState:
     """Everything that changes in training, after ``step`` committed steps.
 
-    One block: weights, first moments, second moments, gradients, each in the model's order. A snapshot is one copy of the first three;
-    the model's parameters and their ``.grad`` are views of it, for good. On the CPU the block and its ledger lie in a file of the
-    agent: a worker that is killed, wherever it is, leaves a state with which its successor goes on.
+    One block: weights, first moments, second moments, gradients, each in the order in which groups change. A snapshot is one copy of
+    the first three; the model's parameters and their ``.grad`` are views of it, for good. On the CPU the block and its ledger lie in a file
+    of the agent: a worker that is killed, wherever it is, leaves a state with which its successor goes on.
     """
 
     def __init__(self, stage: Stage, device: torch.device, memory: int | None = None, identity: str = "") -> None:
         """``memory``: descriptor of the agent's file; its content is kept if it was written for the same stage and ``identity``."""
         named = stage.parameters_by_name()
         norms = {f"{n}.{k}" for n, m in stage.modules_by_name() if isinstance(m, torch.nn.LayerNorm) for k in ("weight", "bias")}
-        offsets, size = [], 0
-        for _, parameter in named:
-            offsets.append(size)
-            size += -(-parameter.numel() // _ALIGN) * _ALIGN
+        shapes = [_Shape(name, p.numel(), name not in norms and not name.endswith(".bias")) for name, p in named]
+        offsets, spans, size = _place(shapes)
         self.size = size
         # A GPU's memory goes with the process: there the ledger is the process's alone.
         mapped = device.type == "cpu"
-        layout = f"{identity} {[(name, tuple(p.shape)) for name, p in named]} {_ALIGN} {CHUNK}"
-        self._ledger = Ledger(4 * 4 * (size + CHUNK) if mapped else 0, layout, memory if mapped else None)
+        self.layout = f"{identity} {[(name, tuple(p.shape), offsets[name]) for name, p in named]} {CHUNK}"
+        """What lies where, of which job: memories of one layout hold the same when they are of the same step."""
+        self._ledger = Ledger(4 * 4 * (size + CHUNK) if mapped else 0, self.layout, memory if mapped else None)
         if mapped:
             whole = torch.frombuffer(self._ledger.memory, dtype=torch.float32, offset=HEADER)
         else:
@@ -70,16 +81,23 @@ class StageState:
         self.block, self.undo = whole[: 4 * size], whole[4 * size :]
         """``undo``: room for a chunk's weights and moments before its update, and for its clipped gradient, ``[4 * CHUNK]``."""
         self.slots: list[Slot] = []
-        for (name, parameter), offset in zip(named, offsets, strict=True):
+        for (name, parameter), shape in zip(named, shapes, strict=True):
             # Not slices: those share one version counter, and autograd would take a changed gradient for a changed weight.
-            views = [self._tensor(k * size + offset, parameter.shape) for k in range(4)]
-            slot = Slot(name, name not in norms and not name.endswith(".bias"), *views)
+            views = [self._tensor(k * size + offsets[name], parameter.shape) for k in range(4)]
+            slot = Slot(name, shape.decay, *views)
             self.slots.append(slot)
             module, _, key = name.rpartition(".")
             fresh = torch.nn.Parameter(slot.weight)
             fresh.grad = slot.grad
             setattr(stage.model.get_submodule(module), key, fresh)
+        by_name = {slot.name: slot for slot in self.slots}
+        self.groups = [Group(span, decay, [(by_name[name], part) for name, part in parts]) for span, decay, parts in spans]
+        """All of the block, in the order in which it changes."""
         stage.materialise(device)
+
+    def arrays(self, span: slice, first: int = 0, last: int = 4) -> list[Tensor]:
+        """``span`` of the arrays ``first`` to ``last`` (exclusive) of the block: 0 weights, 1 and 2 moments, 3 gradients."""
+        return [self.block[k * self.size + span.start : k * self.size + span.stop] for k in range(first, last)]
 
     def _tensor(self, offset: int, shape: torch.Size) -> Tensor:
         view = torch.empty(0, dtype=torch.float32, device=self.block.device)
@@ -201,3 +219,43 @@ class StageState:
                 else:
                     start = own.storage_offset()
                     yield prefix + slot.name, block[start : start + own.numel()].view(own.shape)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    name: str
+    count: int
+    decay: bool
+
+
+_Span = tuple[slice, bool, list[tuple[str, slice]]]
+
+
+def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
+    """Offset of each tensor in an array of the block, the groups as spans of it, and its size.
+
+    Large tensors first, chunk by chunk; small ones go together, for a call costs more than they do.
+    """
+    offsets: dict[str, int] = {}
+    spans: list[_Span] = []
+    end = 0
+    for large in (True, False):
+        for decay in (True, False):
+            room = 0
+            for shape in shapes:
+                if shape.decay is not decay or (shape.count > CHUNK // 16) is not large:
+                    continue
+                offsets[shape.name] = end
+                padded = -(-shape.count // _ALIGN) * _ALIGN
+                if large:
+                    cuts = [slice(i, min(i + CHUNK, shape.count)) for i in range(0, shape.count, CHUNK)]
+                    spans += [(slice(end + c.start, end + c.stop), decay, [(shape.name, c)]) for c in cuts]
+                elif padded <= room:
+                    span, _, parts = spans[-1]
+                    spans[-1] = slice(span.start, end + padded), decay, [*parts, (shape.name, slice(0, shape.count))]
+                    room -= padded
+                else:
+                    spans.append((slice(end, end + padded), decay, [(shape.name, slice(0, shape.count))]))
+                    room = CHUNK - padded
+                end += padded
+    return offsets, spans, end

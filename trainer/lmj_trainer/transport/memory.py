@@ -1,7 +1,9 @@
 """Transport between threads of one process: for tests and for drawing schedules."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from lmj_trainer.follow.feed import Done, Feed
+from lmj_trainer.follow.parts import Part
 from lmj_trainer.transport.envelope import Envelope
 from lmj_trainer.transport.inbox import Inbox
 
@@ -12,6 +14,7 @@ class MemoryTransport:
     def __init__(self, network: dict[str, "MemoryTransport"], address: str) -> None:
         self.address = address
         self.inbox = Inbox()
+        self.feed = Feed()
         self._network = network
         self._peers: dict[int, str] = {}
         network[address] = self
@@ -28,6 +31,22 @@ class MemoryTransport:
             self.inbox.fail(envelope.view, f"rank {rank} ({self._peers[rank]}) is gone", rank)
         else:
             peer.inbox.put(envelope)
+
+    def keep(self, address: str, lost: Callable[[str], None]) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        if address not in self._network:
+            lost(f"{address} is gone")
+
+    def drop(self, address: str) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+
+    def tell(self, address: str, part: Part, done: Done) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        peer = self._network.get(address)
+        if peer is None:
+            done(f"{address} is gone", -1)
+        else:
+            peer.feed.put(part, done)
 
     def flush(self, timeout: float) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`: nothing is ever under way."""

@@ -1,17 +1,23 @@
 """The port: what the pipeline needs of a transport."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from lmj_trainer.follow.feed import Done, Feed
+from lmj_trainer.follow.parts import Part
 from lmj_trainer.transport.envelope import Envelope
 from lmj_trainer.transport.inbox import Inbox
 
 
 class Transport(Protocol):
-    """Sends envelopes to ranks of the current view; what arrives goes into :attr:`inbox`. One for the life of a worker."""
+    """Sends envelopes to ranks of the current view; what arrives goes into :attr:`inbox`. One for the life of a worker.
+
+    Beside views it carries a stream from a source to its follower: what arrives of one goes into :attr:`feed`.
+    """
 
     address: str
     inbox: Inbox
+    feed: Feed
 
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
         """Serve ``view`` as ``rank``. ``peers``: address of every other rank. Links to peers that stay are kept; others are dropped."""
@@ -21,6 +27,15 @@ class Transport(Protocol):
 
     def flush(self, timeout: float) -> None:
         """Wait until all that was sent has been taken (or its peer is lost), at most ``timeout`` seconds."""
+
+    def keep(self, address: str, lost: Callable[[str], None]) -> None:
+        """Have a link to ``address``, whoever is in the view; ``lost`` is told, in any thread, when it broke. Nothing is raised."""
+
+    def drop(self, address: str) -> None:
+        """It is needed no more."""
+
+    def tell(self, address: str, part: Part, done: Done) -> None:
+        """Send ``part`` to one that is kept, and return at once. ``done`` is told, in any thread, when it was taken there, or why not."""
 
     def close(self) -> None:
         """End all links."""

@@ -25,7 +25,10 @@ from torch._C._distributed_rpc import TensorPipeAgent, WorkerInfo
 from torch.distributed import rpc
 from torch.distributed.rpc import TensorPipeRpcBackendOptions
 from torch.distributed.rpc import api as rpc_api
+from torch.futures import Future
 
+from lmj_trainer.follow.feed import Done, Feed
+from lmj_trainer.follow.parts import Part
 from lmj_trainer.transport.envelope import Envelope
 from lmj_trainer.transport.inbox import Inbox
 from lmj_trainer.transport.silence import SilenceWatch
@@ -34,6 +37,7 @@ log = logging.getLogger(__name__)
 
 _LAST_ID = 32_767
 _inbox: Inbox | None = None
+_feed: Feed | None = None
 
 
 def ping() -> None:
@@ -46,6 +50,15 @@ def deliver(envelope: Envelope) -> bool:
     return _inbox.put(envelope)
 
 
+@rpc.functions.async_execution  # type: ignore[untyped-decorator]
+def take(part: Part) -> Future[tuple[str | None, int]]:
+    """Runs at a follower, in a thread of its agent: the answer goes out when the compute thread has taken ``part``."""
+    assert _feed is not None, "take runs where a TensorPipeTransport was built"
+    future: Future[tuple[str | None, int]] = Future()
+    _feed.put(part, lambda problem, step: future.set_result((problem, step)))
+    return future
+
+
 class TensorPipeTransport:
     """The port over RPC. At most one in a process: torch keeps the current agent in a global."""
 
@@ -53,14 +66,16 @@ class TensorPipeTransport:
         """``timeout``: seconds after which a peer that does not take a message is lost; ``silence``: the same for one whose machine does
         not acknowledge that it got anything.
         """
-        global _inbox  # the RPC runtime calls `deliver` by name, without a place for an instance
+        global _inbox, _feed  # the RPC runtime calls functions by name, without a place for an instance
         if _inbox is not None:
             raise RuntimeError("this process already has a TensorPipeTransport")
         self.inbox = _inbox = Inbox()
+        self.feed = _feed = Feed()
         self._store = HashStore()
         self._ids = itertools.count(1)
         self._links: dict[str, WorkerInfo] = {}
         self._peers: dict[int, str] = {}
+        self._kept: dict[str, Callable[[str], None]] = {}
         self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._under_way = 0
@@ -73,12 +88,13 @@ class TensorPipeTransport:
 
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
-        for address in set(self._links) - set(peers.values()):
+        for address in set(self._links) - set(peers.values()) - set(self._kept):
             self._retire(address)
-        for address in peers.values():
-            if address not in self._links:
-                self._link(address)
-        self._peers = dict(peers)
+        with self._lock:
+            for address in peers.values():
+                if address not in self._links:
+                    self._link(address)
+            self._peers = dict(peers)
         self.inbox.open(view)
 
     def send(self, rank: int, envelope: Envelope) -> None:
@@ -89,7 +105,34 @@ class TensorPipeTransport:
             self.inbox.fail(envelope.view, f"rank {rank} ({address}) is gone", rank)
             return
         self._count(1)
-        self._call(rank, address, link, envelope.view, lambda: self._count(-1), deliver, envelope)
+        self._call(address, link, self._breaks(rank, address, envelope.view), lambda _: self._count(-1), deliver, envelope)
+
+    def keep(self, address: str, lost: Callable[[str], None]) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        with self._lock:
+            self._kept[address] = lost
+            if address not in self._links:
+                self._link(address)
+
+    def drop(self, address: str) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        with self._lock:
+            self._kept.pop(address, None)
+            needed = address in self._peers.values()
+        if not needed:
+            self._retire(address)
+
+    def tell(self, address: str, part: Part, done: Done) -> None:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        link = self._links.get(address)
+        if link is None:
+            done(f"{address} is gone", -1)
+            return
+
+        def lost(error: str) -> None:
+            done(error, -1)
+
+        self._call(address, link, lost, lambda answer: done(*answer) if answer is not None else None, take, part)
 
     def flush(self, timeout: float) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
@@ -106,41 +149,50 @@ class TensorPipeTransport:
 
     def _beat(self) -> None:
         view = self.inbox.view
-        for rank, address in list(self._peers.items()):
+        breaks = {address: self._breaks(rank, address, view) for rank, address in list(self._peers.items())}
+        for address in {*breaks, *self._kept}:
             link = self._links.get(address)
             if link is not None:
-                self._call(rank, address, link, view, lambda: None, ping)
+                self._call(address, link, breaks.get(address, lambda _: None), lambda _: None, ping)
+
+    def _breaks(self, rank: int, address: str, view: int) -> Callable[[str], None]:
+        """What the loss of a peer does: ``view`` breaks."""
+        return lambda error: self.inbox.fail(view, f"rank {rank} ({address}) is lost: {error}", rank)
 
     def _call(
         self,
-        rank: int,
         address: str,
         link: WorkerInfo,
-        view: int,
-        after: Callable[[], None],
+        lost: Callable[[str], None],
+        after: Callable[[Any], None],
         what: Callable[..., Any],
         *args: Any,
     ) -> None:
-        """Have the peer run ``what``; when it cannot be reached ``view`` breaks. ``after`` is called in any case, at the end."""
+        """Have the peer run ``what``; ``lost`` is told when it cannot be reached. ``after`` is called in any case, with the answer or None."""
 
-        def lost(error: RuntimeError) -> None:
+        def failed(error: RuntimeError) -> None:
             # A link that failed once stays broken, also if the peer lives: the next join makes a new one.
             self._drop(address, link)
-            self.inbox.fail(view, f"rank {rank} ({address}) is lost: {str(error).splitlines()[0][:160]}", rank)
+            reason = str(error).splitlines()[0][:160]
+            lost(reason)
+            kept = self._kept.get(address)
+            if kept is not None:
+                kept(reason)
 
         def done(future: Any) -> None:
+            answer = None
             try:
-                future.value()
+                answer = future.value()
             except RuntimeError as error:
-                lost(error)
+                failed(error)
             finally:
-                after()
+                after(answer)
 
         try:
             future = rpc.rpc_async(link, what, args=args)
         except RuntimeError as error:
-            after()
-            lost(error)
+            after(None)
+            failed(error)
         else:
             future.add_done_callback(done)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from lmj_api.protocol import Command, CommandKind, Event, EventKind
 from lmj_api.view import View
+from lmj_trainer.follow.feed import Offer
 
 
 class Control:
@@ -20,14 +21,30 @@ class Control:
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
         self._lock = threading.Lock()
-        self._views: queue.SimpleQueue[View | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[View | Offer | None] = queue.SimpleQueue()
         self._on_newer_view: Callable[[int, str], None] = lambda number, reason: None
+        self._on_follower: Callable[[str | None], None] = lambda address: None
+        self._follower: str | None = None
         self.draining = threading.Event()
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
     def on_newer_view(self, call: Callable[[int, str], None]) -> None:
         """Have ``call(number, reason)`` called, in the reading thread, when older views are to be left for view ``number``."""
         self._on_newer_view = call
+
+    def on_follower(self, call: Callable[[str | None], None]) -> None:
+        """Have ``call(address)`` called, in the reading thread, when another worker is to follow this one, or none any more."""
+        self._on_follower = call
+        call(self._follower)
+
+    def offer(self, offer: Offer) -> None:
+        """A stream to follow began: as an order from the agent. Any thread may."""
+        self._orders.put(offer)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether an order waits."""
+        return not self._orders.empty()
 
     def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
         """Tell the agent."""
@@ -38,13 +55,18 @@ class Control:
         except OSError:
             _leave()
 
-    def next_view(self) -> View | None:
-        """Wait for the next view, however long it takes: the agent ends this process when it is not needed. None: drain."""
-        view = self._views.get()
-        while not self._views.empty():
-            newer = self._views.get()
-            view = newer if newer is not None else view
-        return view
+    def next_order(self) -> View | Offer | None:
+        """Wait for what to do next, however long it takes: the agent ends this process when it is not needed. None: drain.
+
+        Of several the newest view counts, else the newest offer: a stream that is not taken up ends.
+        """
+        orders = [self._orders.get()]
+        while not self._orders.empty():
+            orders.append(self._orders.get())
+        views = [order for order in orders if isinstance(order, View)]
+        if views:
+            return views[-1]
+        return orders[-1] if None not in orders else None
 
     def _read(self) -> None:
         with self._socket.makefile("rb") as lines:
@@ -52,11 +74,14 @@ class Control:
                 command = Command.model_validate_json(line)
                 if command.kind is CommandKind.DRAIN:
                     self.draining.set()
-                    self._views.put(None)
+                    self._orders.put(None)
                 elif command.kind is CommandKind.LEAVE and command.number is not None:
                     self._on_newer_view(command.number + 1, f"view {command.number} lost a member")
+                elif command.kind is CommandKind.FOLLOWER:
+                    self._follower = command.follower.address if command.follower is not None else None
+                    self._on_follower(self._follower)
                 elif command.view is not None:
-                    self._views.put(command.view)
+                    self._orders.put(command.view)
                     self._on_newer_view(command.view.number, f"view {command.view.number}: {command.view.reason}")
         _leave()
 

@@ -9,6 +9,8 @@ MODULES = (
     "lmj_trainer.model.config",
     "lmj_trainer.model.partition",
     "lmj_trainer.model.stage",
+    "lmj_trainer.follow.feed",
+    "lmj_trainer.follow.follower",
     "lmj_trainer.pipeline.batches",
     "lmj_trainer.state.stage_state",
     "lmj_trainer.transport.inbox",

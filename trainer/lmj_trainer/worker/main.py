@@ -65,6 +65,8 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None) -> int:
     from lmj_trainer.check import check_model, check_rows
     from lmj_trainer.checkpoint.identity import state_digest
     from lmj_trainer.data.prepared import prepare
+    from lmj_trainer.follow.feed import Offer
+    from lmj_trainer.follow.follower import Follower
     from lmj_trainer.model.config import load_config
     from lmj_trainer.model.partition import partition
     from lmj_trainer.model.stage import Stage
@@ -90,15 +92,27 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None) -> int:
     # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.
     recovery = spec.recovery
     transport = TensorPipeTransport(max(5.0, recovery.hang_timeout_seconds / 2), recovery.silence_timeout_seconds)
-    control.on_newer_view(transport.inbox.supersede)
+    feed = transport.feed
+
+    def newer_view(number: int, reason: str) -> None:
+        transport.inbox.supersede(number, reason)
+        feed.stop(reason)
+
+    control.on_newer_view(newer_view)
     trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control)
+    follower = Follower(feed, state, trainer.optimizer, transport, control)
     log.info("rank %d: layers %d to %d, %.1f M parameters", rank, layers.start, layers.stop - 1, state.size / 1e6)
     control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address, holding=state.holding)
     while True:
-        view = control.next_view()
+        feed.listen(control.offer)
+        view = control.next_order()
         if view is None:
             control.emit(EventKind.DRAINED, "left while no view ran")
             return 0
+        if isinstance(view, Offer):
+            follower.run(view)
+            continue
+        feed.listen(None)
         try:
             phase = trainer.run(view)
         except ViewBrokenError as error:

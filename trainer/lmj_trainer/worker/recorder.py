@@ -23,6 +23,8 @@ class Recorder:
         kept = [line for line in _lines(layout.metrics) if line["step"] <= resume]
         write_atomically(layout.metrics, "".join(json.dumps(line) + "\n" for line in kept).encode())
         self._metrics = layout.metrics.open("a", buffering=1)
+        self.newest: int = kept[-1]["step"] if kept else 0
+        """The last step that is recorded."""
         self.evaluations = [e for e in _evaluations(layout.evaluation) if e.step <= resume]
         self._board: Any = _board(layout, resume) if tensorboard else None
 
@@ -38,6 +40,7 @@ class Recorder:
             "time": now,
         }
         self._metrics.write(json.dumps(line) + "\n")
+        self.newest = progress.step
         if self._board is not None:
             for key in ("loss", "gradNorm", "learningRate"):
                 self._board.add_scalar(f"train/{key}", line[key], progress.step, walltime=now)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
-from lmj_api.protocol import Evaluation, EventKind, WorkerPhase
+from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
+from lmj_trainer.follow.source import Source
 from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.model.weights import initialise
 from lmj_trainer.pipeline.commit import Commit, Decision, agree
@@ -27,7 +28,7 @@ from lmj_trainer.worker.recorder import Recorder
 
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
-    from lmj_api.view import View
+    from lmj_api.view import Resume, View
     from lmj_trainer.data.prepared import Prepared
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.pipeline.batches import Batches
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 
 _FLUSH_SECONDS = 10.0
+_FOLLOWER_PATIENCE = 5.0
+"""Seconds for which training waits for a follower."""
 
 
 class Trainer:
@@ -58,7 +61,7 @@ class Trainer:
         self._prepared, self._batches, self._stage, self._state = prepared, batches, stage, state
         self._transport, self._control = transport, control
         self._layout = Layout.of(spec)
-        self._optimizer = AdamW(state, spec.training)
+        self.optimizer = AdamW(state, spec.training)
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
@@ -68,8 +71,12 @@ class Trainer:
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
         self._ending = Ending(job, prepared, stage, state, self._pipeline, self._checkpointer, transport, control, self._pace)
         self._saved_at = time.monotonic()
+        self._line: str | None = None
+        """What is recorded of the newest step that this process committed."""
+        self._source = Source(transport, state, self._let_go, _FOLLOWER_PATIENCE)
+        control.on_follower(self._source.follow)
         # A worker before this one may have died within the update.
-        self._optimizer.apply()
+        self.optimizer.apply()
 
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
@@ -78,11 +85,11 @@ class Trainer:
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
         if self._rank == 0:
-            recorder = Recorder(self._layout, self._state.step, self._spec.output.tensorboard)
+            recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard)
             there = [found.info for found in survey(self._layout.checkpoints, self._digest, digests=False)]
-            self._checkpointer.known = [c for c in there if c.problem is None and c.step <= self._state.step]
+            self._checkpointer.known = [c for c in there if c.problem is None and c.step <= view.resume.step]
         try:
-            return self._train(recorder, self._resume(view.resume.step, recorder))
+            return self._train(recorder, self._resume(view.resume, recorder))
         finally:
             if recorder is not None:
                 recorder.close()
@@ -95,6 +102,7 @@ class Trainer:
             folder = self._layout.checkpoints / Path(resume.checkpoint).name
             manifest = read_manifest(folder)
             if state.step != manifest.step:
+                self._source.restart()
                 load_state(folder, state)
             # The checkpoint of an evaluated step is written after the evaluation.
             state.best, state.seconds, state.evaluated = (
@@ -107,6 +115,7 @@ class Trainer:
         level = held is not None and held.step == resume.step
         behind = held is not None and held.prepared and held.step + 1 == resume.step and self._rank != 0
         if resume.step == 0 and not level:
+            self._source.restart()
             state.best, state.seconds, state.evaluated = Best(), 0.0, -1
             fresh = initialise(self._stage, state, self._spec.model)
             if fresh:
@@ -115,29 +124,49 @@ class Trainer:
         elif not level and not behind:
             raise RuntimeError(f"view {view.number} goes on from step {resume.step} in memory, but here is {held or 'nothing'}")
 
-    def _resume(self, step: int, recorder: Recorder | None) -> Decision:
-        """Bring all ranks to ``step``, and do what its boundary lacks: a state in memory may be of any moment after its commit."""
-        state = self._state
+    def _resume(self, resume: Resume, recorder: Recorder | None) -> Decision:
+        """Bring all ranks to the step, and do what its boundary lacks: a state in memory may be of any moment after its commit."""
+        state, step = self._state, resume.step
+        # The rank that the view names has the step for certain; rank 0, if it is another, may be one behind it.
+        if resume.told_by == self._rank != 0:
+            self._pipeline.send(0, Kind.TOLD, step, payload={"committed": state.committed, "line": self._line})
         if recorder is None:
             word = self._pipeline.take(Kind.RESUME, step, 0)
         else:
+            committed = state.committed
+            if resume.told_by != 0:
+                told = self._pipeline.take(Kind.TOLD, step, resume.told_by)
+                committed = told["committed"]
+                if recorder.newest < step and told["line"] is not None:
+                    # The rank 0 that committed it died before it could record it, or its disk died with it.
+                    recorder.step(Progress.model_validate_json(told["line"]), time.time())
             evaluates = self._evaluates(step) and state.evaluated != step
             durable = any(c.step == step for c in self._checkpointer.known)
             snapshot = step > 0 and not evaluates and not durable and self._checkpoint_due(step, 0.0)
-            word = {"committed": state.committed, "evaluates": evaluates, "snapshot": snapshot}
+            word = {"committed": committed, "evaluates": evaluates, "snapshot": snapshot}
             for rank in range(1, self._stages):
                 self._pipeline.send(rank, Kind.RESUME, step, payload=word)
         if state.step == step:
             state.forget_gradients()
+            self._source.forgotten()
         else:
             number, coefficient, rate = word["committed"]
             if number != step:
-                raise RuntimeError(f"step {step} is to be taken, but rank 0 committed step {number}")
+                raise RuntimeError(f"step {step} is to be taken, but the commit that was told is of step {number}")
             state.commit(coefficient, rate)
-            self._optimizer.apply()
+            self._take_step()
         self._pace.begin()
         self._saved_at = time.monotonic()
         return self._boundary(recorder) if word["evaluates"] else Decision(snapshot=word["snapshot"])
+
+    def _take_step(self) -> None:
+        """Make the update of the committed step."""
+        self._checkpointer.before_apply()
+        with self._source.changing():
+            self.optimizer.apply()
+
+    def _let_go(self, reason: str) -> None:
+        self._control.emit(EventKind.FOLLOWER_LOST, f"the follower was let go: {reason}")
 
     def _train(self, recorder: Recorder | None, decision: Decision) -> WorkerPhase:
         """From boundary to boundary; ``decision``: what is done at the first."""
@@ -155,6 +184,7 @@ class Trainer:
             if last:
                 self._ending.run(self._test, recorder)
                 return WorkerPhase.COMPLETED
+            self._source.boundary()
             decision = self._step(recorder)
 
     def _step(self, recorder: Recorder | None) -> Decision:
@@ -175,13 +205,13 @@ class Trainer:
             nonlocal progress
             progress, took = self._pace.committed(committed, commit, rate)
             state.seconds += took
+            self._line = progress.to_json()
             if recorder is not None:
                 recorder.step(progress, time.time())
 
         losses = self._pipeline.gradients(state.step)
-        commit = agree(self._pipeline, state, losses, training.max_grad_norm, rate, decide, decided)
-        self._checkpointer.before_apply()
-        self._optimizer.apply()
+        commit = agree(self._pipeline, state, losses, training.max_grad_norm, rate, decide, decided, self._source.prepared)
+        self._take_step()
         self._control.emit(EventKind.COMMITTED, progress=progress)
         if not evaluates:
             return commit.decision

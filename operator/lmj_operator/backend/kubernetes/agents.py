@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.port import PodEvent
+from lmj_operator.backend.telling import Call
 
 FRESH_SECONDS = 60.0
 """What an agent said is believed for so long, while it is listened to and tells of nothing new: all that changes comes with an event."""
@@ -33,9 +33,6 @@ _CAN_WAIT = frozenset(
 
 _OF_OTHERS = frozenset({EventKind.LOST_PEER, EventKind.WORKER_EXITED})
 """What happened to one may have happened to more of them."""
-
-
-Question = Callable[[AgentClient], Awaitable[AgentState]]
 
 
 @dataclass(slots=True)
@@ -146,7 +143,7 @@ class Agents:
         except AgentError:
             return None
 
-    async def tell(self, key: str, client: AgentClient, call: Question) -> None:
+    async def tell(self, key: str, client: AgentClient, call: Call) -> None:
         """Tell the agent something; its answer is what it knows then. Raises AgentError."""
         known = self._known.get(key)
         if known is None:
@@ -172,7 +169,7 @@ class Agents:
         for known in self._known.values():
             known.doubt()
 
-    async def _ask(self, known: _Known, client: AgentClient, question: Question) -> AgentState:
+    async def _ask(self, known: _Known, client: AgentClient, question: Call) -> AgentState:
         known.json, known.said, doubts = None, time.monotonic(), known.doubts
         known.asked += 1
         try:

@@ -11,7 +11,7 @@ import aiohttp
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus
 from lmj_operator.backend.agent_client import AgentClient, AgentError
-from lmj_operator.backend.kubernetes.agents import Agents, Question
+from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
@@ -23,11 +23,13 @@ from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.port import ActionError, PodEvent
+from lmj_operator.backend.telling import Call, call_of
 from lmj_operator.plan import (
     Action,
     CreatePod,
     DeletePod,
     Drain,
+    Follow,
     LeaveView,
     Observed,
     PodObserved,
@@ -110,14 +112,8 @@ class KubernetesBackend:
                 await self._creation.create(self.job, rank, serial)
             case DeletePod(name):
                 await self._delete(name)
-            case StartWorker(name, incarnation):
-                await self._tell(name, lambda agent: agent.start_worker(incarnation))
-            case PutView(name, view):
-                await self._tell(name, lambda agent: agent.put_view(view))
-            case LeaveView(name, number):
-                await self._tell(name, lambda agent: agent.leave_view(number))
-            case Drain(name):
-                await self._tell(name, lambda agent: agent.drain())
+            case Drain() | Follow() | LeaveView() | PutView() | StartWorker():
+                await self._tell(action.pod, call_of(action))
 
     async def events(self) -> AsyncIterator[PodEvent]:
         """As the port says."""
@@ -191,7 +187,7 @@ class KubernetesBackend:
         if not there:
             self._cache.drop_pod(pod)
 
-    async def _tell(self, name: str, call: Question) -> None:
+    async def _tell(self, name: str, call: Call) -> None:
         pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
         try:
             client = await self._client(pod) if pod is not None else None

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
@@ -16,11 +16,13 @@ from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.local.pod import LocalPod, PodPlace, agent_command
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.backend.port import ActionError, PodEvent
+from lmj_operator.backend.telling import Call, call_of
 from lmj_operator.plan import (
     Action,
     CreatePod,
     DeletePod,
     Drain,
+    Follow,
     LeaveView,
     Observed,
     PodObserved,
@@ -87,14 +89,8 @@ class LocalBackend:
                 await self._create(rank, serial)
             case DeletePod(name):
                 await self._delete(name)
-            case StartWorker(name, incarnation):
-                await self._tell(name, lambda agent: agent.start_worker(incarnation))
-            case PutView(name, view):
-                await self._tell(name, lambda agent: agent.put_view(view))
-            case LeaveView(name, number):
-                await self._tell(name, lambda agent: agent.leave_view(number))
-            case Drain(name):
-                await self._tell(name, lambda agent: agent.drain())
+            case Drain() | Follow() | LeaveView() | PutView() | StartWorker():
+                await self._tell(action.pod, call_of(action))
 
     async def events(self) -> AsyncIterator[PodEvent]:
         """As the port says."""
@@ -169,7 +165,7 @@ class LocalBackend:
             await asyncio.gather(watcher, return_exceptions=True)
         self._pods.pop(name, None)
 
-    async def _tell(self, name: str, call: Callable[[AgentClient], Awaitable[object]]) -> None:
+    async def _tell(self, name: str, call: Call) -> None:
         pod = self._pods.get(name)
         client = self._client(pod) if pod is not None else None
         if client is None:

@@ -1,0 +1,25 @@
+"""Actions that are a word to an agent: the same in every place."""
+
+from collections.abc import Awaitable, Callable
+
+from lmj_api.protocol import AgentState
+from lmj_operator.backend.agent_client import AgentClient
+from lmj_operator.plan import Drain, Follow, LeaveView, PutView, StartWorker
+
+Call = Callable[[AgentClient], Awaitable[AgentState]]
+Told = Drain | Follow | LeaveView | PutView | StartWorker
+
+
+def call_of(action: Told) -> Call:
+    """What carries out ``action``, at the agent of its pod."""
+    match action:
+        case StartWorker(_, incarnation):
+            return lambda agent: agent.start_worker(incarnation)
+        case PutView(_, view):
+            return lambda agent: agent.put_view(view)
+        case LeaveView(_, number):
+            return lambda agent: agent.leave_view(number)
+        case Follow(_, follower):
+            return lambda agent: agent.put_follower(follower)
+        case Drain():
+            return lambda agent: agent.drain()

@@ -1,0 +1,118 @@
+"""Followers: a second pod of a rank that keeps its state, ready to take its place."""
+
+from dataclasses import dataclass
+
+from lmj_api.names import pod_name
+from lmj_api.protocol import WorkerPhase
+from lmj_api.spec.recovery import Recovery
+from lmj_api.status import FollowerStatus
+from lmj_api.view import Member
+from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Follow, StartWorker
+from lmj_operator.plan.budget import backoff
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.failures import UNREACHABLE_SECONDS
+from lmj_operator.plan.observed import PodObserved, PodPhase
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """All followers, and what is to be done for them."""
+
+    entries: tuple[FollowerStatus, ...]
+    made: dict[str, int]
+    """As in the status."""
+    actions: tuple[Action, ...]
+    due: tuple[float, ...]
+    """Seconds until something is due."""
+
+
+def is_level(pod: PodObserved) -> bool:
+    """Whether the worker of ``pod`` has what the rank that it followed had."""
+    if pod.phase is not PodPhase.RUNNING or pod.agent is None:
+        return False
+    worker = pod.agent.worker
+    return worker.phase in (WorkerPhase.FOLLOWING, WorkerPhase.READY) and worker.holding is not None
+
+
+def follow(
+    job: str, ranks: tuple[RankFacts, ...], made: dict[str, int], wanted: frozenset[int], recovery: Recovery, now: float
+) -> Following:
+    """The followers of ranks ``wanted``, one each; others go. A new entry is acted on in the next pass, when it is durable."""
+    entries: list[FollowerStatus] = []
+    actions: list[Action] = []
+    due: list[float] = []
+    numbers = dict(made)
+    for facts in ranks:
+        entry = facts.entry
+        told = facts.agent.follower if facts.agent is not None else None
+        if facts.rank not in wanted:
+            if told is not None and facts.pod is not None:
+                actions.append(Follow(facts.pod.name, None))
+            continue
+        if entry is None or entry.serial <= facts.serial:
+            # None yet, or it has become the rank's own.
+            if facts.in_phase(WorkerPhase.RUNNING):
+                entries.append(_entry(job, facts, 0, 0.0))
+                numbers[str(facts.rank)] = facts.next_serial
+            continue
+        after, more = _next(job, facts, entry, recovery, now)
+        entries.append(after)
+        if after.serial != entry.serial:
+            numbers[str(facts.rank)] = after.serial
+        actions += more
+        if after.not_before > now:
+            due.append(after.not_before - now)
+    return Following(tuple(entries), numbers, tuple(actions), tuple(due))
+
+
+def _entry(job: str, facts: RankFacts, failures: int, not_before: float) -> FollowerStatus:
+    name = pod_name(job, facts.rank, facts.next_serial)
+    return FollowerStatus(rank=facts.rank, serial=facts.next_serial, pod=name, failures=failures, not_before=not_before)
+
+
+def _next(
+    job: str, facts: RankFacts, entry: FollowerStatus, recovery: Recovery, now: float
+) -> tuple[FollowerStatus, tuple[Action, ...]]:
+    """``entry`` as it is to be, and what brings it on."""
+    pod = facts.follower
+    if pod is None and entry.state == "Pending":
+        return entry, (CreatePod(entry.rank, entry.serial),) if now >= entry.not_before else ()
+    failures = entry.failures + 1
+    wait = now + backoff(recovery, failures)
+    if pod is None or _gone(pod, entry, recovery, now):
+        gone = (DeletePod(pod.name, "the follower is lost"),) if pod is not None else ()
+        return _entry(job, facts, failures, wait), gone
+    entry = entry.model_copy(update={"node": pod.node})
+    agent = pod.agent
+    if agent is None:
+        return entry.model_copy(update={"state": "Starting"}) if entry.state == "Pending" else entry, ()
+    worker = agent.worker
+    if worker.incarnation < entry.incarnation:
+        start = (StartWorker(pod.name, entry.incarnation),) if now >= entry.not_before else ()
+        return entry.model_copy(update={"state": "Starting"}), start
+    if worker.phase in (WorkerPhase.EXITED, WorkerPhase.DRAINED, WorkerPhase.COMPLETED):
+        again = {"state": "Starting", "incarnation": worker.incarnation + 1, "failures": failures, "not_before": wait}
+        return entry.model_copy(update=again), ()
+    if is_level(pod) and worker.phase is WorkerPhase.FOLLOWING:
+        return entry.model_copy(update={"state": "Level", "failures": 0}), ()
+    state = "Copying" if worker.phase is WorkerPhase.FOLLOWING else "Starting"
+    actions: tuple[Action, ...] = ()
+    source = facts.agent
+    if worker.phase is WorkerPhase.READY and worker.address is not None and facts.in_phase(WorkerPhase.RUNNING):
+        me = Member(rank=entry.rank, pod=pod.name, incarnation=worker.incarnation, address=worker.address)
+        if source is not None and facts.pod is not None and source.follower != me:
+            actions = (Follow(facts.pod.name, me),)
+    return entry.model_copy(update={"state": state}), actions
+
+
+def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:
+    if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING):
+        return True
+    if pod.agent is None:
+        if pod.waits is not None:
+            return False
+        had = entry.state not in ("Pending", "Starting")
+        since = pod.unreachable_since if had and pod.unreachable_since is not None else pod.created
+        return now - since > (UNREACHABLE_SECONDS if had else recovery.start_timeout_seconds)
+    worker = pod.agent.worker
+    return worker.phase is WorkerPhase.STARTING and worker.incarnation > 0 and now - worker.since > recovery.start_timeout_seconds

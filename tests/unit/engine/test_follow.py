@@ -1,0 +1,240 @@
+"""A follower has what its source has, to the bit, whenever it began and wherever it ends."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from lmj_api.protocol import EventKind, Holding
+from lmj_api.spec import Training
+from lmj_trainer.follow import source as source_module
+from lmj_trainer.follow.feed import Offer
+from lmj_trainer.follow.follower import Follower
+from lmj_trainer.follow.source import Source
+from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.state.stage_state import Best, StageState
+from lmj_trainer.transport.memory import MemoryTransport
+
+SECONDS = 20.0
+
+
+class Line:
+    """The follower's line to its agent."""
+
+    def __init__(self) -> None:
+        self.ordered = False
+        self.told: list[tuple[EventKind, str, Holding | None]] = []
+        self.changed = threading.Condition()
+
+    def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
+        with self.changed:
+            self.told.append((kind, message, details["holding"]))
+            self.changed.notify_all()
+
+    def wait(self, holds: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(holds, SECONDS), self.told
+
+    @property
+    def over(self) -> bool:
+        return bool(self.told) and self.told[-1][0] is EventKind.LOST_PEER
+
+    @property
+    def level(self) -> bool:
+        return bool(self.told) and self.told[-1][0] is EventKind.FOLLOWING and self.told[-1][2] is not None
+
+
+class Pair:
+    """A source that trains on made-up gradients, and its follower in a thread."""
+
+    def __init__(self, make_state: Callable[..., Any], config: Any) -> None:
+        self.network: dict[str, MemoryTransport] = {}
+        self.transports = [MemoryTransport(self.network, name) for name in ("source", "follower")]
+        self.states: list[StageState] = [make_state(config, range(1, 3), model=m)[1] for m in (source_model(), None)]
+        self.optimizers = [AdamW(state, Training()) for state in self.states]
+        self.lost: list[str] = []
+        self.states[0].fill(0)
+        self.source = Source(self.transports[0], self.states[0], self.lost.append, SECONDS)
+        self.line = Line()
+        self.follower = Follower(self.transports[1].feed, self.states[1], self.optimizers[1], self.transports[1], self.line)  # type: ignore[arg-type]
+        self.offers: queue.SimpleQueue[Offer | None] = queue.SimpleQueue()
+        self.transports[1].feed.listen(self.offers.put)
+        self.thread = threading.Thread(target=self._follow, daemon=True)
+        self.thread.start()
+
+    def _follow(self) -> None:
+        while (offer := self.offers.get()) is not None:
+            self.follower.run(offer)
+
+    def close(self) -> None:
+        self.transports[1].feed.stop("the test is over")
+        self.offers.put(None)
+        self.thread.join(SECONDS)
+        assert not self.thread.is_alive()
+
+    def gradients(self) -> None:
+        """Of the next step."""
+        state = self.states[0]
+        torch.manual_seed(state.step)
+        for slot in state.slots:
+            slot.grad.normal_()
+
+    def prepare(self) -> None:
+        self.source.boundary()
+        self.gradients()
+        self.states[0].prepare()
+        self.source.prepared()
+
+    def commit(self) -> None:
+        state = self.states[0]
+        state.seconds, state.evaluated, state.best = state.step + 0.5, state.step, Best(state.step, 0.25)
+        state.commit(0.5, 1e-3 / (state.step + 1))
+        with self.source.changing():
+            self.optimizers[0].apply()
+
+    def step(self) -> None:
+        self.prepare()
+        self.commit()
+
+    def stop(self) -> Holding | None:
+        """End it, as the agent does; what the follower has then."""
+        self.transports[1].feed.stop("enough")
+        self.line.wait(lambda: self.line.over)
+        return self.line.told[-1][2]
+
+    def assert_equal(self) -> None:
+        one, two = self.states
+        assert one.step == two.step
+        assert torch.equal(one.saved, two.saved)
+        assert (one.best, one.seconds, one.evaluated) == (two.best, two.seconds, two.evaluated)
+
+
+def source_model() -> Any:
+    from lmj_api.spec import Model
+
+    return Model.model_validate({"scratch": {}})
+
+
+@pytest.fixture
+def pair(make_state: Callable[..., Any], make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    # A copy of many parts, of which few are under way at once, takes several steps.
+    monkeypatch.setattr(source_module, "_PART", 1 << 10)
+    monkeypatch.setattr(source_module, "_WINDOW", 1 << 14)
+    made = Pair(make_state, make_config())
+    yield made
+    made.close()
+
+
+def test_level_from_wherever_it_began(pair: Pair) -> None:
+    for _ in range(3):
+        pair.step()
+    pair.source.follow("follower")
+    for _ in range(40):
+        pair.step()
+        if pair.line.level:
+            break
+    pair.line.wait(lambda: pair.line.level)
+    pair.step()
+    assert pair.stop() == Holding(step=pair.states[0].step)
+    pair.assert_equal()
+    assert not pair.lost
+
+
+def test_a_step_is_prepared_at_the_follower_before_it_is_told(pair: Pair) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.step()
+    pair.prepare()
+    at = pair.states[0].step
+    # Here the source dies; another rank knows how the step was committed.
+    assert pair.stop() == Holding(step=at, prepared=True)
+    pair.commit()
+    pair.states[1].commit(0.5, 1e-3 / (at + 1))
+    pair.optimizers[1].apply()
+    assert torch.equal(pair.states[0].saved, pair.states[1].saved)
+
+
+def test_gradients_that_were_not_committed_are_sent_again(pair: Pair) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.prepare()
+    pair.states[0].forget_gradients()
+    pair.source.forgotten()
+    pair.step()
+    assert pair.stop() == Holding(step=2)
+    pair.assert_equal()
+
+
+def test_who_has_followed_before_is_level_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.source.follow(None)
+    pair.source.boundary()
+    pair.stop()
+    pair.line.told.clear()
+    monkeypatch.setattr(source_module, "State", None)  # nothing is copied
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.level)
+    pair.step()
+    pair.stop()
+    pair.assert_equal()
+
+
+def test_another_state_is_copied_anew(pair: Pair) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.source.restart()
+    pair.line.told.clear()
+    pair.states[0].fill(0)
+    pair.states[0].saved.zero_()
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.step()
+    pair.stop()
+    pair.assert_equal()
+
+
+def test_training_goes_on_without_a_follower_that_is_gone(pair: Pair) -> None:
+    pair.source.follow("nobody")
+    pair.step()
+    for thread in threading.enumerate():
+        if thread.name == "follow":
+            thread.join(SECONDS)
+    assert pair.lost
+    assert pair.lost[0] == "nobody is gone"
+    pair.step()
+    assert pair.states[0].step == 2
+
+
+def test_training_goes_on_without_a_follower_that_does_not_take(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    monkeypatch.setattr(pair.source, "_patience", 0.2)
+    stuck = threading.Event()
+    monkeypatch.setattr(pair.follower, "_take", lambda body: stuck.wait(SECONDS))
+    pair.step()
+    assert pair.lost == ["it did not take the gradients of step 2 within 0.2 s"]
+    stuck.set()
+    pair.step()
+    assert pair.states[0].step == 3
+
+
+def test_memory_of_another_job_is_refused(pair: Pair) -> None:
+    pair.states[1].layout += " of another job"
+    pair.source.follow("follower")
+    pair.source.boundary()
+    for thread in threading.enumerate():
+        if thread.name == "follow":
+            thread.join(SECONDS)
+    assert pair.lost == ["the follower's memory has another layout: it is not of the same job, stage or version"]

@@ -1,0 +1,113 @@
+"""The follower's side: takes a source's state into its own memory, and every later step with it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from lmj_api.protocol import EventKind
+from lmj_trainer.follow.feed import FeedOverError
+from lmj_trainer.follow.parts import Body, Committed, Facts, Gradients, Level, Prepared, State
+from lmj_trainer.state.stage_state import Best
+
+if TYPE_CHECKING:
+    from lmj_trainer.follow.feed import Feed, Offer
+    from lmj_trainer.state.optimizer import AdamW
+    from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.transport.port import Transport
+    from lmj_trainer.worker.control import Control
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.25
+"""How long an order from the agent may wait for the follower to look."""
+_TELL_SECONDS = 1.0
+
+
+class Follower:
+    """Follows one stream at a time, in the compute thread.
+
+    While the copy is under way the block is no step's. Each part of it is of the step that the parts before it have been brought to, for
+    the gradients of every step between were sent for them; so once it is complete it is the source's state, to the bit.
+    """
+
+    def __init__(self, feed: Feed, state: StageState, optimizer: AdamW, transport: Transport, control: Control) -> None:
+        self._feed, self._state, self._optimizer = feed, state, optimizer
+        self._transport, self._control = transport, control
+        self._groups = 0
+        """Of a copy that is under way: groups that are there."""
+        self._told = 0.0
+
+    def run(self, offer: Offer) -> None:
+        """Follow until the stream ends: its source is gone, or this worker is told something else. What is in memory then is told."""
+        state, sender = self._state, offer.begin.sender
+        if offer.begin.layout != state.layout:
+            offer.done("the follower's memory has another layout: it is not of the same job, stage or version", -1)
+            return
+        self._groups, self._told = 0, 0.0
+        self._transport.keep(sender, lambda reason: self._feed.stop(f"its source is gone: {reason}"))
+        self._control.emit(EventKind.FOLLOWING, "copies its source's state", holding=None)
+        offer.done(None, state.step)
+        try:
+            while not self._control.ordered:
+                taken = self._feed.take(offer.stream, _LOOK_SECONDS)
+                if taken is None:
+                    continue
+                part, done = taken
+                self._take(part.body)
+                done(None, -1)
+            reason = "the agent has other work for it"
+        except FeedOverError as error:
+            reason = str(error)
+        self._feed.close(offer.stream, reason)
+        self._transport.drop(sender)
+        log.info("follows no more: %s", reason)
+        self._control.emit(EventKind.LOST_PEER, reason, view=self._transport.inbox.view, holding=state.holding)
+
+    def _take(self, body: Body) -> None:
+        state = self._state
+        match body:
+            case State(first, last, step, values):
+                if first != self._groups:
+                    raise RuntimeError(f"groups from {first} on came after group {self._groups}")
+                if first == 0:
+                    state.fill(-1)
+                    state.forget_gradients()
+                span = slice(state.groups[first].span.start, state.groups[last - 1].span.stop)
+                for own, value in zip(state.arrays(span, 0, 3), values, strict=True):
+                    own.copy_(value)
+                self._groups = last
+                log.debug("groups %d to %d are of step %d", first, last, step)
+            case Gradients(_, start, values):
+                state.arrays(slice(start, start + len(values)), 3)[0].copy_(values)
+            case Level(step, facts):
+                self._remember(facts)
+                if state.step == step:
+                    state.forget_gradients()  # of a step that the source may do again
+                else:
+                    if self._groups != len(state.groups):
+                        raise RuntimeError(f"only {self._groups} of {len(state.groups)} groups came")
+                    state.fill(step)
+                self._tell(f"is level at step {step}")
+            case Prepared():
+                state.prepare()
+            case Committed(step, coefficient, rate, facts):
+                if state.step >= 0:
+                    if state.step + 1 != step:
+                        raise RuntimeError(f"step {step} was committed, and here is step {state.step}")
+                    self._remember(facts)
+                    state.commit(coefficient, rate)
+                    self._optimizer.apply()
+                    if time.monotonic() - self._told > _TELL_SECONDS:
+                        self._tell(f"is at step {step}")
+                else:
+                    self._optimizer.apply_to(self._groups, step, coefficient, rate)
+
+    def _remember(self, facts: Facts) -> None:
+        self._state.seconds, self._state.evaluated = facts.seconds, facts.evaluated
+        self._state.best = Best(facts.best_step, facts.best_accuracy)
+
+    def _tell(self, message: str) -> None:
+        self._told = time.monotonic()
+        self._control.emit(EventKind.FOLLOWING, message, holding=self._state.holding)

@@ -1,0 +1,192 @@
+"""The source's side: sends a rank's state and every later gradient to the follower, beside training."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from lmj_trainer.follow.parts import Begin, Body, Committed, Facts, Gradients, Level, Part, Prepared, State
+
+if TYPE_CHECKING:
+    from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.transport.port import Transport
+
+log = logging.getLogger(__name__)
+
+_PART = 1 << 20
+"""Elements of an array in one part: 12 MB of state, 4 MB of gradients."""
+_WINDOW = 48 << 20
+"""Bytes of the copy that may be under way."""
+
+
+class _Stream:
+    """One follower, from Begin on."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.number = time.time_ns()
+        self.parts = itertools.count()
+        self.groups = 0
+        """Groups whose state was sent: of every later step their gradients are sent too."""
+        self.level = False
+        self.under_way = 0
+        """Bytes that the follower has not taken into its memory yet."""
+        self.sent = 0
+        self.over = False
+
+
+class Source:
+    """Keeps one follower level. A step is told as prepared only when the follower has its gradients: no commit is lost with this process.
+
+    Methods are for the compute thread, but for :meth:`follow`. A follower that is lost, or does not take what it is sent for
+    ``patience`` seconds, is let go, and training goes on without it.
+    """
+
+    def __init__(self, transport: Transport, state: StageState, lost: Callable[[str], None], patience: float) -> None:
+        """``lost`` is told, in any thread, why the follower was let go."""
+        self._transport, self._state, self._lost, self._patience = transport, state, lost, patience
+        self._turn = threading.Condition()
+        self._wanted: str | None = None
+        self._stream: _Stream | None = None
+        self._replaced = False
+        """The state is not what came of the one that a follower may have, whatever their steps are."""
+        self._fixed = False
+        """Gradients of the step that is to be committed next are out: nothing may be copied before it is taken, or forgotten."""
+
+    def follow(self, address: str | None) -> None:
+        """Have the worker at ``address`` follow, from the next boundary on; None: nobody. Any thread may."""
+        with self._turn:
+            self._wanted = address
+
+    def boundary(self) -> None:
+        """Between two steps: begin with a follower that is wanted, and let go of one that is not."""
+        with self._turn:
+            stream = self._stream
+            if stream is not None and stream.address != self._wanted:
+                self._end(stream, None)
+            if self._stream is None and self._wanted is not None:
+                self._stream = _Stream(self._wanted)
+                threading.Thread(target=self._begin, args=(self._stream,), name="follow", daemon=True).start()
+
+    def restart(self) -> None:
+        """The state was replaced by another: what the follower has is worth nothing."""
+        with self._turn:
+            self._fixed, self._replaced = False, True
+            if self._stream is not None:
+                self._end(self._stream, None)
+
+    def prepared(self) -> None:
+        """All gradients of the next step are in the block: returns when the follower has them too."""
+        with self._turn:
+            stream = self._stream
+            if stream is None:
+                return
+            self._fixed = True
+            state = self._state
+            step = state.step + 1
+            end = state.groups[stream.groups - 1].span.stop if stream.groups else 0
+            for start in range(0, end, _PART):
+                span = slice(start, min(start + _PART, end))
+                self._send(stream, Gradients(step, start, state.arrays(span, 3)[0].cpu()), 4 * (span.stop - span.start))
+            if stream.level:
+                self._send(stream, Prepared(step))
+            if not self._turn.wait_for(lambda: stream.over or stream.under_way == 0, self._patience):
+                self._end(stream, f"it did not take the gradients of step {step} within {self._patience:g} s")
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """While the committed step is taken. The follower is told of it first, and takes it meanwhile."""
+        with self._turn:
+            stream, committed = self._stream, self._state.committed
+            if stream is not None and stream.groups and committed is not None:
+                self._send(stream, Committed(*committed, self._facts()))
+            yield
+            self._fixed = False
+            self._turn.notify_all()
+
+    def forgotten(self) -> None:
+        """The gradients were dropped: their step was not committed."""
+        with self._turn:
+            self._fixed = False
+            self._turn.notify_all()
+
+    def _begin(self, stream: _Stream) -> None:
+        """In a thread of its own: has the follower begin, and copies."""
+        self._transport.keep(stream.address, lambda reason: self._fail(stream, reason))
+        answered = threading.Event()
+        has = -1
+
+        def answer(problem: str | None, step: int) -> None:
+            nonlocal has
+            has = step
+            if problem is not None:
+                self._fail(stream, problem)
+            answered.set()
+
+        part = Part(stream.number, next(stream.parts), Begin(self._transport.address, self._state.layout))
+        self._transport.tell(stream.address, part, answer)
+        if not answered.wait(self._patience):
+            self._fail(stream, f"it did not answer within {self._patience:g} s")
+        groups = self._state.groups
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < _WINDOW))
+                if stream.over:
+                    return
+                step = self._state.step
+                if stream.groups == 0 and has == step and not self._replaced:
+                    stream.groups = len(groups)  # it has followed before
+                if stream.groups == len(groups):
+                    stream.level, self._replaced = True, False
+                    self._send(stream, Level(step, self._facts()))
+                    return
+                first, last = stream.groups, stream.groups + 1
+                start = groups[first].span.start
+                while last < len(groups) and groups[last].span.stop - start <= _PART:
+                    last += 1
+                values = torch.stack(self._state.arrays(slice(start, groups[last - 1].span.stop), 0, 3)).cpu()
+                stream.groups = last
+                self._send(stream, State(first, last, step, values), values.nbytes)
+
+    def _facts(self) -> Facts:
+        state = self._state
+        return Facts(state.seconds, state.evaluated, state.best.step, state.best.accuracy)
+
+    def _send(self, stream: _Stream, body: Body, size: int = 0) -> None:
+        def done(problem: str | None, _: int) -> None:
+            with self._turn:
+                stream.under_way -= size
+                if problem is not None:
+                    self._end(stream, problem)
+                self._turn.notify_all()
+
+        stream.under_way += size
+        stream.sent += size
+        self._transport.tell(stream.address, Part(stream.number, next(stream.parts), body), done)
+
+    def _fail(self, stream: _Stream, reason: str) -> None:
+        with self._turn:
+            self._end(stream, reason)
+
+    def _end(self, stream: _Stream, reason: str | None) -> None:
+        """Let go of ``stream``; ``reason``: why it failed, None: it was to end."""
+        if stream.over:
+            return
+        stream.over = True
+        if self._stream is stream:
+            self._stream = None
+            if reason is not None:
+                # The operator decides whether there is to be another.
+                self._wanted = None
+        self._turn.notify_all()
+        self._transport.drop(stream.address)
+        if reason is not None:
+            log.warning("the follower at %s is let go: %s", stream.address, reason)
+            self._lost(reason)
