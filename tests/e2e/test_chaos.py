@@ -24,9 +24,9 @@ COSTS = 2 * 20
 
 
 @contextmanager
-def running(job: Job, steps: int) -> Iterator[subprocess.Popen[str]]:
-    """The run of ``job``; nothing is left of it when the test fails."""
-    sets = [f"training.maxSteps={steps}", "recovery.maxRestarts=1000", "recovery.backoffSeconds=0.1"]
+def running(job: Job, steps: int, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """The run of ``job``, with ``more`` settings; nothing is left of it when the test fails."""
+    sets = [f"training.maxSteps={steps}", "recovery.maxRestarts=1000", "recovery.backoffSeconds=0.1", *more]
     process = job.start("--plain", *(word for text in sets for word in ("--set", text)))
     try:
         yield process

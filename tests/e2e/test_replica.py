@@ -1,0 +1,63 @@
+"""With a replica, a pod that is lost costs no step."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from faults import last_step
+from jobs import Job, wait_until
+from test_chaos import finish, running, steps_and_losses
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 4000
+REPLICA = ("recovery.replica=true", "checkpoint.everySteps=100000", "recovery.hangTimeoutSeconds=60")
+
+
+def level(job: Job) -> bool:
+    followers = job.status()["followers"]
+    return len(followers) == 2 and all(f["state"] == "Level" for f in followers)
+
+
+def agent_of(job: Job, pod: str) -> int:
+    """Process group of the agent of ``pod``."""
+    for pid in job.processes():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        if words[1:4] == ["-m", "lmj_trainer", "agent"] and words[words.index("--pod") + 1] == pod:
+            return pid
+    raise AssertionError(f"{pod} has no agent")
+
+
+def kill_pod(job: Job, process: subprocess.Popen[str], rank: int) -> None:
+    """End all of the rank's pod at once, when its follower is level; returns when training has gone on."""
+    wait_until(lambda: level(job), process)
+    before = job.status()
+    followers = {f["rank"]: f["pod"] for f in before["followers"]}
+    os.killpg(agent_of(job, before["ranks"][rank]["pod"]), signal.SIGKILL)
+    wait_until(lambda: job.status()["view"]["number"] > before["view"]["number"], process)
+    status = job.status()
+    assert status["view"]["members"][rank]["pod"] == followers[rank]
+    assert "checkpoint" not in status["view"]["reason"], status["view"]["reason"]
+    step = last_step(job)
+    wait_until(lambda: last_step(job) > step, process)
+
+
+def test_pods_are_lost_one_after_the_other_and_no_step_is(tmp_path: Path) -> None:
+    job, undisturbed = Job(tmp_path / "disturbed"), Job(tmp_path / "undisturbed")
+    with running(job, STEPS, *REPLICA) as process:
+        wait_until(lambda: last_step(job) > 3, process)
+        for rank in (1, 0, 0, 1):
+            kill_pod(job, process, rank)
+        finish(job, process)
+    with running(undisturbed, STEPS) as process:
+        finish(undisturbed, process)
+    assert steps_and_losses(job) == steps_and_losses(undisturbed)
+    weights = Path("model", "model.safetensors")
+    assert (job.output / weights).read_bytes() == (undisturbed.output / weights).read_bytes()
+    status = job.status()
+    assert (status["restarts"], status["stepsLost"]) == (4, 0)
+    for incident in status["incidents"]:
+        print(incident["message"], "|", incident["recovery"], "|", incident["seconds"], "s")
+        assert incident["stepsLost"] == 0
