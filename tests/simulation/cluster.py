@@ -6,12 +6,13 @@ from lmj_api.names import checkpoint_name, pod_name
 from lmj_api.protocol import USER_ERROR, AgentState, CheckpointInfo, Exit, Holding, Progress, WorkerPhase, WorkerState
 from lmj_api.spec import JobSpec
 from lmj_api.status import JobStatus
-from lmj_api.view import View
+from lmj_api.view import Member, View
 from lmj_operator.plan import (
     Action,
     CreatePod,
     DeletePod,
     Drain,
+    Follow,
     LeaveView,
     Observed,
     Plan,
@@ -23,7 +24,7 @@ from lmj_operator.plan import (
 )
 
 JOB = "sim"
-ALIVE = (WorkerPhase.STARTING, WorkerPhase.READY, WorkerPhase.RUNNING)
+ALIVE = (WorkerPhase.STARTING, WorkerPhase.READY, WorkerPhase.FOLLOWING, WorkerPhase.RUNNING)
 
 
 class Violation(AssertionError):  # noqa: N818
@@ -60,6 +61,8 @@ class Pod:
     """Its node has no power: nothing happens in it."""
     prepared: bool = False
     """The memory also has all gradients of the next step."""
+    follower: Member | None = None
+    """Who is to follow its worker."""
 
     @property
     def holding(self) -> Holding | None:
@@ -114,6 +117,8 @@ class Cluster:
                 raise Violation(f"view {new.number} resumes at {new.resume.step}, a checkpoint is of step {durable}")
         if any(status.serials.get(rank, 0) < serial for rank, serial in self.status.serials.items()):
             raise Violation(f"a serial fell: {self.status.serials} to {status.serials}")
+        if any(status.made.get(rank, 0) < serial for rank, serial in self.status.made.items()):
+            raise Violation(f"a follower's serial fell: {self.status.made} to {status.made}")
         if status.restarts < self.status.restarts:
             raise Violation("restarts were forgotten")
         self.status = JobStatus.model_validate_json(status.to_json())
@@ -145,10 +150,13 @@ class Cluster:
                 if (
                     pod is not None
                     and self._answers(pod)
-                    and pod.worker.phase is WorkerPhase.RUNNING
+                    and pod.worker.phase in (WorkerPhase.RUNNING, WorkerPhase.FOLLOWING)
                     and pod.worker.view <= number
                 ):
                     self._leave(pod, f"view {number} lost a member")
+            case Follow(name, follower):
+                if name in self.pods and self._answers(self.pods[name]):
+                    self.pods[name].follower = follower
             case Drain(name):
                 if name in self.pods and self._answers(self.pods[name]):
                     self.pods[name].draining = True
@@ -191,6 +199,7 @@ class Cluster:
                 checkpoints=infos,
                 scanned=True,
                 draining=pod.draining,
+                follower=pod.follower,
             )
         code = -9 if pod.gone else None
         return PodObserved(pod.name, pod.rank, pod.serial, phase, pod.created, "node", code, None, agent, pod.unreachable_since)
@@ -204,6 +213,7 @@ class Cluster:
             pod.unreachable_since = None if self._answers(pod) else (pod.unreachable_since or self.now)
             if not pod.gone and not pod.dark:
                 self._live(pod)
+        self._follow()
         self._train()
 
     def _live(self, pod: Pod) -> None:
@@ -221,8 +231,45 @@ class Cluster:
                 self._become(pod, WorkerPhase.DRAINED)
             elif pod.view is not None and pod.view.number > worker.view and self._is_member(pod, pod.view):
                 self._join(pod, pod.view)
+        elif worker.phase is WorkerPhase.FOLLOWING and pod.draining:
+            self._become(pod, WorkerPhase.DRAINED)
         elif worker.phase is WorkerPhase.RUNNING and (lost := self._lost_peer(pod)):
             self._leave(pod, lost)
+
+    def _follow(self) -> None:
+        """Streams begin, get level, and end with their source."""
+        streams = {}
+        for source in self.pods.values():
+            if source.follower is None or source.gone or source.dark or source.worker.phase is not WorkerPhase.RUNNING:
+                continue
+            target = self._target(source)
+            if target is None:
+                source.follower = None  # its worker tells that it was lost
+                continue
+            streams[target.name] = source
+            if target.worker.phase is WorkerPhase.READY:
+                target.step, target.prepared = None, False
+                self._become(target, WorkerPhase.FOLLOWING, holding=None)
+            elif target.step is None:
+                target.step = source.step
+                self._become(target, WorkerPhase.FOLLOWING, holding=target.holding)
+        for pod in self.living():
+            if pod.worker.phase is WorkerPhase.FOLLOWING and pod.name not in streams and not pod.dark:
+                self._leave(pod, "its source is gone")
+
+    def _target(self, source: Pod) -> Pod | None:
+        """The living follower of ``source``."""
+        wanted = source.follower
+        pod = self.pods.get(wanted.pod) if wanted is not None else None
+        if wanted is None or pod is None or pod.gone or pod.dark or pod.worker.incarnation != wanted.incarnation:
+            return None
+        return pod if pod.worker.phase in (WorkerPhase.READY, WorkerPhase.FOLLOWING) else None
+
+    def _tell_follower(self, source: Pod, committed: bool) -> None:
+        """A follower that is level has each step's gradients before the step is told as prepared, and hears of the commit after it."""
+        target = self._target(source)
+        if target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None:
+            target.step, target.prepared = (source.step, False) if committed else (target.step, True)
 
     def _leave(self, pod: Pod, why: str) -> None:
         self._become(pod, WorkerPhase.READY, lost=why, holding=pod.holding)
@@ -237,7 +284,7 @@ class Cluster:
             if other is not pod and running and other.rank == pod.rank and other.worker.view == view.number:
                 raise Violation(f"view {view.number} has two living members of rank {pod.rank}")
         resume = view.resume
-        behind = pod.rank != 0 and pod.prepared and pod.step == resume.step - 1
+        behind = pod.rank != resume.told_by and pod.prepared and pod.step == resume.step - 1
         if resume.checkpoint is None and resume.step > 0 and pod.step != resume.step and not behind:
             raise Violation(f"view {view.number} resumes at {resume.step} from memory, {pod.name} holds {pod.holding}")
         if resume.checkpoint is not None and resume.step not in self.checkpoints:
@@ -294,6 +341,7 @@ class Cluster:
                 pod.step, pod.prepared = step, False
                 at = Progress(step=step, steps=self.steps, epoch=step / 10, loss=1.0 / step)
                 pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now})
+                self._tell_follower(pod, committed=True)
         stop = group[0].draining
         if step % self.checkpoint_every == 0 or step == self.steps or stop:
             self.save(step)
@@ -351,6 +399,8 @@ class Cluster:
             first, *others = there
             first.step = (first.step or 0) + 1
             self.losses[first.step] = self.losses.get(first.step, 0) + 1
+            self._tell_follower(first, committed=False)
             for pod in others:
                 pod.prepared = True
+                self._tell_follower(pod, committed=False)
                 self.break_link(pod)

@@ -12,15 +12,18 @@ from .cluster import Cluster, job_spec
 
 RANKS = 3
 PICK = st.integers(0, 5)
-SPEC = job_spec(RANKS, recovery={"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4})
+RECOVERY = {"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4}
+SPEC = job_spec(RANKS, recovery=RECOVERY)
 
 
 class Faults(RuleBasedStateMachine):
     """Invariants that the cluster itself checks: see its violations."""
 
+    spec = SPEC
+
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster(SPEC)
+        self.cluster = Cluster(self.spec)
         self.past: list[tuple[PodObserved, ...]] = []
 
     @rule()
@@ -140,9 +143,18 @@ class Faults(RuleBasedStateMachine):
         assert all(i.steps_lost is not None and i.seconds is not None for i in cluster.status.incidents)
 
 
-TestFaults = Faults.TestCase
-TestFaults.settings = settings(
+class FaultsWithReplicas(Faults):
+    """The same, each rank with a follower."""
+
+    spec = job_spec(RANKS, recovery={**RECOVERY, "replica": True})
+
+
+SETTINGS = settings(
     max_examples=30,
     stateful_step_count=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+TestFaults = Faults.TestCase
+TestFaults.settings = SETTINGS
+TestFaultsWithReplicas = FaultsWithReplicas.TestCase
+TestFaultsWithReplicas.settings = SETTINGS

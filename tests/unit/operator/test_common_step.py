@@ -40,7 +40,10 @@ def test_rank_0_may_be_the_one_that_has_not_heard() -> None:
         ([None, AT_8, None], "goes back to checkpoint step-000000005, for ranks 0, 2 have nothing in memory"),
         ([AT_8, Holding(step=7)], "goes back to checkpoint step-000000005, for rank 1 is at step 7 and rank 0 at step 8"),
         ([Holding(step=7), AT_8], "goes back to checkpoint step-000000005, for rank 0 is at step 7 and rank 1 at step 8"),
-        ([Holding(step=6, prepared=True), AT_8], "goes back to checkpoint step-000000005, for rank 0 is at step 6 and rank 1 at step 8"),
+        (
+            [Holding(step=6, prepared=True), AT_8],
+            "goes back to checkpoint step-000000005, for rank 0 is at step 6 and rank 1 at step 8",
+        ),
         ([Holding(step=4)] * 2, "goes on from checkpoint step-000000005, for the memory is of step 4"),
         ([None, None], "starts from checkpoint step-000000005"),
     ],

@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.25
 """How long an order from the agent may wait for the follower to look."""
-_TELL_SECONDS = 1.0
+_TELL_SECONDS = 10.0
+"""Signs of life: what it has at the end is told at the end."""
 
 
 class Follower:

@@ -254,6 +254,8 @@ def with_event(state: AgentState, event: Event) -> AgentState | None:
             changes |= {"phase": WorkerPhase.RUNNING, "since": event.time, "view": event.view}
             changes |= {"lost": None, "lost_rank": None, "holding": None}
             changes |= {"progress": event.progress} if event.progress is not None else {}
+        case EventKind.FOLLOWING, WorkerPhase.FOLLOWING:
+            changes |= {"holding": event.holding}
         case EventKind.COMMITTED, WorkerPhase.RUNNING if event.progress is not None and _further(worker, event.progress):
             changes |= {"progress": event.progress}
         case _:

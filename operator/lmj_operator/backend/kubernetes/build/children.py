@@ -51,13 +51,14 @@ def build_network_policy(job: LiveMigrationJob, settings: Settings) -> Object:
 
 
 def build_disruption_budget(job: LiveMigrationJob) -> Object:
-    """One rank at a time may be evicted.
+    """One pod at a time may be evicted.
 
     A rank that is evicted costs a checkpoint and a new view, so a drained node gets free, and two drained nodes cost one after the
     other. None at all would block a node's drain until the job ends. It is said as ``minAvailable``: for pods whose controller has
     no scale subresource Kubernetes computes ``maxUnavailable`` as none.
     """
-    spec = {"minAvailable": job.spec.world_size - 1, "selector": {"matchLabels": _selector(job)}}
+    pods = job.spec.world_size * (2 if job.spec.recovery.replica else 1)
+    spec = {"minAvailable": pods - 1, "selector": {"matchLabels": _selector(job)}}
     metadata = _metadata(job, labels.trainers(job))
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
 

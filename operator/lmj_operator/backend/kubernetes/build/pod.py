@@ -100,6 +100,10 @@ def _spec(job: LiveMigrationJob, settings: Settings, rank: int, serial: int) -> 
     }
     if selector:
         spec["nodeSelector"] = selector
+    # A pod that is to take another's place is of no use on the same node.
+    mine = {"matchLabels": {labels.JOB: job.metadata.name, labels.RANK: str(rank)}}
+    term = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": mine}}
+    spec["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     if placement.spread:
         spec["topologySpreadConstraints"] = [
             {

@@ -1,0 +1,140 @@
+"""What a replica is for: a pod that is lost costs no step."""
+
+from collections.abc import Callable
+
+import pytest
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.status import Phase
+
+from .cluster import Cluster, Pod, job_spec
+
+
+def cluster_of(ranks: int = 2, steps: int = 200) -> Cluster:
+    spec = job_spec(ranks, recovery={"replica": True, "maxRestarts": 100})
+    made = Cluster(spec, steps=steps, checkpoint_every=1000)
+    go_on(made, lambda: all_level(made))
+    return made
+
+
+def go_on(cluster: Cluster, until: Callable[[], bool], rounds: int = 60) -> None:
+    for _ in range(rounds):
+        if until():
+            return
+        cluster.reconcile()
+        cluster.tick(0.5)
+    raise AssertionError(f"not within {rounds} rounds: {cluster.status.message}, {cluster.status.followers}")
+
+
+def all_level(cluster: Cluster) -> bool:
+    followers = cluster.status.followers
+    return len(followers) == cluster.spec.world_size and all(f.state == "Level" for f in followers)
+
+
+def own(cluster: Cluster, rank: int) -> Pod:
+    """The rank's own pod."""
+    assert cluster.status.view is not None
+    return cluster.pods[cluster.status.view.members[rank].pod]
+
+
+def at_work(cluster: Cluster, number: int) -> bool:
+    view = cluster.status.view
+    return view is not None and view.number >= number and cluster.status.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_follower_takes_the_place(rank: int) -> None:
+    cluster = cluster_of()
+    before = cluster.status
+    follower = before.followers[rank].pod
+    cluster.kill_pod(own(cluster, rank))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, rank).name == follower
+    assert cluster.status.serials[str(rank)] == before.followers[rank].serial
+    assert (cluster.status.restarts, cluster.status.steps_lost) == (1, 0)
+    # It has a follower again, under a serial that was never used.
+    go_on(cluster, lambda: all_level(cluster))
+    assert cluster.status.followers[rank].serial == before.followers[rank].serial + 1
+    assert set(cluster.losses.values()) == {1}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_between_prepare_and_commit(rank: int) -> None:
+    cluster = cluster_of()
+    step = own(cluster, 0).step or 0
+    cluster.half_commit()
+    cluster.kill_pod(own(cluster, rank))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert cluster.status.view is not None
+    # With rank 0 goes what nobody else had heard of: the step is done again, and no other.
+    assert cluster.status.view.resume.step == (step if rank == 0 else step + 1)
+    assert cluster.status.view.resume.checkpoint is None
+
+
+def test_both_lost_at_once() -> None:
+    cluster = cluster_of()
+    for rank in (0, 1):
+        cluster.kill_pod(own(cluster, rank))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert cluster.status.steps_lost == 0
+    assert set(cluster.losses.values()) == {1}
+
+
+def test_a_follower_that_is_lost_costs_nothing() -> None:
+    cluster = cluster_of()
+    serials = dict(cluster.status.serials)
+    for _ in range(3):
+        cluster.kill_pod(cluster.pods[cluster.status.followers[1].pod])
+        cluster.reconcile()
+        go_on(cluster, lambda: all_level(cluster))
+    assert (cluster.status.restarts, cluster.status.incidents) == (0, [])
+    assert cluster.status.view is not None
+    assert cluster.status.view.number == 1
+    assert cluster.status.serials == serials
+    assert cluster.status.made["1"] == 5
+    assert len(cluster.living()) == 4
+
+
+def test_a_worker_that_died_is_followed_again() -> None:
+    cluster = cluster_of()
+    cluster.kill_worker(own(cluster, 1))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 1).serial == 1
+    go_on(cluster, lambda: all_level(cluster))
+    cluster.kill_pod(own(cluster, 1))
+    go_on(cluster, lambda: at_work(cluster, 3))
+    assert cluster.status.steps_lost == 0
+
+
+def test_a_follower_whose_worker_dies_gets_another() -> None:
+    cluster = cluster_of()
+    pod = cluster.pods[cluster.status.followers[0].pod]
+    cluster.kill_worker(pod)
+    cluster.reconcile()
+    go_on(cluster, lambda: all_level(cluster))
+    assert cluster.status.followers[0].pod == pod.name
+    assert pod.worker.incarnation == 2
+
+
+def test_without_a_level_follower_it_is_another_pod() -> None:
+    cluster = cluster_of()
+    for pod in list(cluster.pods.values()):
+        if pod.worker.phase is WorkerPhase.FOLLOWING:
+            cluster.kill_pod(pod)
+    cluster.kill_pod(own(cluster, 1))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert cluster.status.steps_lost > 0
+    go_on(cluster, lambda: all_level(cluster))
+    names = [pod.name for pod in cluster.pods.values()]
+    assert len(names) == len(set(names)) == 4
+
+
+def test_no_follower_outlives_the_job() -> None:
+    cluster = cluster_of(steps=30)
+    for _ in range(200):
+        if cluster.reconcile().wake_after is None:
+            break
+        cluster.tick()
+    assert cluster.status.phase is Phase.SUCCEEDED
+    assert not cluster.living()
+    assert cluster.status.followers == []
