@@ -102,3 +102,48 @@ def test_a_node_without_power_loses_its_rank_and_no_pod_stays_stuck_there(job: C
         assert [incident["kind"] for incident in job.status["incidents"]] == ["PodGone"]
     finally:
         own_cluster.power_on(node)
+
+
+def test_with_a_replica_neither_a_deleted_pod_nor_a_node_without_power_costs_a_step(
+    job: ClusterJob, own_cluster: Cluster
+) -> None:
+    job.spec["training"]["maxSteps"] = 100_000
+    job.spec["training"]["epochs"] = 100_000
+    job.spec["checkpoint"] = {"everySteps": 100_000}
+    job.spec["recovery"] = {"replica": True, "nodeGoneSeconds": 5}
+    job.apply()
+
+    def level() -> bool:
+        followers = job.status.get("followers", [])
+        return len(followers) == 2 and all(f["state"] == "Level" for f in followers)
+
+    def taken_over(view: int, rank: int, pod: str) -> None:
+        def holds() -> bool:
+            now = job.status["view"]
+            return now["number"] > view and now["members"][rank]["pod"] == pod
+
+        wait_for(f"{pod} as rank {rank}", holds, job.describe)
+        job.wait_for_phase("Running")
+        at = job.step
+        job.wait_for_step(at + 20)
+
+    wait_for("two level followers", level, job.describe)
+    for rank in (0, 1):
+        assert job.status["followers"][rank]["node"] != job.status["ranks"][rank]["node"]
+    before = job.status
+    job.kubectl("delete", "pod", "-n", job.namespace, before["ranks"][0]["pod"], "--grace-period=0", "--force")
+    taken_over(before["view"]["number"], 0, before["followers"][0]["pod"])
+
+    wait_for("two level followers", level, job.describe)
+    before = job.status
+    node = before["ranks"][1]["node"]
+    own_cluster.power_cut(node)
+    try:
+        taken_over(before["view"]["number"], 1, before["followers"][1]["pod"])
+        status = job.status
+        assert status["stepsLost"] == 0, job.describe()
+        for incident in status["incidents"]:
+            print(incident["message"], "|", incident["recovery"], "|", incident["seconds"], "s")
+    finally:
+        own_cluster.power_on(node)
+    assert sorted(job.losses()) == list(range(1, max(job.losses()) + 1))

@@ -321,10 +321,6 @@ class Cluster:
                 for pod in group:
                     if pod.worker.phase is WorkerPhase.RUNNING:
                         self._become(pod, WorkerPhase.COMPLETED)
-            elif group[0].worker.phase is WorkerPhase.DRAINED:
-                for pod in group:
-                    if pod.worker.phase is WorkerPhase.RUNNING:
-                        self._become(pod, WorkerPhase.DRAINED)
 
     def _commit(self, view: View, group: list[Pod]) -> None:
         if view.number < self.committed_view:
@@ -342,14 +338,18 @@ class Cluster:
                 at = Progress(step=step, steps=self.steps, epoch=step / 10, loss=1.0 / step)
                 pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now})
                 self._tell_follower(pod, committed=True)
-        stop = group[0].draining
+        stop = any(pod.draining for pod in group)
         if step % self.checkpoint_every == 0 or step == self.steps or stop:
             self.save(step)
         if step == self.steps:
             self.exported = True
             self._become(group[0], WorkerPhase.COMPLETED)
         elif stop:
-            self._become(group[0], WorkerPhase.DRAINED)
+            for pod in group:
+                if pod.draining:
+                    self._become(pod, WorkerPhase.DRAINED)
+                else:
+                    self._leave(pod, f"a member left at step {step}")
 
     def save(self, step: int) -> None:
         if self.checkpoints and step < self.checkpoints[-1]:

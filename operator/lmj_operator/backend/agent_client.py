@@ -10,7 +10,7 @@ from lmj_api.view import Member, View
 from lmj_operator.backend.event_stream import StreamError, lines
 
 CALL_SECONDS = 5.0
-STATE_SECONDS = 2.0
+STATE_SECONDS = 1.0
 QUIET_SECONDS = 12.0
 """An event stream without a line for so long is opened anew: an agent with nothing to tell sends an empty one every 5 s."""
 

@@ -64,12 +64,18 @@ def find_failures(
 
 
 def _accused(ranks: tuple[RankFacts, ...], view: View | None) -> frozenset[int]:
-    """Ranks that a peer in ``view`` lost, and whose pods are still those of that view."""
+    """Ranks that a peer in ``view``, or their follower, lost, and whose pods are still those of that view."""
     if view is None:
         return frozenset()
     lost = {f.worker.lost_rank for f in ranks if f.worker is not None and left(f, view)}
+    lost |= {f.rank for f in ranks if f.follower is not None and _lost_its_source(f.follower)}
     pods = {m.rank: m.pod for m in view.members}
     return frozenset(f.rank for f in ranks if f.rank in lost and f.pod is not None and f.pod.name == pods.get(f.rank))
+
+
+def _lost_its_source(follower: PodObserved) -> bool:
+    worker = follower.agent.worker if follower.agent is not None else None
+    return worker is not None and worker.phase is WorkerPhase.READY and worker.lost is not None
 
 
 def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, now: float) -> Failure | None:

@@ -80,11 +80,18 @@ def make_group(make_state: Callable[..., Any], make_config: Callable[..., Any]) 
     return lambda cuts, **more: Group(make_state, make_config(**NO_DROPOUT), cuts, **more)
 
 
-def step(group: Group, number: int, limit: float | None, decide: Callable[[], Decision] = Decision) -> list[Any]:
+def nothing(leaving: bool) -> Decision:
+    assert not leaving
+    return Decision()
+
+
+def step(
+    group: Group, number: int, limit: float | None, decide: Callable[[bool], Decision] = nothing, leaves: int | None = None
+) -> list[Any]:
     def work(rank: int) -> Any:
         pipeline, state = group.pipelines[rank], group.states[rank]
         losses = pipeline.gradients(number)
-        commit = agree(pipeline, state, losses, limit, 1e-3, decide)
+        commit = agree(pipeline, state, losses, limit, 1e-3, decide, leaving=rank == leaves)
         AdamW(state, spec(1).training).apply()
         return commit
 
@@ -116,23 +123,24 @@ def test_the_coefficient_is_that_of_clip_grad_norm(make_group) -> None:
     for name, parameter in zip(order, parameters, strict=True):
         parameter.grad = before[name].clone()
     norm = torch.nn.utils.clip_grad_norm_(parameters, 0.05)
-    commits = group.all(lambda rank: agree(group.pipelines[rank], group.states[rank], [0.5] * rank, 0.05, 1e-3, Decision))
+    commits = group.all(lambda rank: agree(group.pipelines[rank], group.states[rank], [0.5] * rank, 0.05, 1e-3, nothing))
     assert commits[0].grad_norm == float(norm)
     assert commits[0].loss == 0.5
     for name, parameter in zip(order, parameters, strict=True):
         assert torch.equal(before[name] * commits[1].coefficient, parameter.grad), name
 
 
-def test_rank_0_decides_for_all_when_all_are_prepared(make_group) -> None:
+@pytest.mark.parametrize("leaves", [None, 0, 1, 2])
+def test_rank_0_decides_for_all_when_all_are_prepared(make_group, leaves: int | None) -> None:
     group = make_group(CUTS[2])
     asked = []
 
-    def decide() -> Decision:
-        asked.append(threading.get_ident())
+    def decide(leaving: bool) -> Decision:
+        asked.append(leaving)
         return Decision(snapshot=True, stop=True)
 
-    commits = step(group, 0, 1.0, decide)
-    assert len(asked) == 1
+    commits = step(group, 0, 1.0, decide, leaves)
+    assert asked == [leaves is not None]
     assert all(commit.decision == Decision(snapshot=True, stop=True) for commit in commits)
 
 

@@ -30,7 +30,7 @@ class Decision:
     snapshot: bool = False
     """Take a checkpoint of the state at this boundary."""
     stop: bool = False
-    """Leave after it."""
+    """Leave the view after it: a member is to leave."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +52,23 @@ def agree(
     losses: list[float],
     limit: float | None,
     rate: float,
-    decide: Callable[[], Decision],
+    decide: Callable[[bool], Decision],
     decided: Callable[[Commit], None] = lambda commit: None,
     prepared: Callable[[], None] = lambda: None,
+    leaving: bool = False,
 ) -> Commit:
     """Bring all ranks to the commit of the state's next step, with learning rate ``rate``; its update is still to be made.
 
-    ``decide`` is asked on rank 0 only, when all are prepared. ``decided`` is told on every rank before the commit can be seen by
-    anybody: of a step whose process dies after that, everything is known. ``prepared`` is called when this rank has all gradients, before
-    anybody hears of it.
+    ``leaving``: this rank is to leave. ``decide`` is asked on rank 0 only, when all are prepared; it is told whether anybody is to leave.
+    ``decided`` is told on every rank before the commit can be seen by anybody: of a step whose process dies after that, everything is
+    known. ``prepared`` is called when this rank has all gradients, before anybody hears of it.
     """
     step = state.step
     norms = gradient_norms(state)
     state.prepare()
     prepared()
     if pipeline.rank != 0:
-        pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses})
+        pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses, "leaving": leaving})
         answer = pipeline.take(Kind.COMMIT, step, 0)
         commit = Commit(answer["coefficient"], Decision(**answer["decision"]), answer["loss"], answer["grad_norm"])
         decided(commit)
@@ -78,6 +79,7 @@ def agree(
         report = pipeline.take(Kind.PREPARED, step, rank)
         parts.append(report["norms"])
         losses = report["losses"] or losses
+        leaving = leaving or report["leaving"]
     total = total_norm(torch.cat(parts))
     loss = sum(losses)
     if not (math.isfinite(loss) and math.isfinite(total)):
@@ -85,7 +87,7 @@ def agree(
             f"step {step + 1}: the loss is {loss} and the gradient's norm {float(total)};"
             " lower training.learningRate or set training.maxGradNorm"
         )
-    commit = Commit(clip_coefficient(total, limit), decide(), loss, float(total))
+    commit = Commit(clip_coefficient(total, limit), decide(leaving), loss, float(total))
     decided(commit)
     # Before the others hear of it: when this process dies in between, its successor knows that the step counts.
     state.commit(commit.coefficient, rate)

@@ -21,6 +21,7 @@ from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Kind
+from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 from lmj_trainer.worker.ending import Ending
 from lmj_trainer.worker.pace import Pace
@@ -113,7 +114,7 @@ class Trainer:
             return
         held = state.holding
         level = held is not None and held.step == resume.step
-        behind = held is not None and held.prepared and held.step + 1 == resume.step and self._rank != 0
+        behind = held is not None and held.prepared and held.step + 1 == resume.step and self._rank != resume.told_by
         if resume.step == 0 and not level:
             self._source.restart()
             state.best, state.seconds, state.evaluated = Best(), 0.0, -1
@@ -179,6 +180,9 @@ class Trainer:
                     self._await_durable()
             if decision.stop:
                 self._transport.flush(_FLUSH_SECONDS)
+                if not self._control.draining.is_set():
+                    # It was another who had to leave: this process stays, with all that it has.
+                    raise ViewBrokenError(f"a member left at step {self._state.step}")
                 self._control.emit(EventKind.DRAINED, f"left at step {self._state.step}")
                 return WorkerPhase.DRAINED
             if last:
@@ -195,8 +199,8 @@ class Trainer:
         rate = learning_rate(training, state.step, steps)
         progress = self._pace.at(state.step)
 
-        def decide() -> Decision:
-            stop = self._control.draining.is_set() and committed < steps
+        def decide(leaving: bool) -> Decision:
+            stop = leaving and committed < steps
             # A checkpoint at the end of an epoch waits for the evaluation, whose result it carries.
             due = stop or self._checkpoint_due(committed, time.monotonic() - self._saved_at)
             return Decision(snapshot=due and not evaluates, stop=stop and not evaluates)
@@ -210,7 +214,8 @@ class Trainer:
                 recorder.step(progress, time.time())
 
         losses = self._pipeline.gradients(state.step)
-        commit = agree(self._pipeline, state, losses, training.max_grad_norm, rate, decide, decided, self._source.prepared)
+        limit, leaving = training.max_grad_norm, self._control.draining.is_set()
+        commit = agree(self._pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, leaving)
         self._take_step()
         self._control.emit(EventKind.COMMITTED, progress=progress)
         if not evaluates:

@@ -142,13 +142,13 @@ class KubernetesBackend:
         seen = pod_observed(pod, self._cache.node_of(pod))
         uid = pod["metadata"]["uid"]
         client = await self._client(pod) if seen.phase is PodPhase.RUNNING else None
-        agent = None
+        agent, asked = None, self._clock()
         if client is not None:
             agent = await self._agents.state(_agent_key(pod), seen.name, seen.rank, client)
         if agent is not None:
             self._unreachable.pop(uid, None)
         elif seen.phase is PodPhase.RUNNING:
-            self._unreachable.setdefault(uid, self._clock())
+            self._unreachable.setdefault(uid, asked)
         return replace(seen, agent=agent, unreachable_since=self._unreachable.get(uid), outdated=self._outdated(pod, seen))
 
     def _outdated(self, pod: Object, seen: PodObserved) -> bool:

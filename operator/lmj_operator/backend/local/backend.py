@@ -113,7 +113,7 @@ class LocalBackend:
         self._events.put_nowait(None)
 
     async def _look(self, pod: LocalPod) -> PodObserved:
-        agent = None
+        agent, asked = None, time.time()
         client = self._client(pod)
         if pod.exit_code is None and client is not None:
             with contextlib.suppress(AgentError):
@@ -122,7 +122,7 @@ class LocalBackend:
             pod.worker_pid = agent.worker.pid or pod.worker_pid
             pod.unreachable_since = None
         elif pod.unreachable_since is None:
-            pod.unreachable_since = time.time()
+            pod.unreachable_since = asked
         return PodObserved(
             name=pod.place.name,
             rank=pod.place.rank,
