@@ -73,6 +73,7 @@ class LocalBackend:
             pods=tuple(pods),
             generation=self._job.metadata.generation,
             interrupted=self.interrupted,
+            one_node=True,
         )
 
     async def write_status(self, status: JobStatus) -> None:
@@ -83,7 +84,7 @@ class LocalBackend:
     async def apply(self, action: Action) -> None:
         """As the port says."""
         match action:
-            case CreatePod(rank, serial):
+            case CreatePod(rank, serial):  # one node: none to avoid
                 await self._create(rank, serial)
             case DeletePod(name):
                 await self._delete(name)
