@@ -24,7 +24,7 @@ from lmj_operator.plan.membership import joined, newest_view, next_view
 from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.phases import TERMINAL, move
-from lmj_operator.plan.report import checkpoint, evaluations, newest_step, progress, rank_table
+from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, newest_step, progress, rank_table
 from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
 
 POLL_SECONDS = 2.0
@@ -317,6 +317,7 @@ def _status(
     phase = move(old.phase, phase)
     at = progress(scene.ranks, view, old.progress)
     done = phase is Phase.SUCCEEDED
+    saved = checkpoint(scene.ranks, old.checkpoint)
     incidents, lost = settle(
         scene.changes.get("incidents", old.incidents),
         view if runs else None,
@@ -331,13 +332,21 @@ def _status(
             "message": message,
             "observed_generation": observed.generation,
             "conditions": conditions(
-                old.conditions, phase, message, observed.generation, now, _waiting(observed), observed.problem
+                old.conditions,
+                phase,
+                message,
+                observed.generation,
+                now,
+                _waiting(observed),
+                observed.problem,
+                checkpoint_trouble(scene.ranks),
+                saved,
             ),
             "view": view,
             "progress": at,
             "evaluations": evaluations(scene.ranks, old.evaluations),
             "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
-            "checkpoint": checkpoint(scene.ranks, old.checkpoint),
+            "checkpoint": saved,
             **scene.changes,
             **changes,
             "incidents": incidents,

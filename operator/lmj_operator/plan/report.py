@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lmj_api.protocol import CheckpointInfo, Evaluation, Progress, WorkerPhase
+from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.status import JobStatus, RankStatus
 from lmj_api.view import View
 from lmj_operator.plan.facts import RankFacts
@@ -60,6 +60,12 @@ def checkpoint(ranks: tuple[RankFacts, ...], old: CheckpointInfo | None) -> Chec
     """The newest usable checkpoint that any rank sees; the old one while nobody has looked."""
     seen = [c for f in ranks if f.agent is not None for c in f.agent.checkpoints if c.problem is None]
     return max(seen, key=lambda c: c.step, default=old)
+
+
+def checkpoint_trouble(ranks: tuple[RankFacts, ...]) -> CheckpointTrouble | None:
+    """What rank 0, which writes the manifests, says of checkpoints that fail."""
+    agent = ranks[0].agent
+    return agent.checkpoint_trouble if agent is not None else None
 
 
 def rank_table(
