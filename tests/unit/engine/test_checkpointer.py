@@ -199,3 +199,37 @@ def test_a_worker_that_is_nicer_than_its_checkpoints_keeps_its_nice_value() -> N
     running.start()
     running.join(10)
     assert found == [15]
+
+
+def test_a_write_that_hangs_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage that hangs reports no error."""
+    goes_on = threading.Event()
+    real = module.write_tensors
+
+    def hang(path: Path, tensors: Any) -> Any:
+        assert goes_on.wait(PATIENCE)
+        return real(path, tensors)
+
+    monkeypatch.setattr(module, "write_tensors", hang)
+    rig.states[0].fill(3)
+    rig.checkpointers[0].start(0, 1, 0.0, facts())
+    for _ in range(3):
+        rig.checkpointers[0].complain()
+    ((message, details),) = rig.lines[0].of(EventKind.WARNING)
+    assert message.startswith("checkpoint of step 3 failed: it is not written yet: is ")
+    assert details["trouble"].step == 3
+    goes_on.set()
+    rig.checkpointers[0].wait(PATIENCE)
+    assert rig.lines[0].of(EventKind.CHECKPOINTED)
+    rig.checkpointers[0].complain()
+    assert len(rig.lines[0].of(EventKind.WARNING)) == 1
+
+
+def test_a_peer_whose_storage_hangs_is_named_and_its_view_holds(rig: Rig) -> None:
+    rig.states[0].fill(3)
+    rig.checkpointers[0].start(0, 2, 0.1, facts())
+    rig.checkpointers[0].wait(PATIENCE)
+    assert rig.checkpointers[0].problem == "rank 1 has not written its part within 0.1 s"
+    rig.transports[0].inbox.check()
+    assert list(rig.root.iterdir()) == [], "what is there of it goes: the disk may be full"
+    assert rig.take(4) == ""

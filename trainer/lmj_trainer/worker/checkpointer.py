@@ -72,7 +72,11 @@ class Checkpointer:
     def begin(self, known: list[CheckpointInfo]) -> None:
         """A view begins on rank 0. ``known``: the good checkpoints that it builds on."""
         self._known = known
-        self._foreign = frozenset(folders(self._root))
+        try:
+            self._foreign = frozenset(folders(self._root))
+        except OSError as error:
+            log.warning("%s cannot be listed: %s", self._root, error)
+            self._foreign = frozenset()
 
     @property
     def busy(self) -> bool:

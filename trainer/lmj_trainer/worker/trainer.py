@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
-from lmj_api.protocol import Evaluation, EventKind, WorkerPhase
+from lmj_api.protocol import CheckpointInfo, Evaluation, EventKind, WorkerPhase
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
@@ -82,14 +82,25 @@ class Trainer:
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
         if self._rank == 0:
-            recorder = Recorder(self._layout, self._state.step, self._spec.output.tensorboard)
-            there = [found.info for found in survey(self._layout.checkpoints, self._digest, digests=False)]
-            self._checkpointer.begin([c for c in there if c.problem is None and c.step <= self._state.step])
+            recorder = Recorder(self._layout, self._state.step, self._spec.output.tensorboard, self._warn)
+            self._checkpointer.begin(self._good_checkpoints())
         try:
             return self._train(recorder, self._resume(view.resume.step, recorder))
         finally:
             if recorder is not None:
                 recorder.close()
+
+    def _warn(self, message: str) -> None:
+        self._control.emit(EventKind.WARNING, message)
+
+    def _good_checkpoints(self) -> list[CheckpointInfo]:
+        """Those up to the state's step; none of a folder that cannot be read now, for the view may go on from memory."""
+        try:
+            there = [found.info for found in survey(self._layout.checkpoints, self._digest, digests=False)]
+        except OSError as error:
+            self._warn(f"{self._layout.checkpoints} cannot be read: {error}; older checkpoints are not removed")
+            return []
+        return [c for c in there if c.problem is None and c.step <= self._state.step]
 
     def _restore(self, view: View) -> None:
         """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays."""
