@@ -1,5 +1,7 @@
 """Names: the API group, and the deterministic names of a job's children."""
 
+import re
+
 GROUP = "lmj.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -22,9 +24,24 @@ def parse_pod_name(name: str) -> tuple[str, int, int]:
     return job, int(rank[1:]), int(serial)
 
 
-def checkpoint_name(step: int) -> str:
-    """The folder of the checkpoint of ``step``; sorts by step."""
-    return f"step-{step:09d}"
+_CHECKPOINT = re.compile(r"step-([0-9]{9,})(?:-v([1-9][0-9]*))?")
+
+
+def checkpoint_name(step: int, view: int | None = None) -> str:
+    """The folder of the checkpoint of ``step`` that ``view`` wrote: ``step-000000120-v2``; None: of before views had folders of their own.
+
+    A view writes to its own folders alone. So a member of an older one, which was cut off and does not know that it is over, can
+    never replace what a newer one wrote, on storage that has neither locks nor an exchange that fails.
+    """
+    return f"step-{step:09d}" if view is None else f"step-{step:09d}-v{view}"
+
+
+def parse_checkpoint_name(name: str) -> tuple[int, int]:
+    """The inverse of :func:`checkpoint_name`: ``(step, view)``, which is the order of checkpoints; view 0: none is named. Raises ValueError."""
+    match = _CHECKPOINT.fullmatch(name)
+    if match is None or checkpoint_name(int(match[1]), int(match[2]) if match[2] else None) != name:
+        raise ValueError(f"{name!r} is not the name of a checkpoint's folder")
+    return int(match[1]), int(match[2] or 0)
 
 
 def rank_file(rank: int) -> str:

@@ -103,6 +103,17 @@ class CheckpointInfo(Message):
     """Why it cannot be used: the file and the digest. None: it was verified, or written by this job's running workers."""
 
 
+class CheckpointTrouble(Message):
+    """Checkpoints that could not be written, and none could since."""
+
+    step: Annotated[int, Field(ge=0)]
+    """Committed steps of the newest that failed."""
+    since: float
+    """When the first of them failed, seconds since the epoch."""
+    error: str
+    """Why the newest failed."""
+
+
 class Holding(Message):
     """The state of training that a worker has in its memory."""
 
@@ -160,6 +171,8 @@ class AgentState(Message):
     """Checkpoints that the pod sees, newest first; those with a problem too."""
     scanned: bool = False
     """``checkpoints`` is complete: the scan of the checkpoint folder, which begins with the agent, is done."""
+    checkpoint_trouble: CheckpointTrouble | None = None
+    """Why there is no newer checkpoint, when it should be there; only on the rank that writes manifests (0)."""
     evaluations: list[Evaluation] = []
     """The newest evaluation of each split, and the best validation; only on the rank that reports (0)."""
     draining: bool = False
@@ -216,6 +229,8 @@ class Event(Message):
     """``checkpointed``: the checkpoint, now durable."""
     removed: list[str] = []
     """``checkpointed``: older checkpoints that were removed for it."""
+    trouble: CheckpointTrouble | None = None
+    """``warning``: a checkpoint failed, this one alone."""
     exit: Exit | None = None
     """``workerExited``: how."""
 

@@ -68,6 +68,12 @@ RULES: dict[str, list[tuple[str, str]]] = {
         ),
         ("!has(self.splits.test) || self.splits.testFraction == 0.0", "splits: set test or testFraction, not both"),
     ],
+    "recovery.rules.[]": [
+        (
+            "has(self.exitCodes) || has(self.logPattern)",
+            "a rule needs exitCodes or logPattern: without either it would match every exit",
+        ),
+    ],
     "storage.output": _VOLUME,
     "storage.data": _VOLUME,
 }
@@ -164,9 +170,9 @@ def _name() -> Schema:
 
 
 def _at(schema: Schema, path: str) -> Schema:
-    """The schema of the field at ``path`` (``model.scratch``)."""
+    """The schema of the field at ``path`` (``model.scratch``); ``[]`` is a list's item."""
     for part in filter(None, path.split(".")):
-        schema = schema["properties"][part]
+        schema = schema["items"] if part == "[]" else schema["properties"][part]
     return schema
 
 

@@ -65,6 +65,8 @@ class RankStatus(Message):
     """Age of its newest sign of progress when the status was written."""
     restarts: int = 0
     """Times that its worker or pod was replaced."""
+    worker_restarts: int = 0
+    """Restarts of its worker in this pod, in a row without a new step."""
     exit_code: int | None = None
     """Exit code of its last failure."""
     exit_message: str | None = None
@@ -90,6 +92,21 @@ class FollowerStatus(Message):
     """Times in a row that it, or one before it, was lost before it was level."""
     not_before: float = 0.0
     """Nothing is started for it before this time, seconds since the epoch."""
+
+
+class NodeFailures(Message):
+    """Recent failures of the job's workers and pods on one node."""
+
+    node: str
+    """The node."""
+    times: list[float] = []
+    """When, seconds since the epoch, oldest first; those in a row without a new step in between."""
+    step: int = 0
+    """Committed steps at the newest."""
+    avoided_since: float | None = None
+    """Since when new pods avoid the node, seconds since the epoch; None: they do not."""
+    reason: str | None = None
+    """Why they do, in one clause."""
 
 
 class Incident(Message):
@@ -162,6 +179,8 @@ class JobStatus(Message):
     """Ranks moved."""
     steps_lost: int = 0
     """Steps done again, over all incidents."""
+    nodes: list[NodeFailures] = []
+    """Nodes on which the job's workers or pods failed lately, and which of them new pods avoid; at most 32."""
     incidents: list[Incident] = []
     """The last 10, oldest first."""
     started: float | None = None

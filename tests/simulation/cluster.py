@@ -18,6 +18,7 @@ from lmj_operator.plan import (
     Plan,
     PodObserved,
     PodPhase,
+    PodWait,
     PutView,
     StartWorker,
     plan,
@@ -63,6 +64,8 @@ class Pod:
     """The memory also has all gradients of the next step."""
     follower: Member | None = None
     """Who is to follow its worker."""
+    node: str | None = "node"
+    """None: no node takes it."""
 
     @property
     def holding(self) -> Holding | None:
@@ -70,10 +73,11 @@ class Pod:
 
 
 class Cluster:
-    """Pods, storage and the stored status of one job of ``steps`` steps."""
+    """Pods, storage and the stored status of one job of ``steps`` steps, on ``nodes``."""
 
-    def __init__(self, spec: JobSpec, steps: int = 30, checkpoint_every: int = 5) -> None:
+    def __init__(self, spec: JobSpec, steps: int = 30, checkpoint_every: int = 5, nodes: tuple[str, ...] = ("node",)) -> None:
         self.spec = spec
+        self.nodes = nodes
         self.steps = steps
         self.checkpoint_every = checkpoint_every
         self.now = 1_000_000.0
@@ -97,7 +101,9 @@ class Cluster:
         return tuple(self._pod_observed(p) for p in self.pods.values())
 
     def observed(self, pods: tuple[PodObserved, ...] | None = None) -> Observed:
-        return Observed(JOB, self.spec, self.status, self.look() if pods is None else pods, 1, False, self.interrupted)
+        return Observed(
+            JOB, self.spec, self.status, self.look() if pods is None else pods, 1, False, self.interrupted, len(self.nodes) == 1
+        )
 
     def plan(self, pods: tuple[PodObserved, ...] | None = None) -> Plan:
         observed = self.observed(pods)
@@ -136,9 +142,11 @@ class Cluster:
 
     def apply(self, action: Action) -> None:
         match action:
-            case CreatePod(rank, serial):
+            case CreatePod(rank, serial, avoid):
                 name = pod_name(JOB, rank, serial)
-                self.pods.setdefault(name, Pod(name, rank, serial, self.now))
+                able = [node for node in self.nodes if node not in avoid]
+                node = able[rank % len(able)] if able else None
+                self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node))
             case DeletePod(name):
                 self.pods.pop(name, None)
             case StartWorker(name, incarnation):
@@ -186,6 +194,9 @@ class Cluster:
         return not pod.gone and pod.reachable
 
     def _pod_observed(self, pod: Pod) -> PodObserved:
+        if pod.node is None and not pod.gone:
+            wait = PodWait("Unschedulable", "0 of 2 nodes are available", pod.created)
+            return PodObserved(pod.name, pod.rank, pod.serial, PodPhase.PENDING, pod.created, waits=wait)
         phase = PodPhase.GONE if pod.gone else PodPhase.RUNNING
         agent = None
         if self._answers(pod):
@@ -202,7 +213,7 @@ class Cluster:
                 follower=pod.follower,
             )
         code = -9 if pod.gone else None
-        return PodObserved(pod.name, pod.rank, pod.serial, phase, pod.created, "node", code, None, agent, pod.unreachable_since)
+        return PodObserved(pod.name, pod.rank, pod.serial, phase, pod.created, pod.node, code, None, agent, pod.unreachable_since)
 
     # What the world does by itself.
 

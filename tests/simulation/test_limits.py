@@ -45,7 +45,7 @@ def test_the_budget_ends_the_job_with_the_last_reason() -> None:
 
 
 def test_restarts_without_progress_wait_longer_and_longer() -> None:
-    cluster = Cluster(job_spec(1, recovery={"backoffSeconds": 4}))
+    cluster = Cluster(job_spec(1, recovery={"backoffSeconds": 4, "workerRestarts": 10}))
     waits = []
     for _ in range(4):
         while not cluster.pods or cluster.living()[0].worker.phase is not WorkerPhase.READY:

@@ -12,7 +12,7 @@ from .cluster import Cluster, job_spec
 
 RANKS = 3
 PICK = st.integers(0, 5)
-RECOVERY = {"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4}
+RECOVERY = {"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4, "avoidNode": {"fallbackSeconds": 30}}
 SPEC = job_spec(RANKS, recovery=RECOVERY)
 
 
@@ -23,7 +23,7 @@ class Faults(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster(self.spec)
+        self.cluster = Cluster(self.spec, nodes=("a", "b"))
         self.past: list[tuple[PodObserved, ...]] = []
 
     @rule()
@@ -101,7 +101,7 @@ class Faults(RuleBasedStateMachine):
     @rule()
     def network_heals(self) -> None:
         for pod in self.cluster.pods.values():
-            pod.reachable = not pod.dark
+            pod.reachable = not pod.dark and pod.node is not None
 
     @rule()
     def dark_nodes_are_given_up(self) -> None:

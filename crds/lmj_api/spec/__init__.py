@@ -9,13 +9,14 @@ from lmj_api.spec.model import Architecture, Model, Scratch, Task
 from lmj_api.spec.output import Output, Weights
 from lmj_api.spec.pipeline import Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
-from lmj_api.spec.recovery import Recovery
+from lmj_api.spec.recovery import AvoidNode, Recovery, RecoveryRule, RuleAction
 from lmj_api.spec.storage import AccessMode, Storage, Volume
 from lmj_api.spec.training import Device, LearningRateSchedule, Precision, Training
 
 __all__ = [
     "AccessMode",
     "Architecture",
+    "AvoidNode",
     "Checkpoint",
     "CleanPodPolicy",
     "Dataset",
@@ -33,6 +34,8 @@ __all__ = [
     "Placement",
     "Precision",
     "Recovery",
+    "RecoveryRule",
+    "RuleAction",
     "Scratch",
     "Splits",
     "StagePlacement",

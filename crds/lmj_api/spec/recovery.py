@@ -1,10 +1,58 @@
 """What happens when something fails."""
 
-from typing import Annotated
+import re
+from enum import StrEnum
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from lmj_api.base import Message
+
+
+class RuleAction(StrEnum):
+    """What a rule does about an exit. ``Retry``: restarted as usual, be it a user's error. ``Fail``: the job fails at once. ``NextNode``:
+    another pod, which avoids the node.
+    """
+
+    RETRY = "Retry"
+    FAIL = "Fail"
+    NEXT_NODE = "NextNode"
+
+
+class RecoveryRule(Message):
+    """What to do about a worker, or a pod, that ended in a certain way. What is set has to match, all of it; at least one is set."""
+
+    exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], Field(min_length=1, max_length=64)] | None = None
+    """Exit codes, one of which it has. As Kubernetes and shells count them: a signal is 128 and its number, so SIGKILL is 137. A user's error is 2."""
+    log_pattern: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Regular expression (Python's, without groups, with at most two repetitions in each alternative) that is found anywhere in the message of
+    the exit or in one of the last ten lines of stderr; the first 300 characters of each count."""
+    action: RuleAction
+    """What is done."""
+
+    @field_validator("log_pattern")
+    @classmethod
+    def _pattern(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            check_pattern(pattern)
+        return pattern
+
+    @model_validator(mode="after")
+    def _says_when(self) -> Self:
+        if self.exit_codes is None and self.log_pattern is None:
+            raise ValueError("a rule needs exitCodes or logPattern: without either it would match every exit")
+        return self
+
+
+class AvoidNode(Message):
+    """When the next pods of a job avoid a node."""
+
+    failures: Annotated[int, Field(ge=1)] = 3
+    """Workers and pods that failed there in a row, without a new step in between, before the node is avoided."""
+    within_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """Only failures of so long count."""
+    fallback_seconds: Annotated[float, Field(ge=0)] = 120.0
+    """When a pod that avoids nodes has found no other for so long, none is avoided any more: a bad node is better than none."""
 
 
 class Recovery(Message):
@@ -12,6 +60,12 @@ class Recovery(Message):
 
     max_restarts: Annotated[int, Field(ge=0)] = 10
     """Restarts, of all ranks together, before the job fails."""
+    rules: Annotated[list[RecoveryRule], Field(max_length=32)] = []
+    """What to do about certain exits; the first that matches decides. None does: a user's error is final, all else is restarted."""
+    worker_restarts: Annotated[int, Field(ge=0)] = 3
+    """Restarts of a worker in its pod, in a row without a new step, before the pod is replaced."""
+    avoid_node: AvoidNode = AvoidNode()
+    """When a node is avoided. One machine has no others: there it does nothing."""
     backoff_seconds: Annotated[float, Field(ge=0)] = 1.0
     """Wait before the second restart in a row that brought no new step; doubles with each, up to ``maxBackoffSeconds``. The first is at once."""
     max_backoff_seconds: Annotated[float, Field(ge=0)] = 60.0
@@ -28,3 +82,30 @@ class Recovery(Message):
     replica: bool = False
     """Keep a second pod for each rank, which takes every step with it: a rank whose pod or node is lost costs no step. It takes as much memory
     as the rank, and its gradients are sent once more with every step."""
+
+
+_MOST_REPEATS = 2
+_TOKEN = re.compile(r"(?P<item>\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.)(?P<repeat>[*+?]|\{[0-9]*(?:,[0-9]*)?\})?", re.DOTALL)
+
+
+def check_pattern(pattern: str) -> None:
+    """Raise ValueError for a pattern that is none, or that could take for ever on some text.
+
+    An operator has the jobs of many, and Python's matcher tries all ways: ``(a+)+b`` takes years on forty letters. Without groups,
+    and with few repetitions, its time has a bound that the length of a line alone decides.
+    """
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+    repeats = 0
+    for token in _TOKEN.finditer(pattern):
+        if token["item"] == "(":
+            raise ValueError(
+                f"{pattern!r}: groups are not supported: write alternatives out, as in 'one error|another', and ( as \\("
+            )
+        repeats = 0 if token["item"] == "|" else repeats + (token["repeat"] is not None)
+        if repeats > _MOST_REPEATS:
+            raise ValueError(
+                f"{pattern!r}: more than {_MOST_REPEATS} repetitions; it may match anywhere in a line, without .* around it"
+            )

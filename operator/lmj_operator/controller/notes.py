@@ -11,7 +11,7 @@ from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
-from lmj_operator.plan.conditions import WAITING
+from lmj_operator.plan.conditions import STALE, WAITING
 from lmj_operator.plan.times import rfc3339
 
 log = logging.getLogger(__name__)
@@ -41,11 +41,11 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
         for i in after.incidents
         if i.seconds is not None and (i.time, i.rank, i.kind) in open_before
     ]
-    waited = {c.reason for c in before.conditions if c.type == WAITING and c.status == "True"}
+    held = {(c.type, c.reason) for c in before.conditions if c.status == "True"}
     made += [
-        Note(c.reason, c.message, warning=True)
+        Note(c.reason if c.type == WAITING else c.type, c.message, warning=True)
         for c in after.conditions
-        if c.type == WAITING and c.status == "True" and c.reason not in waited
+        if c.type in (WAITING, STALE) and c.status == "True" and (c.type, c.reason) not in held
     ]
     if before.started is None and after.started is not None:
         made.append(Note("Started", "its pods are being made"))

@@ -11,9 +11,11 @@ class CreatePod:
 
     rank: int
     serial: int
+    avoid: tuple[str, ...] = ()
+    """Nodes that it must not run on, in order. They say nothing to a backend that has one node."""
 
     def __str__(self) -> str:
-        return f"create pod r{self.rank}-{self.serial}"
+        return f"create pod r{self.rank}-{self.serial}{', not on ' + ', '.join(self.avoid) if self.avoid else ''}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from typing import Literal
 
+from lmj_api.protocol import CheckpointInfo, CheckpointTrouble
 from lmj_api.status import Condition, Phase
 from lmj_operator.plan.observed import PodObserved
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.times import epoch_seconds, rfc3339
 
 _ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING, Phase.RECOVERING})
 
@@ -21,6 +22,9 @@ _HOLDS: dict[str, frozenset[Phase]] = {
 WAITING = "PodsWaiting"
 """The condition that says which pod does not start and since when; there once a pod had to wait."""
 
+STALE = "CheckpointStale"
+"""The condition that says why there is no newer checkpoint and since when; there once one could not be written."""
+
 REFUSED = "ChangeRefused"
 """The condition that says why a change of the spec is not followed; there once one was not."""
 
@@ -33,10 +37,13 @@ def conditions(
     now: float,
     waiting: PodObserved | None = None,
     problem: str | None = None,
+    trouble: CheckpointTrouble | None = None,
+    saved: CheckpointInfo | None = None,
 ) -> list[Condition]:
     """All conditions of a job in ``phase``; the time of one changes only with its status.
 
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
+    ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one.
     """
     before = {c.type: c for c in old}
 
@@ -59,8 +66,30 @@ def conditions(
         standing.append(made(WAITING, True, wait.reason, f"pod {waiting.name}: {wait.message}", wait.since))
     elif WAITING in before:
         standing.append(made(WAITING, False, "PodsStarted", "no pod waits"))
+    if trouble is not None:
+        newest = f"the newest is of step {saved.step}" if saved is not None else "there is none"
+        text = f"the checkpoint of step {trouble.step} failed: {trouble.error}; {newest}"
+        standing.append(made(STALE, True, "WriteFailed", text, trouble.since))
+    elif STALE in before:
+        standing.append(_stale_no_more(before[STALE], saved, now, generation))
     if problem is not None:
         standing.append(made(REFUSED, True, "SpecInvalid", problem))
     elif REFUSED in before:
         standing.append(made(REFUSED, False, "SpecAccepted", "the spec is followed"))
     return standing
+
+
+def _stale_no_more(stale: Condition, saved: CheckpointInfo | None, now: float, generation: int | None) -> Condition:
+    """The condition ``stale`` when nobody tells of trouble: a pod that is new tells of none either, so only a newer checkpoint ends it."""
+    if stale.status != "True" or saved is None or saved.time <= epoch_seconds(stale.last_transition_time):
+        return stale
+    text = f"the checkpoint of step {saved.step} is durable"
+    return stale.model_copy(
+        update={
+            "status": "False",
+            "reason": "Written",
+            "message": text,
+            "last_transition_time": rfc3339(now),
+            "observed_generation": generation,
+        }
+    )

@@ -1,15 +1,17 @@
 """What is wrong: pure looks at what was observed, each failure with its kind, its reason and its remedy."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from lmj_api.names import pod_name
 from lmj_api.protocol import USER_ERROR, WorkerPhase
-from lmj_api.spec.recovery import Recovery
+from lmj_api.spec.recovery import Recovery, RuleAction
 from lmj_api.view import View
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.membership import broken, joined, left
 from lmj_operator.plan.observed import PodObserved, PodPhase
+from lmj_operator.plan.rules import judge
 
 UNREACHABLE_SECONDS = 30.0
 """An agent that had a worker and does not answer for so long is taken for gone."""
@@ -49,6 +51,10 @@ class Failure:
     """A user's error: no restart mends it."""
     noticed_by: str = "the operator"
     """As in :class:`lmj_api.status.Incident`."""
+    blames_node: bool = False
+    """It may be its node's fault: nobody wanted it, and it is not the whole group's."""
+    next_node: str | None = None
+    """Why the next pod has to avoid the node at once, in one clause; None: it has not."""
 
 
 def find_failures(
@@ -89,7 +95,8 @@ def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, 
         final = pod.exit_code == USER_ERROR
         message = pod.exit_message or f"its agent ended with {describe_exit(pod.exit_code)}"
         text = message if final else f"pod {pod.name} is gone: {message}"
-        return Failure("PodGone", facts.rank, pod.name, text, Remedy.POD, pod.exit_code, final)
+        failure = Failure("PodGone", facts.rank, pod.name, text, Remedy.POD, pod.exit_code, final, blames_node=True)
+        return _judged(failure, recovery, pod.exit_message or "")
     if pod.phase is PodPhase.TERMINATING:
         return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} is being deleted", Remedy.POD)
     if pod.agent is None and pod.waits is None:
@@ -104,7 +111,7 @@ def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, 
             also = ", and its peers lost it" if accused and had_worker else ""
             text = f"the agent of {pod.name} has not answered for {limit:g} s{also}"
             by = "its peers and the operator" if also else "the operator"
-            return Failure(kind, facts.rank, pod.name, text, Remedy.POD, noticed_by=by)
+            return Failure(kind, facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True)
     return None
 
 
@@ -118,14 +125,31 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
         final = code == USER_ERROR
         how = why if why and code is not None and code < 0 else f"ended with {describe_exit(code)}{f': {why}' if why else ''}"
         text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
-        return Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent")
+        failure = Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent", blames_node=True)
+        return _judged(failure, recovery, why, worker.exit.stderr if worker.exit else ())
     if worker.phase is WorkerPhase.DRAINED:
         return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD, noticed_by="its agent")
     limit = recovery.start_timeout_seconds
     if worker.phase is WorkerPhase.STARTING and worker.incarnation > 0 and now - worker.since > limit:
         text = f"worker {worker.incarnation} of {pod.name} was not ready within {limit:g} s (recovery.startTimeoutSeconds)"
-        return Failure("StartTimeout", facts.rank, pod.name, text, Remedy.WORKER)
+        return Failure("StartTimeout", facts.rank, pod.name, text, Remedy.WORKER, blames_node=True)
     return None
+
+
+def _judged(failure: Failure, recovery: Recovery, message: str, stderr: Sequence[str] = ()) -> Failure:
+    """``failure`` as the user's rules want it; ``message`` and ``stderr``: what the exit said."""
+    verdict = judge(recovery.rules, failure.exit_code, message, stderr)
+    if verdict is None:
+        return failure
+    text = f"{failure.message}; {verdict.action} by {verdict.rule}"
+    match verdict.action:
+        case RuleAction.FAIL:
+            return replace(failure, message=text, final=True)
+        case RuleAction.RETRY:
+            # What would have been restarted without the rule needs no word on it.
+            return replace(failure, message=text if failure.final else failure.message, final=False)
+        case RuleAction.NEXT_NODE:
+            return replace(failure, message=text, final=False, remedy=Remedy.POD, next_node=verdict.rule)
 
 
 def find_hang(
@@ -159,6 +183,7 @@ def find_stuck(
             " (recovery.hangTimeoutSeconds)",
             Remedy.WORKER,
             noticed_by="its peers",
+            blames_node=True,
         )
         for f in ranks
         if f.pod is not None

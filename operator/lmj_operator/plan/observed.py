@@ -72,6 +72,8 @@ class Observed:
     """The job is being deleted: its pods must go."""
     interrupted: bool = False
     """The person at the terminal asked to leave (Ctrl-C): as ``suspend``, until the next run."""
+    one_node: bool = False
+    """There is one node, so none can be avoided."""
     problem: str | None = None
     """What is wrong with a change of the spec that is not followed; ``spec`` is the one before it."""
 

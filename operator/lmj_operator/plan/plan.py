@@ -5,7 +5,8 @@ view's number, a pod's serial, a restart's count) is durable before anybody can 
 crash in between, or from a stale observation, comes to the same actions and counts nothing twice.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lmj_api.protocol import WorkerPhase
@@ -19,10 +20,12 @@ from lmj_operator.plan.facts import RankFacts, rank_facts
 from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
 from lmj_operator.plan.following import follow
 from lmj_operator.plan.incidents import is_open, record, settle
+from lmj_operator.plan.ladder import climb, fruitless
 from lmj_operator.plan.membership import joined, newest_view, next_view
+from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.phases import TERMINAL, move
-from lmj_operator.plan.report import checkpoint, evaluations, newest_step, progress, rank_table
+from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, newest_step, progress, rank_table
 from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
 
 POLL_SECONDS = 2.0
@@ -144,7 +147,7 @@ def _wake(scene: _Scene) -> Plan:
     """Out of suspension: pods of higher serials. They are made in the next pass, when the serials are durable."""
     serials = {**scene.observed.status.serials, **{str(f.rank): f.next_serial for f in scene.ranks}}
     status = _status(
-        scene, Phase.PENDING, "resumes from its newest checkpoint", serials=serials, started=scene.now, not_before=None
+        scene, Phase.PENDING, "resumes from its newest checkpoint", serials=serials, started=scene.now, not_before=None, nodes=[]
     )
     return Plan(status, status.message, (), 0.0)
 
@@ -200,12 +203,13 @@ def _run(scene: _Scene) -> Plan:
         failures = (dropped,)
     reason = ""
     if failures:
+        failures = climb(failures, observed.status, spec.recovery, scene.step)
         scene = _with_failures(scene, failures)
         cost = charge(spec.recovery, observed.status, scene.step, len(failures), now)
         if not cost.allowed:
-            return _end(scene, Phase.FAILED, f"{failures[-1].message}; given up, for {cost.reason}")
+            return _end(scene, Phase.FAILED, f"{scene.failures[-1].message}; given up, for {cost.reason}")
         not_before = cost.not_before
-        reason = f"{failures[-1].message}; {cost.reason}"
+        reason = f"{scene.failures[-1].message}; {cost.reason}"
         scene.changes.update(
             restarts=cost.restarts,
             restarts_without_progress=cost.without_progress,
@@ -226,9 +230,14 @@ def _counted(status: JobStatus, view: View | None) -> bool:
 
 
 def _with_failures(scene: _Scene, failures: tuple[Failure, ...]) -> _Scene:
-    old = scene.observed.status.incidents
+    status = scene.observed.status
     nodes = {f.rank: f.pod.node if f.pod is not None else f.known.node for f in scene.ranks}
-    incidents = record(old, failures, nodes, scene.newest.number if scene.newest else 0, scene.step, scene.now)
+    bad = status.nodes
+    if not scene.observed.one_node:
+        rule = scene.observed.spec.recovery.avoid_node
+        bad = with_failures(status.nodes, failures, nodes, rule, scene.step, scene.now)
+        failures = explained(failures, nodes, status.nodes, bad)
+    incidents = record(status.incidents, failures, nodes, scene.newest.number if scene.newest else 0, scene.step, scene.now)
     return _Scene(
         scene.observed,
         scene.now,
@@ -237,13 +246,21 @@ def _with_failures(scene: _Scene, failures: tuple[Failure, ...]) -> _Scene:
         scene.step,
         wants(scene.ranks, failures),
         failures,
-        {"incidents": incidents},
+        {"incidents": incidents, "nodes": bad},
     )
 
 
 def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str) -> Plan:
     """Pods, workers and the view, towards what is wanted."""
     observed, now = scene.observed, scene.now
+    nodes = scene.changes.get("nodes", observed.status.nodes)
+    stuck = stranded(observed.pods, nodes, observed.spec.recovery.avoid_node, now)
+    if stuck:
+        # As any pod that is out of date before it runs: another one, and nobody's failure.
+        nodes = scene.changes["nodes"] = lifted(nodes)
+        next_serials = {f.rank: f.next_serial for f in scene.ranks}
+        anew = {p.rank: Want(next_serials[p.rank], 1) for p in stuck if scene.wanted[p.rank].serial == p.serial}
+        scene = replace(scene, wanted={**scene.wanted, **anew})
     actions = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now)
     waits = [not_before - now] if now < not_before else []
     view, why = scene.newest, reason
@@ -269,7 +286,7 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     if promoted:
         waits.append(0.0)
     scene.changes.update(followers=[e for e in following.entries if e.rank not in promoted], made=following.made)
-    actions += following.actions
+    actions = avoiding(actions + following.actions, nodes)
     waits += following.due
     started = observed.status.started if observed.status.started is not None else now
     message = f"view {view.number} trains" if runs and view is not None else why
@@ -295,6 +312,12 @@ def _phase(status: JobStatus, runs: bool, failed: bool) -> Phase:
     return status.phase
 
 
+def _fruitless(scene: _Scene) -> Mapping[int, int]:
+    """Restarts without a new step, by rank: a new row begins with the next failure, for the step that ended it is remembered then."""
+    status = scene.observed.status
+    return fruitless(status, scene.step if scene.failures else 0)
+
+
 def _status(
     scene: _Scene, phase: Phase, message: str, *, view: View | None = None, runs: bool = False, **changes: Any
 ) -> JobStatus:
@@ -304,6 +327,7 @@ def _status(
     phase = move(old.phase, phase)
     at = progress(scene.ranks, view, old.progress)
     done = phase is Phase.SUCCEEDED
+    saved = checkpoint(scene.ranks, old.checkpoint)
     incidents, lost = settle(
         scene.changes.get("incidents", old.incidents),
         view if runs else None,
@@ -318,13 +342,21 @@ def _status(
             "message": message,
             "observed_generation": observed.generation,
             "conditions": conditions(
-                old.conditions, phase, message, observed.generation, now, _waiting(observed), observed.problem
+                old.conditions,
+                phase,
+                message,
+                observed.generation,
+                now,
+                _waiting(observed),
+                observed.problem,
+                checkpoint_trouble(scene.ranks),
+                saved,
             ),
             "view": view,
             "progress": at,
             "evaluations": evaluations(scene.ranks, old.evaluations),
-            "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now),
-            "checkpoint": checkpoint(scene.ranks, old.checkpoint),
+            "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
+            "checkpoint": saved,
             "followers": [],
             **scene.changes,
             **changes,

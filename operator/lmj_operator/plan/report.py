@@ -1,6 +1,8 @@
 """The parts of the status that tell what the ranks do now."""
 
-from lmj_api.protocol import CheckpointInfo, Evaluation, Progress, WorkerPhase
+from collections.abc import Mapping
+
+from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.status import JobStatus, RankStatus
 from lmj_api.view import View
 from lmj_operator.plan.facts import RankFacts
@@ -60,15 +62,28 @@ def checkpoint(ranks: tuple[RankFacts, ...], old: CheckpointInfo | None) -> Chec
     return max(seen, key=lambda c: c.step, default=old)
 
 
+def checkpoint_trouble(ranks: tuple[RankFacts, ...]) -> CheckpointTrouble | None:
+    """What rank 0, which writes the manifests, says of checkpoints that fail."""
+    agent = ranks[0].agent
+    return agent.checkpoint_trouble if agent is not None else None
+
+
 def rank_table(
-    ranks: tuple[RankFacts, ...], wanted: dict[int, Want], failures: tuple[Failure, ...], now: float
+    ranks: tuple[RankFacts, ...],
+    wanted: dict[int, Want],
+    failures: tuple[Failure, ...],
+    now: float,
+    fruitless: Mapping[int, int],
 ) -> list[RankStatus]:
-    """All ranks. ``wanted`` is written before it is done, so that a restart is counted once, whatever happens in between."""
+    """All ranks. ``wanted`` is written before it is done, so that a restart is counted once, whatever happens in between.
+
+    ``fruitless``: restarts of each rank's worker in its pod, in a row without a new step, before ``failures``.
+    """
     hit = {f.rank: f for f in failures}
-    return [_rank(f, wanted[f.rank], hit.get(f.rank), now) for f in ranks]
+    return [_rank(f, wanted[f.rank], hit.get(f.rank), now, fruitless.get(f.rank, 0)) for f in ranks]
 
 
-def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float) -> RankStatus:
+def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
     pod, known = facts.pod, facts.known
     worker = pod.agent.worker if pod is not None and pod.agent is not None else None
     had_worker = pod is not None and known.pod == pod.name and known.incarnation > 0
@@ -85,6 +100,7 @@ def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float) -> 
         step=worker.progress.step if worker is not None and worker.progress is not None else known.step,
         heartbeat_seconds=round(max(0.0, now - worker.heartbeat), 1) if worker is not None and worker.heartbeat else None,
         restarts=known.restarts + want.replaced,
+        worker_restarts=fruitless + want.replaced if want.serial == facts.serial else 0,
         exit_code=failure.exit_code if failure is not None else known.exit_code,
         exit_message=failure.message if failure is not None else known.exit_message,
     )

@@ -8,6 +8,7 @@ import pytest
 from lmj_api.protocol import (
     AgentState,
     CheckpointInfo,
+    CheckpointTrouble,
     Evaluation,
     Event,
     EventKind,
@@ -203,3 +204,17 @@ def test_what_is_known_of_a_step_stays_known_while_it_is_exported() -> None:
     after = fold(committed, later, NOW).worker.progress
     assert after is not None
     assert after.loss is None
+
+
+def test_a_checkpoint_that_failed_is_remembered_until_one_is_durable() -> None:
+    def failed(step: int, since: float, error: str) -> Event:
+        return event(K.WARNING, trouble=CheckpointTrouble(step=step, since=since, error=error))
+
+    before = fold(state(P.RUNNING), event(K.WARNING), NOW)
+    assert before.checkpoint_trouble is None, "of something else"
+    first = fold(before, failed(20, 1.0, "disk full"), NOW)
+    second = fold(first, failed(40, 2.0, "read-only"), NOW)
+    assert second.checkpoint_trouble == CheckpointTrouble(step=40, since=1.0, error="read-only")
+    died = fold(second, event(K.WORKER_EXITED, exit=Exit(code=-9, message="")), NOW)
+    assert died.checkpoint_trouble == second.checkpoint_trouble, "the storage is no better for that"
+    assert fold(second, event(K.CHECKPOINTED), NOW).checkpoint_trouble is None

@@ -35,7 +35,7 @@ SMALLEST: dict[str, Any] = {
 def at(path: str) -> dict[str, Any]:
     node: dict[str, Any] = SCHEMA
     for name in path.split("."):
-        node = node["properties"][name]
+        node = node["items"] if name == "[]" else node["properties"][name]
     return node
 
 

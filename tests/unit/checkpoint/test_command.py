@@ -15,14 +15,14 @@ from lmj_trainer.checkpoint.write import commit_manifest, make_folder
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
     for step in (10, 20):
-        folder = make_folder(tmp_path / "checkpoints", step)
+        folder = make_folder(tmp_path / "checkpoints", step, 3)
         path = folder / "rank-0.safetensors"
         path.write_bytes(b"x" * 2500)
         file = ManifestFile(name=path.name, size=2500, xxh128=file_digest(path))
         commit_manifest(
             folder, Manifest(job="j", view=3, step=step, epoch=0.5, state_digest="s", seconds=1, best=step == 10, files=[file])
         )
-    (tmp_path / "checkpoints" / "step-000000020" / "rank-0.safetensors").write_bytes(b"y" * 2500)
+    (tmp_path / "checkpoints" / "step-000000020-v3" / "rank-0.safetensors").write_bytes(b"y" * 2500)
     return tmp_path
 
 

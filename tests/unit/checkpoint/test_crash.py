@@ -55,7 +55,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, count: int) -> Iterator[list[str]]
 
 
 def put(root: Path, step: int, content: str = "") -> None:
-    folder = make_folder(root, step)
+    folder = make_folder(root, step, 1)
     files = []
     for rank in range(2):
         path = folder / rank_file(rank)
@@ -109,18 +109,18 @@ def test_crash_while_writing_over_a_checkpoint(monkeypatch: pytest.MonkeyPatch, 
         assert newest == 20 or not finished
         for rank in range(2):
             if newest == 20:  # one of the two, whole
-                texts = {(root / checkpoint_name(20) / rank_file(r)).read_text().endswith("again") for r in range(2)}
+                texts = {(root / checkpoint_name(20, 1) / rank_file(r)).read_text().endswith("again") for r in range(2)}
                 assert len(texts) == 1, rank
 
 
 def test_crash_while_removing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for root, finished in every_crash(monkeypatch, tmp_path, lambda root: remove(root, [checkpoint_name(10)])):
+    for root, finished in every_crash(monkeypatch, tmp_path, lambda root: remove(root, [checkpoint_name(10, 1)])):
         assert good(root)[0] == 20
         torn = [c for c in scan(root, DIGEST) if c.problem]
         assert all(c.problem == "half-written (no manifest)" for c in torn)
-        assert not (finished and (root / checkpoint_name(10)).exists())
-        remove(root, [checkpoint_name(10)])  # and can be done again
-        assert not (root / checkpoint_name(10)).exists()
+        assert not (finished and (root / checkpoint_name(10, 1)).exists())
+        remove(root, [checkpoint_name(10, 1)])  # and can be done again
+        assert not (root / checkpoint_name(10, 1)).exists()
 
 
 def test_a_failed_write_keeps_the_old_content_and_no_litter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_a_failed_write_keeps_the_old_content_and_no_litter(tmp_path: Path, monk
 
 
 def test_a_manifest_that_contradicts_the_folder_is_not_written(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path, 7)
+    folder = make_folder(tmp_path, 7, 1)
     (folder / "rank-0.safetensors").write_bytes(b"12345")
     file = ManifestFile(name="rank-0.safetensors", size=5, xxh128="0" * 32)
     manifest = Manifest(job="j", view=1, step=7, epoch=0, state_digest=DIGEST, seconds=0, files=[file])

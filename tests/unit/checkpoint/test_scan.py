@@ -18,7 +18,7 @@ DIGEST = "d" * 32
 
 
 def put(root: Path, step: int, *, ranks: int = 2, best: bool = False, state: str = DIGEST) -> Path:
-    folder = make_folder(root, step)
+    folder = make_folder(root, step, 1)
     files = []
     for rank in range(ranks):
         path = folder / rank_file(rank)
@@ -52,7 +52,7 @@ def test_good_ones_newest_first(tmp_path: Path) -> None:
     for step in (20, 100, 3):
         put(tmp_path, step)
     found = scan(tmp_path, DIGEST)
-    assert [(c.step, c.name, c.problem) for c in found] == [(s, checkpoint_name(s), None) for s in (100, 20, 3)]
+    assert [(c.step, c.name, c.problem) for c in found] == [(s, checkpoint_name(s, 1), None) for s in (100, 20, 3)]
     assert found[0].size == sum((tmp_path / found[0].name / rank_file(r)).stat().st_size for r in (0, 1))
     assert found[0].time == (tmp_path / found[0].name / MANIFEST).stat().st_mtime
 
@@ -64,7 +64,7 @@ def test_no_folder_and_strangers(tmp_path: Path) -> None:
     (tmp_path / "step-0000000012").mkdir()
     (tmp_path / "step-000000012").write_text("a file")
     put(tmp_path, 5)
-    (tmp_path / "step-000000013").symlink_to(tmp_path / "step-000000005")
+    (tmp_path / "step-000000013").symlink_to(tmp_path / "step-000000005-v1")
     assert [c.step for c in scan(tmp_path, DIGEST)] == [5]
 
 
@@ -97,7 +97,7 @@ def test_missing_file_and_missing_manifest(tmp_path: Path) -> None:
     (put(tmp_path, 30) / "rank-1.safetensors").unlink()
     (put(tmp_path, 20) / MANIFEST).unlink()
     first, second = scan(tmp_path, DIGEST)
-    assert first.problem == f"{tmp_path}/step-000000030/rank-1.safetensors is missing"
+    assert first.problem == f"{tmp_path}/step-000000030-v1/rank-1.safetensors is missing"
     assert second.problem == "half-written (no manifest)"
     assert second.step == 20
 
@@ -120,7 +120,7 @@ def test_behind_the_newest_good_one_only_sizes(tmp_path: Path) -> None:
     put(tmp_path, 30)
     assert [c.problem is None for c in scan(tmp_path, DIGEST)] == [True, False, True]
     assert [f.info.problem is None for f in survey(tmp_path, DIGEST, everything=True)] == [True, False, False]
-    os.truncate(tmp_path / "step-000000030" / "rank-0.safetensors", 1)
+    os.truncate(tmp_path / "step-000000030-v1" / "rank-0.safetensors", 1)
     assert [c.problem is None for c in scan(tmp_path, DIGEST)] == [False, False, False]
 
 
@@ -186,7 +186,7 @@ def test_links_and_pipes_are_no_files(tmp_path: Path) -> None:
 
 
 def test_a_folder_removed_meanwhile_is_nothing(tmp_path: Path) -> None:
-    assert verify(tmp_path / "step-000000020", DIGEST) is None
+    assert verify(tmp_path / "step-000000020-v1", DIGEST) is None
 
 
 def test_unreadable_is_a_problem_not_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from lmj_api.names import checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state
-from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as module
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
@@ -72,7 +71,9 @@ class Rig:
             state.slots[0].weight.add_(1.0)
         for each in self.checkpointers:
             each.wait(PATIENCE)
-        return self.transports[1].inbox.take(Kind.DURABLE, step, 0, 0, PATIENCE)
+        problems = {each.problem for each in self.checkpointers}
+        assert len(problems) == 1, "all know the same"
+        return problems.pop() or ""
 
     def steps(self) -> list[int]:
         return sorted(found.info.step for found in survey(self.root, "d", digests=True) if found.info.problem is None)
@@ -87,11 +88,11 @@ def test_it_holds_the_state_of_its_step(rig: Rig) -> None:
     before = {name: tensor.clone() for state in rig.states for name, tensor in state.tensors()}
     assert rig.take(5) == ""
     for state in rig.states:
-        assert load_state(rig.root / checkpoint_name(5), state).step == 5
+        assert load_state(rig.root / checkpoint_name(5, 1), state).step == 5
         assert all(torch.equal(tensor, before[name]) for name, tensor in state.tensors())
     ((message, details),) = rig.lines[0].of(EventKind.CHECKPOINTED)
     assert message.startswith("step 5, ")
-    assert details["checkpoint"].size == sum(f.stat().st_size for f in (rig.root / checkpoint_name(5)).glob("*.safetensors"))
+    assert details["checkpoint"].size == sum(f.stat().st_size for f in (rig.root / checkpoint_name(5, 1)).glob("*.safetensors"))
     assert not rig.lines[1].events
     assert not rig.checkpointers[0].busy
 
@@ -100,7 +101,7 @@ def test_old_ones_go_and_the_best_stays(rig: Rig) -> None:
     for step in (1, 2, 3, 4, 5):
         assert rig.take(step, best=step == 2) == ""
     assert rig.steps() == [2, 4, 5]
-    assert rig.lines[0].of(EventKind.CHECKPOINTED)[-1][1]["removed"] == [checkpoint_name(3)]
+    assert rig.lines[0].of(EventKind.CHECKPOINTED)[-1][1]["removed"] == [checkpoint_name(3, 1)]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -181,7 +182,7 @@ def test_a_view_that_ends_ends_its_checkpoint(rig: Rig) -> None:
     rig.checkpointers[0].wait(PATIENCE)
     assert rig.steps() == []
     assert rig.take(4) == ""
-    assert json.loads((rig.root / checkpoint_name(4) / "manifest.json").read_text())["view"] == 2
+    assert json.loads((rig.root / checkpoint_name(4, 2) / "manifest.json").read_text())["view"] == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux has a nice value for each thread")
@@ -198,3 +199,44 @@ def test_a_worker_that_is_nicer_than_its_checkpoints_keeps_its_nice_value() -> N
     running.start()
     running.join(10)
     assert found == [15]
+
+
+def test_a_write_that_hangs_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage that hangs reports no error."""
+    goes_on = threading.Event()
+    real = module.write_tensors
+
+    def hang(path: Path, tensors: Any) -> Any:
+        assert goes_on.wait(PATIENCE)
+        return real(path, tensors)
+
+    monkeypatch.setattr(module, "write_tensors", hang)
+    rig.states[0].fill(3)
+    rig.checkpointers[0].start(0, 1, 0.0, facts())
+    for _ in range(3):
+        rig.checkpointers[0].complain()
+    ((message, details),) = rig.lines[0].of(EventKind.WARNING)
+    assert message.startswith("checkpoint of step 3 failed: it is not written yet: is ")
+    assert details["trouble"].step == 3
+    goes_on.set()
+    rig.checkpointers[0].wait(PATIENCE)
+    assert rig.lines[0].of(EventKind.CHECKPOINTED)
+    rig.checkpointers[0].complain()
+    assert len(rig.lines[0].of(EventKind.WARNING)) == 1
+
+
+def test_a_peer_whose_storage_hangs_is_named_and_its_view_holds(rig: Rig) -> None:
+    rig.states[0].fill(3)
+    rig.checkpointers[0].start(0, 2, 0.1, facts())
+    rig.checkpointers[0].wait(PATIENCE)
+    assert rig.checkpointers[0].problem == "rank 1 has not written its part within 0.1 s"
+    rig.transports[0].inbox.check()
+    assert list(rig.root.iterdir()) == [], "what is there of it goes: the disk may be full"
+    assert rig.take(4) == ""
+
+
+def test_no_message_is_left_behind(rig: Rig) -> None:
+    """An inbox takes 4096 of them in a view, which may have more checkpoints than that."""
+    for step in (1, 2):
+        assert rig.take(step) == ""
+    assert [transport.inbox._messages[1] for transport in rig.transports] == [{}, {}]

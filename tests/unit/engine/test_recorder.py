@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,30 @@ def test_tensorboard_files(layout: Layout) -> None:
     events = EventAccumulator(str(layout.tensorboard)).Reload()
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2]
     assert events.Scalars("validation/accuracy")[0].value == 0.75
+
+
+def test_storage_that_is_full_stops_nothing_and_costs_no_line(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    recorder = Recorder(layout, 0, tensorboard=False, warn=told.append)
+    recorder.step(progress(1), 1.0)
+    real, left = os.write, [20]
+
+    def write(descriptor: int, data: bytes) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken, left[0] = min(left[0], len(data)), 0
+        return real(descriptor, data[:taken])
+
+    monkeypatch.setattr("lmj_trainer.worker.recorder.os.write", write)
+    recorder.step(progress(2), 2.0)
+    recorder.evaluation(evaluation(2))
+    recorder.step(progress(3), 3.0)
+    assert len(told) == 1
+    assert "No space left on device; training goes on, and they are written later" in told[0]
+    assert not layout.evaluation.exists()
+    monkeypatch.undo()
+    recorder.step(progress(4), 4.0)
+    recorder.close()
+    assert [line["step"] for line in lines(layout)] == [1, 2, 3, 4]
+    assert len(json.loads(layout.evaluation.read_text())) == 1
+    assert len(told) == 1

@@ -109,7 +109,7 @@ def test_a_file_is_safetensors_and_its_digest_that_of_its_bytes(make_config, mak
 
 
 def checkpoint(root: Path, states, step: int) -> Path:
-    folder = make_folder(root, step)
+    folder = make_folder(root, step, 1)
     files = [write_tensors(folder / rank_file(rank), state.tensors()) for rank, state in enumerate(states)]
     commit_manifest(folder, Manifest(job="j", view=1, step=step, epoch=0.5, state_digest="d", seconds=1.0, files=files))
     return folder

@@ -13,11 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from lmj_api.names import checkpoint_name
+from lmj_api.names import checkpoint_name, parse_checkpoint_name
 from lmj_api.protocol import EventKind, WorkerPhase
-from lmj_api.spec import LiveMigrationJob
+from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.data.prepared import prepare
+from lmj_trainer.errors import UserError
 from lmj_trainer.model.config import load_config
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.pipeline.batches import Batches
@@ -98,8 +99,8 @@ def start() -> Resume:
     return Resume(step=0)
 
 
-def at(step: int) -> Resume:
-    return Resume(step=step, checkpoint=checkpoint_name(step))
+def at(step: int, view: int = 1) -> Resume:
+    return Resume(step=step, checkpoint=checkpoint_name(step, view))
 
 
 def losses(job: LiveMigrationJob) -> list[float]:
@@ -125,7 +126,7 @@ def test_from_the_start_to_a_model(job: LiveMigrationJob) -> None:
     assert line.of(EventKind.COMPLETED)
     assert [d["progress"].step for _, d in line.of(EventKind.COMMITTED)] == list(range(1, 13))
     best = max(line.evaluated().items(), key=lambda item: (item[1], -item[0]))[0]
-    of_best = load_file(Path(job.spec.output.path) / "checkpoints" / checkpoint_name(best) / "rank-0.safetensors")
+    of_best = load_file(Path(job.spec.output.path) / "checkpoints" / checkpoint_name(best, 1) / "rank-0.safetensors")
     assert all(torch.equal(tensor, of_best[name]) for name, tensor in weights(job).items())
 
 
@@ -158,14 +159,14 @@ def test_a_worker_that_lived_on_goes_where_the_next_view_says(job: LiveMigration
         line.on = on
 
     epoch = 4  # steps: 64 rows for training
-    for number, resume, broken in ((1, start(), 2), (2, start(), epoch + 3), (3, at(epoch), epoch + 2)):
+    for number, resume, broken in ((1, start(), 2), (2, start(), epoch + 3), (3, at(epoch, 2), epoch + 2)):
         break_at(broken)
         with pytest.raises(ViewBrokenError, match="rank 1 was replaced"):
             trainer.run(view(number, resume))
         assert trainer._state.step == broken
         trainer._checkpointer.wait(30)
     line.on = lambda kind, details: None
-    assert trainer.run(view(4, at(epoch))) is WorkerPhase.COMPLETED
+    assert trainer.run(view(4, at(epoch, 2))) is WorkerPhase.COMPLETED
     assert losses(job) == losses(whole)
     assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(job).items())
 
@@ -179,7 +180,7 @@ def test_the_best_checkpoint_could_not_be_written(
     real_write, real_evaluate = checkpointer_module.write_tensors, trainer_module.evaluate_counts
 
     def write(path: Path, tensors: Any) -> Any:
-        if path.parent.name in map(checkpoint_name, failing):
+        if parse_checkpoint_name(path.parent.name)[0] in failing:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return real_write(path, tensors)
 
@@ -194,19 +195,47 @@ def test_the_best_checkpoint_could_not_be_written(
     warnings = [message for message, _ in line.of(EventKind.WARNING)]
     assert [message.endswith("training goes on") for message in warnings] == [True] * len(failing) + [False]
     assert warnings[-1] == f"the best weights, of step 8, have no checkpoint: those of step {taken} are taken"
-    expected = load_file(Path(job.spec.output.path) / "checkpoints" / checkpoint_name(taken) / "rank-0.safetensors")
+    expected = load_file(Path(job.spec.output.path) / "checkpoints" / checkpoint_name(taken, 1) / "rank-0.safetensors")
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(job).items())
 
 
-def test_the_last_checkpoint_could_not_be_written(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing may be called done that is not durable: the worker fails, and a restart tries again."""
+def full(path: Path, tensors: Any) -> Any:
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    def full(path: Path, tensors: Any) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
+def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk was full when training was done: the worker keeps what it has until there is room."""
+    failures: list[float] = []
+    real = checkpointer_module.write_tensors
+
+    def room(path: Path, tensors: Any) -> Any:
+        return real(path, tensors) if len(failures) >= 2 else full(path, tensors)
+
+    def on(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is EventKind.WARNING and details.get("trouble") is not None:
+            failures.append(details["trouble"].step)
+
+    monkeypatch.setattr(checkpointer_module, "write_tensors", room)
+    # Where the whole run has no other checkpoint than the last.
+    spec = job.spec.model_copy(update={"dataset": job.spec.dataset.model_copy(update={"splits": Splits()})})
+    line = Line(on)
+    assert make(job.model_copy(update={"spec": spec}), line).run(view(1, start())) is WorkerPhase.COMPLETED
+    assert len(set(failures)) == 1
+    [(message, _), (again, _)] = line.of(EventKind.WARNING)
+    assert message == again
+    assert message.endswith("; it is tried again")
+    shown = [d["progress"].activity for _, d in line.of(EventKind.PREPARING) if "progress" in d]
+    assert any(text.startswith("checkpoint: rank 0 could not write: [Errno 28] No space left on device") for text in shown)
+    assert [c.name for _, d in line.of(EventKind.CHECKPOINTED) for c in [d["checkpoint"]]] == [checkpoint_name(failures[0], 1)]
+
+
+def test_the_last_checkpoint_can_never_be_written(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may be called done that is not durable: the job fails, and says of what; run again, it goes on."""
     monkeypatch.setattr(checkpointer_module, "write_tensors", full)
+    checkpoint = job.spec.checkpoint.model_copy(update={"retry_seconds": 0.5})
+    job = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": checkpoint})})
     line = Line()
-    with pytest.raises(RuntimeError, match="the checkpoint of step 12 could not be written"):
+    with pytest.raises(UserError, match=r"the last checkpoint, of step 12, could not be written within 0.5 s .*No space left"):
         make(job, line).run(view(1, start()))
     assert not line.of(EventKind.COMPLETED)
     monkeypatch.undo()

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from lmj_api.protocol import AgentState, Event, EventKind, Holding, Progress, WorkerPhase, WorkerState
+from lmj_api.protocol import AgentState, CheckpointTrouble, Event, EventKind, Holding, Progress, WorkerPhase, WorkerState
 from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError
 from lmj_operator.backend.kubernetes import agents as module
@@ -237,6 +237,8 @@ def test_what_comes_to_every_worker_is_known_from_its_events() -> None:
         ),
         (STARTING, Event(time=11, kind=EventKind.WORKER_EXITED, incarnation=2)),
         (STARTING, Event(time=11, kind=EventKind.COMMITTED, progress=at_step(1))),
+        # what became of checkpoints is the agent's to say
+        (STARTING, Event(time=11, kind=EventKind.WARNING, trouble=CheckpointTrouble(step=1, since=11, error="disk full"))),
     ],
 )
 def test_what_an_event_leaves_open_is_asked(state: AgentState, event: Event) -> None:

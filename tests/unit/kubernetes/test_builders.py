@@ -169,3 +169,43 @@ def test_pods_of_a_pod_security_standard() -> None:
         "emptyDir",
         "persistentVolumeClaim",
     }
+
+
+def test_a_pod_stays_away_from_nodes_by_name_and_is_not_another_pod_for_that() -> None:
+    plain, away = build_pod(job(), SETTINGS, 0, 1), build_pod(job(), SETTINGS, 0, 1, ("n1", "n2"))
+    assert "podAntiAffinity" in plain["spec"]["affinity"]
+    assert away["spec"]["affinity"].pop("nodeAffinity") == {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {
+                    "matchFields": [
+                        {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]},
+                        {"key": "metadata.name", "operator": "NotIn", "values": ["n2"]},
+                    ]
+                }
+            ]
+        }
+    }
+    assert away == plain
+
+
+def test_a_templates_affinity_holds_besides() -> None:
+    here = {"key": "zone", "operator": "In", "values": ["z"]}
+    there = {"key": "zone", "operator": "In", "values": ["y"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [here]}, {"matchExpressions": [there]}]}
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [here]}}]
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": required,
+            "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+        },
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []},
+    }
+    made = build_pod(job(template={"spec": {"affinity": affinity}}), SETTINGS, 0, 1, ("n1",))["spec"]["affinity"]
+    away = [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]
+    assert made["podAntiAffinity"] == affinity["podAntiAffinity"]
+    assert made["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"] == preferred
+    assert made["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == [
+        {"matchExpressions": [here], "matchFields": away},
+        {"matchExpressions": [there], "matchFields": away},
+    ]

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmj_api.protocol import AgentState, Progress, WorkerPhase, WorkerState
+from lmj_api.protocol import AgentState, CheckpointInfo, CheckpointTrouble, Progress, WorkerPhase, WorkerState
 from lmj_api.spec import Recovery
-from lmj_api.status import Incident, JobStatus, Phase, RankStatus
+from lmj_api.status import Condition, Incident, JobStatus, Phase, RankStatus
 from lmj_api.view import Resume, View
 from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.plan import PodObserved, PodPhase
@@ -102,3 +102,33 @@ def test_adopting_a_failed_job_gives_it_a_new_budget() -> None:
 def test_a_succeeded_job_is_not_adopted() -> None:
     old = JobStatus(phase=Phase.SUCCEEDED)
     assert adopt(old, "job", 10.0) is old
+
+
+def test_checkpoints_that_fail_are_a_condition_until_one_is_durable() -> None:
+    def seen(
+        old: list[Condition], now: float, trouble: CheckpointTrouble | None, saved: CheckpointInfo | None
+    ) -> list[Condition]:
+        return conditions(old, Phase.RUNNING, "", 1, now, trouble=trouble, saved=saved)
+
+    def stale(made: list[Condition]) -> Condition | None:
+        return next((c for c in made if c.type == "CheckpointStale"), None)
+
+    saved = CheckpointInfo(name="step-000000020-v1", step=20, time=90.0)
+    assert stale(seen([], 95.0, None, saved)) is None
+    first = seen([], 101.0, CheckpointTrouble(step=40, since=100.0, error="disk full"), saved)
+    at = stale(first)
+    assert at is not None
+    assert (at.status, at.reason, at.last_transition_time) == ("True", "WriteFailed", rfc3339(100.0))
+    assert at.message == "the checkpoint of step 40 failed: disk full; the newest is of step 20"
+    second = seen(first, 110.0, CheckpointTrouble(step=60, since=100.0, error="disk full"), None)
+    at = stale(second)
+    assert at is not None
+    assert at.message == "the checkpoint of step 60 failed: disk full; there is none"
+    assert at.last_transition_time == rfc3339(100.0)
+    # Another pod of rank 0 knows of no trouble, and its checkpoints are the old ones.
+    assert stale(seen(second, 120.0, None, saved)) == at
+    mended = seen(second, 130.0, None, saved.model_copy(update={"step": 80, "time": 125.0}))
+    at = stale(mended)
+    assert at is not None
+    assert (at.status, at.message, at.last_transition_time) == ("False", "the checkpoint of step 80 is durable", rfc3339(130.0))
+    assert stale(seen(mended, 140.0, None, saved)) == at

@@ -187,9 +187,13 @@ def _agent_changes(state: AgentState, event: Event) -> dict[str, Any]:
         rest = [c for c in state.checkpoints if c.name != new.name and c.name not in event.removed]
         if new.best:
             rest = [c.model_copy(update={"best": False}) for c in rest]
-        return {"checkpoints": _in_order([new, *rest])}
+        return {"checkpoints": _in_order([new, *rest]), "checkpoint_trouble": None}
     if event.kind is EventKind.FOLLOWER_LOST:
         return {"follower": None}
+    if event.kind is EventKind.WARNING and event.trouble is not None:
+        first = state.checkpoint_trouble
+        since = event.trouble.since if first is None else first.since
+        return {"checkpoint_trouble": event.trouble.model_copy(update={"since": since})}
     return {}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lmj_trainer.checkpoint.prune import FOLDER
+from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.scan import Found, survey
 from lmj_trainer.errors import UserError
 
@@ -35,7 +35,7 @@ def locate(folder: Path) -> Path:
         raise UserError(f"{folder} is a file; give the folder of the checkpoints") from None
     except OSError as error:
         raise UserError(f"{folder} cannot be read: {error.strerror}") from error
-    if not any(FOLDER.fullmatch(name) for name in names) and (folder / "checkpoints").is_dir():
+    if not any(is_checkpoint(name) for name in names) and (folder / "checkpoints").is_dir():
         return folder / "checkpoints"
     return folder
 

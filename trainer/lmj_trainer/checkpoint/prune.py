@@ -1,15 +1,21 @@
 """Which checkpoints go, and how they go."""
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from lmj_api.names import parse_checkpoint_name
 from lmj_api.protocol import CheckpointInfo
 from lmj_trainer.checkpoint.write import MANIFEST, sync_folder
 
-FOLDER = re.compile(r"step-[0-9]{9,}")
-"""Names of checkpoint folders; nothing else in the checkpoint folder is ever touched."""
+
+def is_checkpoint(name: str) -> bool:
+    """Whether ``name`` is one of a checkpoint's folder; nothing else in the checkpoint folder is ever touched."""
+    try:
+        parse_checkpoint_name(name)
+    except ValueError:
+        return False
+    return True
 
 
 def surplus(checkpoints: Iterable[CheckpointInfo], keep: int) -> list[str]:
@@ -20,9 +26,12 @@ def surplus(checkpoints: Iterable[CheckpointInfo], keep: int) -> list[str]:
     """
     if keep < 1:
         raise ValueError(f"keep {keep}: at least one checkpoint must stay")
-    good = sorted((c for c in checkpoints if c.problem is None), key=lambda c: c.step, reverse=True)
+    by_age = sorted((c for c in checkpoints if c.problem is None), key=lambda c: parse_checkpoint_name(c.name), reverse=True)
+    # Of one step the newest view's is enough.
+    good = [c for i, c in enumerate(by_age) if i == 0 or by_age[i - 1].step != c.step]
     best = next((c.name for c in good if c.best), None)
-    return [c.name for c in reversed(good[keep:]) if c.name != best]
+    stay = {*(c.name for c in good[:keep]), best}
+    return [c.name for c in reversed(by_age) if c.name not in stay]
 
 
 def remove(root: Path, names: Sequence[str]) -> None:
@@ -32,8 +41,7 @@ def remove(root: Path, names: Sequence[str]) -> None:
     already is no error. Raises ValueError for a name that is no checkpoint's, OSError when the disk refuses.
     """
     for name in names:
-        if not FOLDER.fullmatch(name):
-            raise ValueError(f"{name!r} is not the name of a checkpoint's folder")
+        parse_checkpoint_name(name)
     for name in names:
         folder = root / name
         if not folder.exists():

@@ -12,10 +12,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import checkpoint_name, rank_file
+from lmj_api.names import checkpoint_name, parse_checkpoint_name, rank_file
 from lmj_api.protocol import CheckpointInfo
 from lmj_trainer.checkpoint.digest import file_digest
-from lmj_trainer.checkpoint.prune import FOLDER
+from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.write import MANIFEST
 
 LARGEST_MANIFEST = 1 << 20
@@ -69,7 +69,7 @@ def verify(folder: Path, state_digest: str | None, *, digests: bool = True) -> F
 
     None: the folder is gone. ``state_digest`` None: any job's. ``digests`` False compares sizes only.
     """
-    step = int(folder.name.removeprefix("step-"))
+    step, _ = parse_checkpoint_name(folder.name)
     blank = CheckpointInfo(name=folder.name, step=step)
     manifest: Manifest | None = None
     try:
@@ -89,6 +89,12 @@ def verify(folder: Path, state_digest: str | None, *, digests: bool = True) -> F
     except OSError as error:
         return Found(blank.model_copy(update={"problem": f"cannot be read: {error}"}), manifest) if folder.is_dir() else None
     return Found(info, manifest)
+
+
+def survey_one(folder: Path) -> Manifest | None:
+    """The manifest of the checkpoint in ``folder``, whatever its files are; None: it has none that can be read."""
+    found = verify(folder, None, digests=False)
+    return found.manifest if found is not None else None
 
 
 async def scan_in_thread(root: Path, state_digest: str) -> list[CheckpointInfo]:
@@ -119,16 +125,13 @@ async def scan_in_thread(root: Path, state_digest: str) -> list[CheckpointInfo]:
 
 
 def _folders(root: Path) -> Iterator[Path]:
-    """Folders with a checkpoint's name, newest first."""
+    """Folders with a checkpoint's name, newest first: by step, and of one step that of the newest view."""
     try:
         with os.scandir(root) as entries:
-            names = [entry.name for entry in entries if FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)]
+            names = [entry.name for entry in entries if is_checkpoint(entry.name) and entry.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return iter(())
-    steps = {name: int(name.removeprefix("step-")) for name in names}
-    newest_first = sorted(steps, key=lambda name: steps[name], reverse=True)
-    # The canonical spelling only: two folders must not be the same step.
-    return iter([root / name for name in newest_first if checkpoint_name(steps[name]) == name])
+    return iter([root / name for name in sorted(names, key=parse_checkpoint_name, reverse=True)])
 
 
 def _manifest(folder: Path) -> tuple[Manifest, float]:
@@ -156,8 +159,8 @@ def _manifest(folder: Path) -> tuple[Manifest, float]:
 def _check(folder: Path, manifest: Manifest, state_digest: str | None) -> None:
     """Raise _UnusableError when ``manifest`` contradicts itself or its folder's name, or was written for another job."""
     path = folder / MANIFEST
-    if checkpoint_name(manifest.step) != folder.name:
-        raise _UnusableError(f"{path} is of step {manifest.step}, not of {folder.name}")
+    if folder.name not in (checkpoint_name(manifest.step, manifest.view), checkpoint_name(manifest.step)):
+        raise _UnusableError(f"{path} is of step {manifest.step} and view {manifest.view}, not of {folder.name}")
     if [file.name for file in manifest.files] != [rank_file(rank) for rank in range(len(manifest.files))] or not manifest.files:
         raise _UnusableError(
             f"{path} does not name one file for each rank in order: {', '.join(f.name for f in manifest.files) or 'none'}"

@@ -59,9 +59,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         partial.write_bytes(content)
 
 
-def make_folder(root: Path, step: int) -> Path:
-    """The folder for the checkpoint of ``step`` in ``root``; made, durably, if it is not there. Every rank may call it."""
-    folder = root / checkpoint_name(step)
+def make_folder(root: Path, step: int, view: int) -> Path:
+    """The folder for the checkpoint of ``step`` by ``view`` in ``root``; made, durably, if it is not there. Every rank may call it."""
+    folder = root / checkpoint_name(step, view)
     os.makedirs(folder, exist_ok=True)
     sync_folder(root)
     return folder
@@ -72,8 +72,8 @@ def commit_manifest(folder: Path, manifest: Manifest) -> None:
 
     Raises ValueError when the folder's name or a file's size is not what the manifest says, OSError when a file is missing.
     """
-    if folder.name != checkpoint_name(manifest.step):
-        raise ValueError(f"{folder} is not the folder of step {manifest.step}: that is {checkpoint_name(manifest.step)}")
+    if folder.name != (own := checkpoint_name(manifest.step, manifest.view)):
+        raise ValueError(f"{folder} is not the folder of step {manifest.step} and view {manifest.view}: that is {own}")
     if not manifest.files:
         raise ValueError(f"{folder}: a manifest without files is no checkpoint")
     for file in manifest.files:

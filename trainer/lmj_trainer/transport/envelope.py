@@ -28,6 +28,8 @@ class Kind(StrEnum):
     """To rank 0: a rank's file of a checkpoint is durable."""
     DURABLE = "durable"
     """From rank 0: the checkpoint's manifest is durable (or could not be written)."""
+    AGAIN = "again"
+    """From rank 0: whether the checkpoint that was waited for, and could not be written, is tried again."""
     FINISHED = "finished"
     """From rank 0: all outputs are durable, leave."""
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import checkpoint_name, rank_file
-from lmj_api.protocol import CheckpointInfo, EventKind
+from lmj_api.names import checkpoint_name, parse_checkpoint_name, rank_file
+from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, EventKind
+from lmj_trainer.checkpoint.fence import folders, successor
 from lmj_trainer.checkpoint.prune import remove, surplus
 from lmj_trainer.checkpoint.tensors import write_tensors
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder
@@ -55,23 +56,55 @@ class Checkpointer:
         self._copied = threading.Event()
         self._copied.set()
         self._thread: threading.Thread | None = None
-        self.known: list[CheckpointInfo] = []
+        self._late: tuple[int, float] | None = None
+        self._awaited = False
+        self.problem: str | None = None
+        """Why the newest could not be written, on every rank; None: it was, or is under way, or its view broke."""
+        self._known: list[CheckpointInfo] = []
+        self._foreign: frozenset[str] = frozenset()
+        self._failed: set[str] = set()
+
+    @property
+    def known(self) -> list[CheckpointInfo]:
         """Checkpoints that this worker knows to be good, for pruning (rank 0)."""
+        return self._known
+
+    def begin(self, known: list[CheckpointInfo]) -> None:
+        """A view begins on rank 0. ``known``: the good checkpoints that it builds on."""
+        self._known = known
+        try:
+            self._foreign = frozenset(folders(self._root))
+        except OSError as error:
+            log.warning("%s cannot be listed: %s", self._root, error)
+            self._foreign = frozenset()
 
     @property
     def busy(self) -> bool:
         """Whether a checkpoint is under way."""
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, rank: int, stages: int, patience: float, facts: Facts | None) -> None:
-        """Begin the checkpoint of the state's step. ``facts`` on rank 0 only, which writes the manifest when all parts are there."""
+    def start(
+        self, rank: int, stages: int, patience: float, facts: Facts | None, attempt: int = 0, *, awaited: bool = False
+    ) -> None:
+        """Begin the checkpoint of the state's step. ``facts`` on rank 0 only, which writes the manifest when all parts are there.
+
+        ``attempt``: times that it was tried already in this view. ``awaited``: somebody waits for it, and has it tried again.
+        """
         self.wait(patience)
         view, step = self._transport.inbox.view, self._state.step
+        self.problem = None
+        self._late = step, time.monotonic() + patience
+        self._awaited = awaited
         self._copied.clear()
-        self._thread = threading.Thread(
-            target=self._run, args=(view, step, rank, stages, patience, facts), name=f"checkpoint-{step}", daemon=True
-        )
+        arguments = (view, step, attempt, rank, stages, patience, facts)
+        self._thread = threading.Thread(target=self._run, args=arguments, name=f"checkpoint-{step}", daemon=True)
         self._thread.start()
+
+    def complain(self) -> None:
+        """Tell (once) of a checkpoint that is under way for longer than its patience: storage that hangs reports no error."""
+        if self._late is not None and self.busy and time.monotonic() > self._late[1]:
+            step, self._late = self._late[0], None
+            self._warn(step, f"it is not written yet: is {self._root} reachable?")
 
     def before_apply(self) -> None:
         """Wait until the copy is taken: the state is about to change."""
@@ -85,7 +118,7 @@ class Checkpointer:
             if self._thread.is_alive():
                 raise TimeoutError(f"{self._thread.name} is not written after {timeout:g} s: is {self._root} reachable?")
 
-    def _run(self, view: int, step: int, rank: int, stages: int, patience: float, facts: Facts | None) -> None:
+    def _run(self, view: int, step: int, attempt: int, rank: int, stages: int, patience: float, facts: Facts | None) -> None:
         part: ManifestFile | None = None
         problem = ""
         started = time.time()
@@ -98,48 +131,87 @@ class Checkpointer:
                 self._copy.copy_(saved)
             finally:
                 self._copied.set()
-            folder = make_folder(self._root, step)
+            folder = make_folder(self._root, step, view)
             part = write_tensors(folder / rank_file(rank), self._state.tensors(self._copy))
         except (OSError, RuntimeError) as error:
             # RuntimeError: no memory for the copy. Training goes on; what is durable stays.
             problem = f"rank {rank} could not write: {error}"
-        if facts is None:
-            payload = {"part": None if part is None else part.to_json(), "problem": problem}
-            self._transport.send(0, Envelope(view, Kind.PART, step, 0, rank, payload))
-            return
-        parts = [part]
         try:
+            if facts is None:
+                payload = {"part": None if part is None else part.to_json(), "problem": problem}
+                self._transport.send(0, Envelope(view, Kind.PART, step, attempt, rank, payload))
+                # Rank 0 waits for the others first, for as long.
+                self.problem = self._transport.inbox.take(Kind.DURABLE, step, attempt, 0, 2 * patience, view)
+                return
+            parts = [part]
             for other in range(1, stages):
-                payload = self._transport.inbox.take(Kind.PART, step, 0, other, patience, view)
-                parts.append(None if payload["part"] is None else ManifestFile.model_validate_json(payload["part"]))
-                problem = problem or payload["problem"]
+                file, wrong = self._part(view, step, attempt, other, patience)
+                parts.append(file)
+                problem = problem or wrong
         except ViewBrokenError as error:
             log.info("checkpoint of step %d given up: %s", step, error)
             return
         if not problem:
             problem = self._commit(view, step, [p for p in parts if p is not None], facts, started)
         if problem:
-            self._control.emit(EventKind.WARNING, f"checkpoint of step {step} failed: {problem}; training goes on")
+            self._discard(view, step)
+            self._warn(step, problem)
+        self.problem = problem
         for other in range(1, stages):
-            self._transport.send(other, Envelope(view, Kind.DURABLE, step, 0, rank, problem))
+            self._transport.send(other, Envelope(view, Kind.DURABLE, step, attempt, rank, problem))
+
+    def _part(self, view: int, step: int, attempt: int, other: int, patience: float) -> tuple[ManifestFile | None, str]:
+        """The file that ``other`` wrote, or why it wrote none. Raises ViewBrokenError."""
+        inbox = self._transport.inbox
+        try:
+            payload = inbox.take(Kind.PART, step, attempt, other, patience, view)
+        except ViewBrokenError:
+            inbox.check()
+            if inbox.view != view:
+                raise
+            # The view holds; what does not answer is the other's storage.
+            return None, f"rank {other} has not written its part within {patience:g} s"
+        return None if payload["part"] is None else ManifestFile.model_validate_json(payload["part"]), payload["problem"]
+
+    def _warn(self, step: int, problem: str) -> None:
+        trouble = CheckpointTrouble(step=step, since=time.time(), error=problem)
+        goes = "it is tried again" if self._awaited else "training goes on"
+        self._control.emit(EventKind.WARNING, f"checkpoint of step {step} failed: {problem}; {goes}", trouble=trouble)
+
+    def _discard(self, view: int, step: int) -> None:
+        """What was written of it goes, for a disk that is full would stay so."""
+        self._failed.add(checkpoint_name(step, view))
+        for name in sorted(self._failed):
+            try:
+                remove(self._root, [name])
+            except OSError as error:
+                log.info("%s is not removed yet: %s", name, error)
+            else:
+                self._failed.discard(name)
 
     def _commit(self, view: int, step: int, files: list[ManifestFile], facts: Facts, started: float) -> str:
+        name = checkpoint_name(step, view)
         manifest = Manifest(view=view, step=step, files=files, **vars(facts))
         size = sum(file.size for file in files)
         try:
-            commit_manifest(self._root / checkpoint_name(step), manifest)
+            newer = successor(self._root, manifest, self._foreign)
+            if newer is not None:
+                why = f"{newer} is of a newer view, so view {view} is over"
+                self._transport.inbox.supersede(parse_checkpoint_name(newer)[1], why)
+                return why
+            commit_manifest(self._root / name, manifest)
         except (OSError, ValueError) as error:
             return f"its manifest could not be written: {error}"
         now = time.time()
-        info = CheckpointInfo(name=checkpoint_name(step), step=step, size=size, best=facts.best, time=now)
-        older = [c if not facts.best else c.model_copy(update={"best": False}) for c in self.known if c.step != step]
-        self.known = [*older, info]
-        removed = surplus(self.known, self._keep)
+        info = CheckpointInfo(name=name, step=step, size=size, best=facts.best, time=now)
+        older = [c if not facts.best else c.model_copy(update={"best": False}) for c in self._known if c.name != name]
+        self._known = [*older, info]
+        removed = surplus(self._known, self._keep)
         try:
             remove(self._root, removed)
         except OSError as error:
             self._control.emit(EventKind.WARNING, f"old checkpoints could not be removed: {error}")
-        self.known = [c for c in self.known if c.name not in removed]
+        self._known = [c for c in self._known if c.name not in removed]
         message = f"step {step}, {size / 1e6:.1f} MB in {now - started:.1f} s"
         self._control.emit(EventKind.CHECKPOINTED, message, checkpoint=info, removed=removed)
         return ""

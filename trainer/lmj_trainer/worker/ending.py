@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
-from lmj_api.names import checkpoint_name
+from lmj_api.names import parse_checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Weights
 from lmj_trainer.checkpoint.tensors import load_weights
@@ -48,8 +49,8 @@ class Ending:
         """Choose the weights, have those of their step tested, save the model; others leave when it is saved. ``recorder``: rank 0's."""
         layout = Layout.of(self.job.spec)
         step = self.state.step
-        chosen = self._choose(step)
-        folder = layout.checkpoints / checkpoint_name(chosen)
+        chosen, name = self._choose(step)
+        folder = layout.checkpoints / name
         if chosen != step:
             load_weights(folder, self.state)
         if "test" in self.prepared.splits:
@@ -61,18 +62,19 @@ class Ending:
             return
         self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, "export"))
         results = [e for e in recorder.evaluations if e.step == chosen]
-        name, spec = self.job.metadata.name, self.job.spec
-        export(layout.model, folder, self.stage.config, self.prepared.tokenizer, name, spec, results)
+        job, spec = self.job.metadata.name, self.job.spec
+        export(layout.model, folder, self.stage.config, self.prepared.tokenizer, job, spec, results)
         # Told to the agent before the others leave: from here on the job has succeeded, whoever dies.
         self.control.emit(EventKind.COMPLETED, f"model of step {chosen} saved in {layout.model}")
         for rank in range(1, self.pipeline.stages):
             self.pipeline.send(rank, Kind.FINISHED, step)
         self.transport.flush(_FLUSH_SECONDS)
 
-    def _choose(self, step: int) -> int:
-        """The step whose weights become the model: rank 0's word."""
+    def _choose(self, step: int) -> tuple[int, str]:
+        """The step whose weights become the model, and the folder of its checkpoint: rank 0's word."""
         if self.pipeline.rank != 0:
-            return int(self.pipeline.take(Kind.BOUNDARY, step, 0, _CHOICE))
+            word = self.pipeline.take(Kind.BOUNDARY, step, 0, _CHOICE)
+            return int(word["step"]), Path(word["folder"]).name
         chosen, best = step, self.state.best.step
         if self.job.spec.output.weights is Weights.BEST and best is not None:
             # A best checkpoint that could not be written leaves the best of those that could.
@@ -82,6 +84,8 @@ class Ending:
             if chosen != best:
                 message = f"the best weights, of step {best}, have no checkpoint: those of step {chosen} are taken"
                 self.control.emit(EventKind.WARNING, message)
+        # The last step's is durable, or training would not have ended.
+        folder = max((c.name for c in self.checkpointer.known if c.step == chosen), key=parse_checkpoint_name)
         for rank in range(1, self.pipeline.stages):
-            self.pipeline.send(rank, Kind.BOUNDARY, step, _CHOICE, chosen)
-        return chosen
+            self.pipeline.send(rank, Kind.BOUNDARY, step, _CHOICE, {"step": chosen, "folder": folder})
+        return chosen, folder

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +16,28 @@ from lmj_trainer.errors import UserError
 if TYPE_CHECKING:
     from lmj_api.layout import Layout
 
+log = logging.getLogger(__name__)
+
 
 class Recorder:
-    """Records of steps up to the resume point stay; later ones are of work that is done again, and go."""
+    """Records of steps up to the resume point stay; later ones are of work that is done again, and go.
 
-    def __init__(self, layout: Layout, resume: int, tensorboard: bool) -> None:
-        self._layout = layout
+    Storage that is full or gone does not stop training: what could not be written is kept, and written with what comes next.
+    """
+
+    def __init__(self, layout: Layout, resume: int, tensorboard: bool, warn: Callable[[str], None] = log.warning) -> None:
+        """``warn`` is told once when something cannot be written, until it can again. Raises OSError when the files cannot be opened."""
+        self._layout, self._warn = layout, warn
         layout.output.mkdir(parents=True, exist_ok=True)
-        kept = [line for line in _lines(layout.metrics) if line["step"] <= resume]
-        write_atomically(layout.metrics, "".join(json.dumps(line) + "\n" for line in kept).encode())
-        self._metrics = layout.metrics.open("a", buffering=1)
-        self.newest: int = kept[-1]["step"] if kept else 0
-        """The last step that is recorded."""
+        self._metrics = os.open(layout.metrics, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        size, self.newest = _kept(layout.metrics, resume)
+        """``newest``: the last step that is recorded; 0: none."""
+        # A disk that is full has room for a file that gets shorter.
+        os.ftruncate(self._metrics, size)
+        self._unwritten = b""
+        self._troubled = False
         self.evaluations = [e for e in _evaluations(layout.evaluation) if e.step <= resume]
+        self._stale = False
         self._board: Any = _board(layout, resume) if tensorboard else None
 
     def step(self, progress: Progress, now: float) -> None:
@@ -39,8 +51,9 @@ class Recorder:
             "samplesPerSecond": progress.samples_per_second,
             "time": now,
         }
-        self._metrics.write(json.dumps(line) + "\n")
+        self._unwritten += json.dumps(line).encode() + b"\n"
         self.newest = progress.step
+        self._write()
         if self._board is not None:
             for key in ("loss", "gradNorm", "learningRate"):
                 self._board.add_scalar(f"train/{key}", line[key], progress.step, walltime=now)
@@ -48,30 +61,49 @@ class Recorder:
     def evaluation(self, result: Evaluation) -> None:
         """Record an evaluation; one of the same split and step is replaced."""
         self.evaluations = [e for e in self.evaluations if (e.split, e.step) != (result.split, result.step)] + [result]
-        entries = [e.model_dump(mode="json", by_alias=True) for e in self.evaluations]
-        write_atomically(self._layout.evaluation, (json.dumps(entries, indent=1) + "\n").encode())
+        self._stale = True
+        self._write()
         if self._board is not None:
             for key in ("loss", "accuracy", "f1"):
                 self._board.add_scalar(f"{result.split}/{key}", getattr(result, key), result.step)
 
+    def _write(self) -> None:
+        try:
+            while self._unwritten:
+                self._unwritten = self._unwritten[os.write(self._metrics, self._unwritten) :]
+            if self._stale:
+                entries = [e.model_dump(mode="json", by_alias=True) for e in self.evaluations]
+                write_atomically(self._layout.evaluation, (json.dumps(entries, indent=1) + "\n").encode())
+                self._stale = False
+        except OSError as error:
+            if not self._troubled:
+                self._warn(
+                    f"metrics cannot be written to {self._layout.output}: {error}; training goes on, and they are written later"
+                )
+            self._troubled = True
+        else:
+            self._troubled = False
+
     def close(self) -> None:
         """Close the files."""
-        self._metrics.close()
+        self._write()
+        os.close(self._metrics)
         if self._board is not None:
             self._board.close()
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    lines = []
-    for text in path.read_text().splitlines():
+def _kept(path: Path, resume: int) -> tuple[int, int]:
+    """Bytes of the lines up to step ``resume``, and the last step of them; a torn line is that of a step that is done again."""
+    size = newest = 0
+    for line in path.read_bytes().splitlines(keepends=True):
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            # The last line of a run that was cut off: its step is done again.
+            step = json.loads(line)["step"]
+            if not line.endswith(b"\n") or step > resume:
+                break
+        except ValueError:
             break
-    return lines
+        size, newest = size + len(line), step
+    return size, newest
 
 
 def _evaluations(path: Path) -> list[Evaluation]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
-from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
+from lmj_api.protocol import CheckpointInfo, Evaluation, EventKind, Progress, WorkerPhase
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
+from lmj_trainer.errors import UserError
 from lmj_trainer.follow.source import Source
 from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.model.weights import initialise
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 _FLUSH_SECONDS = 10.0
 _FOLLOWER_PATIENCE = 5.0
 """Seconds for which training waits for a follower."""
+_LONGEST_RETRY_SECONDS = 30.0
 
 
 class Trainer:
@@ -86,14 +89,25 @@ class Trainer:
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
         if self._rank == 0:
-            recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard)
-            there = [found.info for found in survey(self._layout.checkpoints, self._digest, digests=False)]
-            self._checkpointer.known = [c for c in there if c.problem is None and c.step <= view.resume.step]
+            recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard, self._warn)
+            self._checkpointer.begin(self._good_checkpoints(view.resume.step))
         try:
             return self._train(recorder, self._resume(view.resume, recorder))
         finally:
             if recorder is not None:
                 recorder.close()
+
+    def _warn(self, message: str) -> None:
+        self._control.emit(EventKind.WARNING, message)
+
+    def _good_checkpoints(self, step: int) -> list[CheckpointInfo]:
+        """Those up to ``step``; none of a folder that cannot be read now, for the view may go on from memory."""
+        try:
+            there = [found.info for found in survey(self._layout.checkpoints, self._digest, digests=False)]
+        except OSError as error:
+            self._warn(f"{self._layout.checkpoints} cannot be read: {error}; older checkpoints are not removed")
+            return []
+        return [c for c in there if c.problem is None and c.step <= step]
 
     def _restore(self, view: View) -> None:
         """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays."""
@@ -174,10 +188,11 @@ class Trainer:
         while True:
             last = self._state.step == self._batches.steps
             if decision.snapshot:
-                self._snapshot(recorder)
+                awaited = decision.stop or last
+                self._snapshot(recorder, awaited=awaited)
                 self._saved_at = time.monotonic()
-                if decision.stop or last:
-                    self._await_durable()
+                if awaited:
+                    self._await_durable(recorder)
             if decision.stop:
                 self._transport.flush(_FLUSH_SECONDS)
                 if not self._control.draining.is_set():
@@ -233,6 +248,7 @@ class Trainer:
     def _checkpoint_due(self, committed: int, seconds: float) -> bool:
         every = self._spec.checkpoint
         if committed == self._batches.steps or self._checkpointer.busy:
+            self._checkpointer.complain()
             # The last step's checkpoint is always taken, and waited for; any other may be late, never in the way.
             return committed == self._batches.steps
         by_step = every.every_steps is not None and committed % every.every_steps == 0
@@ -284,7 +300,7 @@ class Trainer:
         recorder.evaluation(result)
         return result
 
-    def _snapshot(self, recorder: Recorder | None) -> None:
+    def _snapshot(self, recorder: Recorder | None, attempt: int = 0, *, awaited: bool = False) -> None:
         facts = None
         if recorder is not None:
             step, best = self._state.step, self._state.best
@@ -299,16 +315,43 @@ class Trainer:
                 best_step=best.step,
                 best_accuracy=best.accuracy,
             )
-        self._checkpointer.start(self._rank, self._stages, self._patience, facts)
+        self._checkpointer.start(self._rank, self._stages, self._patience, facts, attempt, awaited=awaited)
 
-    def _await_durable(self) -> None:
-        """Wait until the checkpoint of this step is durable everywhere. Raises RuntimeError when it could not be written."""
-        step = self._state.step
-        self._checkpointer.wait(self._patience)
-        if self._rank != 0:
-            problem = self._pipeline.take(Kind.DURABLE, step, 0)
-        else:
+    def _await_durable(self, recorder: Recorder | None) -> None:
+        """Wait until the checkpoint of this step is durable everywhere; one that cannot be written is tried again, by rank 0's word.
+
+        What training has made is in memory alone. A restart would keep it a few times, another pod would not, and both would count as
+        failures of what has none: so the worker stays and tries. Raises UserError after ``checkpoint.retrySeconds``.
+        """
+        step, limit = self._state.step, self._spec.checkpoint.retry_seconds
+        deadline = time.monotonic() + limit
+        for attempt in itertools.count(1):
+            self._checkpointer.wait(2 * self._patience)
             self._transport.inbox.check()
-            problem = "" if any(c.step == step for c in self._checkpointer.known) else "see the warning before"
-        if problem:
-            raise RuntimeError(f"the checkpoint of step {step} could not be written: {problem}")
+            problem = self._checkpointer.problem
+            if problem == "":
+                return
+            if problem is None:
+                raise ViewBrokenError(f"nobody told of the checkpoint of step {step}")
+            if self._rank == 0:
+                again = time.monotonic() < deadline
+                if again:
+                    self._pause(min(2.0 ** (attempt - 1), _LONGEST_RETRY_SECONDS, self._patience / 3), problem)
+                for rank in range(1, self._stages):
+                    self._pipeline.send(rank, Kind.AGAIN, step, attempt, again)
+            else:
+                again = self._pipeline.take(Kind.AGAIN, step, 0, attempt)
+            if not again:
+                raise UserError(
+                    f"the last checkpoint, of step {step}, could not be written within {limit:g} s (checkpoint.retrySeconds): "
+                    f"{problem}; make room or mend the storage, and run the job again: it goes on from its newest checkpoint"
+                )
+            self._snapshot(recorder, attempt, awaited=True)
+
+    def _pause(self, seconds: float, problem: str) -> None:
+        """Wait, and show that it is no hang. Raises ViewBrokenError when the view breaks meanwhile."""
+        end = time.monotonic() + seconds
+        self._control.emit(EventKind.PREPARING, progress=self._pace.at(self._state.step, f"checkpoint: {problem}"))
+        while (left := end - time.monotonic()) > 0:
+            self._transport.inbox.check()
+            time.sleep(min(left, 0.2))

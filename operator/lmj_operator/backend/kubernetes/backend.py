@@ -108,8 +108,8 @@ class KubernetesBackend:
     async def apply(self, action: Action) -> None:
         """As the port says."""
         match action:
-            case CreatePod(rank, serial):
-                await self._creation.create(self.job, rank, serial)
+            case CreatePod(rank, serial, avoid):
+                await self._creation.create(self.job, rank, serial, avoid)
             case DeletePod(name):
                 await self._delete(name)
             case Drain() | Follow() | LeaveView() | PutView() | StartWorker():

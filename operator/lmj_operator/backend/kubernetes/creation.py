@@ -35,6 +35,7 @@ class Unmade:
     """The pod itself is wrong, so the job's template is."""
     tries: int
     not_before: float
+    avoid: tuple[str, ...] = ()
 
     def observed(self, name: str) -> PodObserved:
         """How the plan sees it: as a pod that waits, or one that ended with a user's error."""
@@ -60,19 +61,22 @@ class Creation:
         self.unmade: dict[str, Unmade] = {}
         self._hold: tuple[int, float] = (0, 0.0)
 
-    async def create(self, job: LiveMigrationJob, rank: int, serial: int) -> None:
-        """Make a pod; one that is there is left as it is, and none is made while a refusal is waited out. Raises ActionError."""
+    async def create(self, job: LiveMigrationJob, rank: int, serial: int, avoid: tuple[str, ...] = ()) -> None:
+        """Make a pod that runs on none of the nodes ``avoid``. Raises ActionError.
+
+        One that is there is left as it is, and none is made while a refusal is waited out.
+        """
         name, now = pod_name(job.metadata.name, rank, serial), self._clock()
         if now < self._hold[1] or name in self.unmade:
             return
         try:
-            pod = build_pod(job, self._settings, rank, serial)
+            pod = build_pod(job, self._settings, rank, serial, avoid)
             await self._ensure(job)
             made = await self._api.create(PODS, pod)
         except SpecError as error:
             self._refuse(name, Unmade(rank, serial, now, "Invalid", str(error), True, 1, now))
         except ApiError as error:
-            await self._failed(job, name, rank, serial, error, now)
+            await self._failed(job, name, rank, serial, avoid, error, now)
         except ActionError:
             self._wait(now)
             raise
@@ -89,14 +93,14 @@ class Creation:
             try:
                 # What was refused may be one of them and not the pod.
                 await self._ensure(job)
-                made = await self._api.create(PODS, build_pod(job, self._settings, unmade.rank, unmade.serial))
+                made = await self._api.create(PODS, build_pod(job, self._settings, unmade.rank, unmade.serial, unmade.avoid))
             except ActionError:
                 del self.unmade[name]
                 self._wait(now)
                 raise
             except ApiError as error:
                 del self.unmade[name]
-                await self._failed(job, name, unmade.rank, unmade.serial, error, now, unmade)
+                await self._failed(job, name, unmade.rank, unmade.serial, unmade.avoid, error, now, unmade)
             else:
                 del self.unmade[name]
                 self._cache.add_pod(made)
@@ -118,7 +122,15 @@ class Creation:
             raise
 
     async def _failed(
-        self, job: LiveMigrationJob, name: str, rank: int, serial: int, error: ApiError, now: float, before: Unmade | None = None
+        self,
+        job: LiveMigrationJob,
+        name: str,
+        rank: int,
+        serial: int,
+        avoid: tuple[str, ...],
+        error: ApiError,
+        now: float,
+        before: Unmade | None = None,
     ) -> None:
         if error.exists:
             there = await self._there(job, name, error, now)
@@ -129,7 +141,7 @@ class Creation:
             wait = min(FIRST_RETRY_SECONDS * 2.0 ** min(tries, 10), LONGEST_RETRY_SECONDS)
             since = before.since if before is not None else now
             reason = error.reason if error.reason.isalpha() else "Refused"
-            self._refuse(name, Unmade(rank, serial, since, reason, error.message, error.invalid, tries, now + wait))
+            self._refuse(name, Unmade(rank, serial, since, reason, error.message, error.invalid, tries, now + wait, avoid))
             return
         self._wait(now)
         raise ActionError(str(error)) from error

@@ -10,6 +10,7 @@ import aiohttp
 
 from lmj_api.layout import Layout
 from lmj_api.names import pod_name
+from lmj_api.protocol import Event, EventKind
 from lmj_api.spec.job import LiveMigrationJob
 from lmj_api.status import JobStatus
 from lmj_operator.backend.agent_client import AgentClient, AgentError
@@ -52,6 +53,7 @@ class LocalBackend:
         self._events: asyncio.Queue[PodEvent | None] = asyncio.Queue()
         self._session: aiohttp.ClientSession | None = None
         self._token = ""
+        self._stored = self._told_stored = False
         self.interrupted = False
         """Set when the person at the terminal asks to leave."""
 
@@ -75,17 +77,29 @@ class LocalBackend:
             pods=tuple(pods),
             generation=self._job.metadata.generation,
             interrupted=self.interrupted,
+            one_node=True,
         )
 
     async def write_status(self, status: JobStatus) -> None:
         """As the port says."""
-        self._store.write_status(status)
+        try:
+            self._store.write_status(status)
+        except OSError as error:
+            if not self._stored:
+                raise
+            if self._told_stored:
+                text = f"{self._store.status_file} cannot be written: {error.strerror}; training goes on"
+                self._events.put_nowait(PodEvent("", 0, Event(time=time.time(), kind=EventKind.WARNING, message=text)))
+            # Pods end with this process, so nobody else acts on what is stored; and to end a run for it would lose what it has in memory.
+            self._told_stored = False
+        else:
+            self._stored = self._told_stored = True
         self._status = status
 
     async def apply(self, action: Action) -> None:
         """As the port says."""
         match action:
-            case CreatePod(rank, serial):
+            case CreatePod(rank, serial):  # one node: none to avoid
                 await self._create(rank, serial)
             case DeletePod(name):
                 await self._delete(name)

@@ -9,6 +9,7 @@ from lmj_api.names import API_VERSION, KIND, pod_name
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob, Volume
 from lmj_operator.backend.kubernetes import labels
+from lmj_operator.backend.kubernetes.build.affinity import away_from
 from lmj_operator.backend.kubernetes.build.template import check_template, merge
 from lmj_operator.backend.kubernetes.settings import Settings
 
@@ -33,8 +34,11 @@ def owner(job: LiveMigrationJob) -> Object:
     }
 
 
-def build_pod(job: LiveMigrationJob, settings: Settings, rank: int, serial: int) -> Object:
-    """The ``serial``-th pod of ``rank``. Raises SpecError when the job cannot be run in pods: no image, no shared volume, a wrong template."""
+def build_pod(job: LiveMigrationJob, settings: Settings, rank: int, serial: int, avoid: tuple[str, ...] = ()) -> Object:
+    """The ``serial``-th pod of ``rank``, on none of the nodes ``avoid``.
+
+    Raises SpecError when the job cannot be run in pods: no image, no shared volume, a wrong template.
+    """
     check_template(job.spec.template)
     template = job.spec.template or {}
     base = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(job, settings, rank, serial)}
@@ -61,6 +65,8 @@ def build_pod(job: LiveMigrationJob, settings: Settings, rank: int, serial: int)
         )
     _check_places(job, pod["spec"], trainer)
     pod["metadata"]["annotations"][labels.DIGEST] = _digest(pod)
+    # Behind the digest: that a node is avoided by now is no reason to make a pod anew that waits already.
+    pod["spec"] = away_from(pod["spec"], avoid)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 

@@ -1,0 +1,64 @@
+"""Deaths at awkward moments: in the middle of a checkpoint, and of all pods at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from lmj_trainer.checkpoint.scan import survey
+
+from .jobs import DEADLINE, Job
+
+pytestmark = pytest.mark.e2e
+
+STEPS = 120
+
+
+@pytest.fixture(scope="module")
+def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """Those of a run that was left alone."""
+    job = Job(tmp_path_factory.mktemp("undisturbed"))
+    done = job.run("--set", f"training.maxSteps={STEPS}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return job.losses()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_worker_dies_within_the_write_of_a_checkpoint(losses: dict[int, float], tmp_path: Path, rank: int) -> None:
+    job = Job(tmp_path)
+    process = job.start("--set", f"training.maxSteps={STEPS}", "--set", "checkpoint.everySteps=3")
+    job.wait_for_step(10, process)
+    victim, deadline = job.worker(rank), time.monotonic() + DEADLINE
+    # No pause: the file has its name beside the real one for a millisecond.
+    while not list((job.output / "checkpoints").glob(f"step-*/.rank-{rank}.*.partial")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+    os.kill(victim, signal.SIGKILL)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, out + err
+    assert job.losses() == losses
+    status = job.status()
+    assert (status["restarts"], status["stepsLost"]) == (1, 0)
+    found = survey(job.output / "checkpoints", None, everything=True)
+    assert found[0].info.step == STEPS
+    assert {f.info.problem for f in found} <= {None, "half-written (no manifest)"}, "none claims to be what it is not"
+
+
+def test_all_pods_die_at_once(losses: dict[int, float], tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    process = job.start("--set", f"training.maxSteps={STEPS}")
+    job.wait_for_step(50, process)
+    for agent in [job.agent(0), job.agent(1)]:
+        os.killpg(agent, signal.SIGKILL)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, out + err
+    assert job.losses() == losses
+    status = job.status()
+    assert status["restarts"] == 2
+    assert {i["kind"] for i in status["incidents"]} == {"PodGone"}
+    assert status["serials"] == {"0": 2, "1": 2}
+    assert status["stepsLost"] <= 2 * 20, "what was since the newest checkpoint"

@@ -1,0 +1,136 @@
+"""A partition: rank 0 of an older view was cut off from the operator, and wakes when the next view has gone on. Two real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lmj_trainer.checkpoint.scan import scan
+
+DEADLINE = 120
+
+# Rank 0 of a view of two. Rank 1's part was written by this process too; its message comes when the test says so.
+MEMBER = """
+import sys
+from pathlib import Path
+import torch
+from lmj_api.manifest import ManifestFile
+from lmj_api.names import rank_file
+from lmj_trainer.checkpoint.tensors import write_tensors
+from lmj_trainer.checkpoint.write import make_folder
+from lmj_trainer.transport.envelope import Envelope, Kind
+from lmj_trainer.transport.memory import MemoryTransport
+from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+
+root, view, value = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+
+class State:
+    step = 0
+    saved = torch.full((1000,), value)
+    def tensors(self, block):
+        return [("weight", block)]
+
+class Line:
+    def emit(self, kind, message="", **details):
+        print(f"{kind}: {message}", flush=True)
+
+network = {}
+transport = MemoryTransport(network, "0")
+transport.join(view, 0, {1: "1"})
+peer = MemoryTransport(network, "1")
+peer.join(view, 1, {0: "0"})
+state = State()
+checkpointer = Checkpointer(root, 1, state, transport, Line())
+checkpointer.begin([])
+facts = Facts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, accuracy=None, best_step=None, best_accuracy=None)
+for line in sys.stdin:
+    state.step = int(line)
+    checkpointer.start(0, 2, 60.0, facts)
+    part = write_tensors(make_folder(root, state.step, view) / rank_file(1), [("head", torch.full((10,), value))])
+    print("prepared", flush=True)
+    sys.stdin.readline()
+    peer.send(0, Envelope(view, Kind.PART, state.step, 0, 1, {"part": part.to_json(), "problem": ""}))
+    checkpointer.wait(60)
+    print(f"done {checkpointer.problem!r} {[c.name for c in checkpointer.known]}", flush=True)
+    try:
+        transport.inbox.check()
+    except Exception as error:
+        print(f"broken: {error}", flush=True)
+    else:
+        print("holds", flush=True)
+"""
+
+
+class Member:
+    def __init__(self, root: Path, view: int) -> None:
+        command = [sys.executable, "-c", MEMBER, str(root), str(view), str(float(view))]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def prepare(self, step: int) -> None:
+        self.say(str(step))
+        assert self.hear() == "prepared"
+
+    def go_on(self) -> list[str]:
+        """What it tells until it has said whether its view holds."""
+        self.say("")
+        told: list[str] = []
+        while not told or not told[-1].startswith(("holds", "broken")):
+            told.append(self.hear())
+            assert told[-1], f"it ended: {told}"
+        return told
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> Iterator[tuple[Member, Member]]:
+    made = Member(tmp_path, 1), Member(tmp_path, 2)
+    yield made
+    for member in made:
+        member.process.kill()
+        member.process.communicate(timeout=DEADLINE)
+
+
+def test_what_an_older_view_writes_late_replaces_and_removes_nothing(tmp_path: Path, members: tuple[Member, Member]) -> None:
+    old, new = members
+    old.prepare(20)  # its parts are there, and here the partition begins: it does not get on
+    new.prepare(20)
+    assert new.go_on()[-1] == "holds"
+    [newest, half] = scan(tmp_path, "d")
+    assert (newest.name, newest.problem) == ("step-000000020-v2", None)
+    assert (half.name, half.problem) == ("step-000000020-v1", "half-written (no manifest)")
+    before = {path: path.read_bytes() for path in (tmp_path / newest.name).iterdir()}
+
+    told = old.go_on()  # it heals
+    why = "step-000000020-v2 is of a newer view, so view 1 is over"
+    assert told[0] == f"warning: checkpoint of step 20 failed: {why}; training goes on"
+    assert told[1] == f"done {why!r} []"
+    assert told[2] == f"broken: {why}"
+    assert scan(tmp_path, "d") == [newest], "and what it had written is gone"
+    assert {path: path.read_bytes() for path in (tmp_path / newest.name).iterdir()} == before
+
+
+def test_one_that_comes_before_the_newer_views_first_stands_beside_it(tmp_path: Path, members: tuple[Member, Member]) -> None:
+    old, new = members
+    old.prepare(20)
+    new.prepare(10)
+    assert old.go_on()[-1] == "holds", "nothing tells it"
+    assert new.go_on()[-1] == "holds"
+    assert [(c.name, c.problem) for c in scan(tmp_path, "d")] == [("step-000000020-v1", None), ("step-000000010-v2", None)]
+    new.prepare(20)
+    assert new.go_on()[-1] == "holds"
+    assert scan(tmp_path, "d")[0].name == "step-000000020-v2"
+    old.prepare(30)
+    assert old.go_on()[-1].startswith("broken")
+    assert [(c.name, c.problem) for c in scan(tmp_path, "d")] == [("step-000000020-v2", None), ("step-000000020-v1", None)]
