@@ -7,13 +7,13 @@ from lmj_api.view import View
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Make the ``serial``-th pod of ``rank``."""
+    """Make the ``serial``-th pod of ``rank``; None: the ``serial``-th standby."""
 
-    rank: int
+    rank: int | None
     serial: int
 
     def __str__(self) -> str:
-        return f"create pod r{self.rank}-{self.serial}"
+        return f"create pod {'s' if self.rank is None else f'r{self.rank}'}-{self.serial}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,11 @@ class StartWorker:
 
     pod: str
     incarnation: int
+    rank: int | None = None
+    """The rank that a standby becomes by it; None: the pod has one."""
 
     def __str__(self) -> str:
-        return f"start worker {self.incarnation} in {self.pod}"
+        return f"start worker {self.incarnation} in {self.pod}{'' if self.rank is None else f' as rank {self.rank}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +72,16 @@ class Drain:
         return f"drain {self.pod}"
 
 
-Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Drain
+@dataclass(frozen=True, slots=True)
+class EnlistPod:
+    """Have the labels of ``pod``, which began as a standby, call it the ``serial``-th pod of ``rank``."""
+
+    pod: str
+    rank: int
+    serial: int
+
+    def __str__(self) -> str:
+        return f"enlist {self.pod} as rank {self.rank}"
+
+
+Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Drain | EnlistPod

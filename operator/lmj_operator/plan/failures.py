@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lmj_api.names import pod_name
 from lmj_api.protocol import USER_ERROR, WorkerPhase
 from lmj_api.spec.recovery import Recovery
 from lmj_api.view import View
@@ -77,7 +76,8 @@ def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, 
     if pod is None:
         if not facts.seen:
             return None
-        name = pod_name(job, facts.rank, facts.serial)
+        # A pod that was seen and is not there is the one that the status names.
+        name = facts.known.pod or f"{job}, rank {facts.rank}"
         return Failure("PodGone", facts.rank, name, f"pod {name} is gone", Remedy.POD)
     if pod.phase is PodPhase.GONE:
         final = pod.exit_code == USER_ERROR

@@ -45,6 +45,8 @@ def pod_actions(
     """Remove pods that nobody wants, make missing ones, start their workers; replacements wait until ``not_before``."""
     actions: list[Action] = []
     for pod in pods:
+        if pod.rank is None:
+            continue
         want = wanted.get(pod.rank)
         if want is None:
             actions.append(DeletePod(pod.name, f"the job has no rank {pod.rank}"))
@@ -58,7 +60,8 @@ def pod_actions(
         elif facts.agent is not None and facts.agent.worker.incarnation < want.incarnation:
             first = want.incarnation == 1
             if first or now >= not_before:
-                actions.append(StartWorker(facts.pod.name, want.incarnation))
+                new = facts.rank if facts.agent.rank is None else None
+                actions.append(StartWorker(facts.pod.name, want.incarnation, new))
     return tuple(actions)
 
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lmj_api.names import pod_name
+from lmj_api.names import pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import LiveMigrationJob
@@ -26,7 +26,7 @@ LONGEST_RETRY_SECONDS = 30.0
 class Unmade:
     """A pod that the API server did not take."""
 
-    rank: int
+    rank: int | None
     serial: int
     since: float
     reason: str
@@ -60,9 +60,13 @@ class Creation:
         self.unmade: dict[str, Unmade] = {}
         self._hold: tuple[int, float] = (0, 0.0)
 
-    async def create(self, job: LiveMigrationJob, rank: int, serial: int) -> None:
-        """Make a pod; one that is there is left as it is, and none is made while a refusal is waited out. Raises ActionError."""
-        name, now = pod_name(job.metadata.name, rank, serial), self._clock()
+    async def create(self, job: LiveMigrationJob, rank: int | None, serial: int) -> None:
+        """Make a pod, or (``rank`` None) a standby; one that is there is left as it is, and none is made while a refusal is waited out.
+
+        Raises ActionError.
+        """
+        owner, now = job.metadata.name, self._clock()
+        name = standby_name(owner, serial) if rank is None else pod_name(owner, rank, serial)
         if now < self._hold[1] or name in self.unmade:
             return
         try:
@@ -118,7 +122,14 @@ class Creation:
             raise
 
     async def _failed(
-        self, job: LiveMigrationJob, name: str, rank: int, serial: int, error: ApiError, now: float, before: Unmade | None = None
+        self,
+        job: LiveMigrationJob,
+        name: str,
+        rank: int | None,
+        serial: int,
+        error: ApiError,
+        now: float,
+        before: Unmade | None = None,
     ) -> None:
         if error.exists:
             there = await self._there(job, name, error, now)

@@ -57,7 +57,9 @@ def build_disruption_budget(job: LiveMigrationJob) -> Object:
     other. None at all would block a node's drain until the job ends. It is said as ``minAvailable``: for pods whose controller has
     no scale subresource Kubernetes computes ``maxUnavailable`` as none.
     """
-    spec = {"minAvailable": job.spec.world_size - 1, "selector": {"matchLabels": _selector(job)}}
+    # A standby that may be evicted as well is none of them.
+    ranks = [{"key": labels.ROLE, "operator": "NotIn", "values": [labels.STANDBY]}]
+    spec = {"minAvailable": job.spec.world_size - 1, "selector": {"matchLabels": _selector(job), "matchExpressions": ranks}}
     metadata = _metadata(job, labels.trainers(job))
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
 
