@@ -18,9 +18,11 @@ SPEC = job_spec(RANKS, recovery={"maxRestarts": 100_000, "backoffSeconds": 0.5, 
 class Faults(RuleBasedStateMachine):
     """Invariants that the cluster itself checks: see its violations."""
 
+    spec = SPEC
+
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster(SPEC)
+        self.cluster = Cluster(self.spec)
         self.past: list[tuple[PodObserved, ...]] = []
 
     @rule()
@@ -112,11 +114,23 @@ class Faults(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        steps = [p.step for p in self.cluster.living() if p.step is not None and p.worker.phase is WorkerPhase.RUNNING]
+        steps = [
+            p.step
+            for p in self.cluster.living()
+            if p.rank is not None and p.step is not None and p.worker.phase is WorkerPhase.RUNNING
+        ]
         running = max((p.worker.view for p in self.cluster.living() if p.worker.phase is WorkerPhase.RUNNING), default=0)
         # Only the newest view writes; its members are at one step.
         if len(steps) == RANKS and len(set(steps)) == 1 and running == self.cluster.committed_view:
             self.cluster.save(steps[0])
+
+    @invariant()
+    def a_standby_is_one_rank_and_a_rank_is_one_standby(self) -> None:
+        status = self.cluster.status
+        pods = [claim.pod for claim in status.claims] + [standby.pod for standby in status.standbys]
+        assert len(pods) == len(set(pods))
+        places = [(claim.rank, claim.serial) for claim in status.claims]
+        assert len(places) == len(set(places))
 
     @invariant()
     def costs_are_told_at_most_once(self) -> None:
@@ -140,9 +154,18 @@ class Faults(RuleBasedStateMachine):
         assert all(i.steps_lost is not None and i.seconds is not None for i in cluster.status.incidents)
 
 
-TestFaults = Faults.TestCase
-TestFaults.settings = settings(
+class FaultsWithStandbys(Faults):
+    """The same, with pods that wait to become a rank."""
+
+    spec = job_spec(RANKS, recovery={"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4, "standby": 2})
+
+
+SETTINGS = settings(
     max_examples=30,
     stateful_step_count=30,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+TestFaults = Faults.TestCase
+TestFaults.settings = SETTINGS
+TestFaultsWithStandbys = FaultsWithStandbys.TestCase
+TestFaultsWithStandbys.settings = SETTINGS
