@@ -2,7 +2,7 @@
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Phase
@@ -158,6 +158,13 @@ class FaultsWithStandbys(Faults):
     """The same, with pods that wait to become a rank."""
 
     spec = job_spec(RANKS, recovery={"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4, "standby": 2})
+
+    @initialize()
+    def they_are_warm(self) -> None:
+        for _ in range(6):
+            self.cluster.reconcile()
+            self.cluster.tick()
+        assert self.cluster.status.warm_standbys == 2
 
 
 SETTINGS = settings(
