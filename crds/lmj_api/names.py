@@ -16,12 +16,20 @@ def pod_name(job: str, rank: int, serial: int) -> str:
     return f"{job}-r{rank}-{serial}"
 
 
-def parse_pod_name(name: str) -> tuple[str, int, int]:
-    """The inverse of :func:`pod_name`: ``(job, rank, serial)``. Raises ValueError for any other name."""
-    job, rank, serial = name.rsplit("-", 2)
-    if not job or not rank.startswith("r"):
-        raise ValueError(f"{name!r} is not the name of a trainer pod (JOB-rRANK-SERIAL)")
-    return job, int(rank[1:]), int(serial)
+def standby_name(job: str, serial: int) -> str:
+    """The name of the ``serial``-th standby pod (from 1, never reused): ``quickstart-s-1``. It keeps it when it becomes a rank's."""
+    return f"{job}-s-{serial}"
+
+
+def parse_pod_name(name: str) -> tuple[str, int | None, int]:
+    """The inverse of :func:`pod_name` and :func:`standby_name`: ``(job, rank, serial)``; rank None: one that began as a standby.
+
+    Raises ValueError for any other name.
+    """
+    job, rank, serial = ["", "", *name.rsplit("-", 2)][-3:]
+    if not job or (rank != "s" and not rank.startswith("r")):
+        raise ValueError(f"{name!r} is not the name of a trainer pod (JOB-rRANK-SERIAL or JOB-s-SERIAL)")
+    return job, None if rank == "s" else int(rank[1:]), int(serial)
 
 
 _CHECKPOINT = re.compile(r"step-([0-9]{9,})(?:-v([1-9][0-9]*))?")

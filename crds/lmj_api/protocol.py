@@ -157,8 +157,10 @@ class AgentState(Message):
 
     pod: str
     """Name of the pod."""
-    rank: Annotated[int, Field(ge=0)]
-    """Rank that the pod is for."""
+    rank: Annotated[int, Field(ge=0)] | None = None
+    """Rank that the pod is for; None: a standby, until the first worker that it is told to start gives it one."""
+    warm: bool = False
+    """A standby has done all that can be done before its rank is known."""
     started: float
     """When the agent started, seconds since the epoch."""
     view: View | None = None
@@ -196,6 +198,7 @@ class EventKind(StrEnum):
     DRAINED = "drained"
     COMPLETED = "completed"
     WORKER_EXITED = "workerExited"
+    WARM = "warm"
 
 
 class Event(Message):
@@ -277,3 +280,5 @@ class StartWorker(Message):
 
     incarnation: Annotated[int, Field(ge=1)]
     """Number of the worker process in this pod."""
+    rank: Annotated[int, Field(ge=0)] | None = None
+    """The rank that it is to be. A standby becomes it for good; a pod of another rank refuses. None: the pod's own."""

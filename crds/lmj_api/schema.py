@@ -96,6 +96,7 @@ COLUMNS = [
     ("ETA", "integer", ".status.progress.etaSeconds", 0, "Seconds to the last step, estimated"),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Time since the job was made"),
     ("Stages", "integer", ".spec.pipeline.stages", 1, "Pipeline stages, one rank each"),
+    ("Standbys", "integer", ".status.warmStandbys", 1, "Pods without a rank that are ready to take one"),
     ("Checkpoint", "integer", ".status.checkpoint.step", 1, "Step of the newest durable checkpoint"),
     ("Message", "string", ".status.message", 1, "Why the job is in its phase"),
 ]

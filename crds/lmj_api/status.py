@@ -109,6 +109,49 @@ class NodeFailures(Message):
     """Why they do, in one clause."""
 
 
+class StandbyState(StrEnum):
+    """Where a standby pod is in its life."""
+
+    WANTED = "Wanted"
+    """It is to be made."""
+    PENDING = "Pending"
+    """Made, but nothing runs in it yet."""
+    WARMING = "Warming"
+    """It imports and prepares."""
+    WARM = "Warm"
+    """It can become any rank at once."""
+    UNREACHABLE = "Unreachable"
+    """Its agent does not answer."""
+
+
+class StandbyStatus(Message):
+    """A pod without a rank, kept for the next one that is lost."""
+
+    pod: str
+    """The pod."""
+    node: str | None = None
+    """Its node."""
+    state: StandbyState = StandbyState.WANTED
+    """Where it is in its life."""
+    message: str | None = None
+    """Why it does not start, or what happened to the one before it; None: nothing is wrong."""
+    failures: int = 0
+    """Standbys before it that did not become or stay warm, in a row: the exponent of the back-off."""
+    not_before: float | None = None
+    """It is not made before this time (back-off), seconds since the epoch."""
+
+
+class Claim(Message):
+    """A standby that became a rank's pod. Stored before it is told, so that nobody can give it another."""
+
+    pod: str
+    """The pod, which keeps its name."""
+    rank: int
+    """Its rank."""
+    serial: int
+    """Which pod of the rank it is."""
+
+
 class Incident(Message):
     """Something that interrupted training, and what it cost."""
 
@@ -154,11 +197,17 @@ class JobStatus(Message):
     view: View | None = None
     """Newest view; the next has a higher number."""
     serials: dict[str, int] = {}
-    """Highest pod serial made for each rank (keys are ranks): a serial is never used twice."""
+    """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
     followers: list[FollowerStatus] = []
     """Pods that keep a rank's state beside it, in order of rank."""
     made: dict[str, int] = {}
     """Highest serial of each rank that was given to a follower."""
+    standbys: list[StandbyStatus] = []
+    """Pods without a rank that are wanted, oldest first."""
+    warm_standbys: int = 0
+    """How many of them are warm."""
+    claims: list[Claim] = []
+    """Standbys that became a rank's pod, as long as they are."""
     progress: Progress | None = None
     """Newest committed step."""
     evaluations: list[Evaluation] = []

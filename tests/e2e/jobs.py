@@ -6,7 +6,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,26 +122,35 @@ class Job:
         return self._found("worker", rank)
 
     def agent(self, rank: int) -> int:
-        """Process id, and process group, of the agent of ``rank``."""
-        return self._found("agent", rank)
+        """Process id, and process group, of the agent of ``rank``, whatever it began as."""
+        return self.pod(self.status()["ranks"][rank]["pod"])
 
     def warm_parent(self, rank: int) -> int:
         """Process id of the process that workers of ``rank`` are forked from."""
         return self._found("warm", rank)
 
+    def pod(self, name: str) -> int:
+        """Process id, and process group, of the agent of the pod ``name``."""
+        found = [pid for pid, words in self._trainers("agent") if words[words.index("--pod") + 1] == name]
+        assert found, f"pod {name} has no agent"
+        return found[0]
+
     def _found(self, what: str, rank: int) -> int:
+        for pid, words in self._trainers(what):
+            if "--rank" in words and words[words.index("--rank") + 1] == str(rank):
+                return pid
+        raise AssertionError(f"rank {rank} has no {what}")
+
+    def _trainers(self, what: str) -> Iterator[tuple[int, list[str]]]:
+        """Process ids and arguments of the job's ``lmj_trainer what``."""
         for pid in self.processes():
             try:
                 arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
             except OSError:
                 continue  # it ended meanwhile
-            if arguments[1:4] != ["-m", "lmj_trainer", what]:
-                continue
-            # A warm parent has the arguments of a worker as one, to make room for them.
-            words = arguments[-1].split() if what == "warm" else arguments
-            if words[words.index("--rank") + 1] == str(rank):
-                return pid
-        raise AssertionError(f"rank {rank} has no {what}")
+            if arguments[1:4] == ["-m", "lmj_trainer", what]:
+                # A warm parent has the arguments of a worker as one, to make room for them.
+                yield pid, arguments[-1].split() if what == "warm" else arguments
 
 
 def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str] | None = None, seconds: float = DEADLINE) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from lmj_api.names import checkpoint_name, pod_name
+from lmj_api.names import checkpoint_name, pod_name, standby_name
 from lmj_api.protocol import USER_ERROR, AgentState, CheckpointInfo, Exit, Holding, Progress, WorkerPhase, WorkerState
 from lmj_api.spec import JobSpec
 from lmj_api.status import JobStatus
@@ -12,6 +12,7 @@ from lmj_operator.plan import (
     CreatePod,
     DeletePod,
     Drain,
+    EnlistPod,
     Follow,
     LeaveView,
     Observed,
@@ -47,9 +48,15 @@ def job_spec(ranks: int, **parts: object) -> JobSpec:
 @dataclass
 class Pod:
     name: str
-    rank: int
+    rank: int | None
+    """None: a standby, until a worker is started in it."""
     serial: int
     created: float
+    standby: bool = False
+    """It began as one: that is all that its name says."""
+    warm: bool = False
+    listed: bool = True
+    """Its labels do not call it a standby."""
     worker: WorkerState = field(default_factory=WorkerState)
     view: View | None = None
     draining: bool = False
@@ -142,15 +149,23 @@ class Cluster:
 
     def apply(self, action: Action) -> None:
         match action:
-            case CreatePod(rank, serial, avoid):
+            case CreatePod(None, serial):
+                name = standby_name(JOB, serial)
+                if name not in {standby.pod for standby in self.status.standbys}:
+                    raise Violation(f"{name} is made before it is stored")
+                self.pods.setdefault(name, Pod(name, None, serial, self.now, standby=True, listed=False))
+            case CreatePod(int(rank), serial, avoid):
                 name = pod_name(JOB, rank, serial)
                 able = [node for node in self.nodes if node not in avoid]
                 node = able[rank % len(able)] if able else None
                 self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node))
             case DeletePod(name):
                 self.pods.pop(name, None)
-            case StartWorker(name, incarnation):
-                self._start(name, incarnation)
+            case StartWorker(name, incarnation, rank):
+                self._start(name, incarnation, rank)
+            case EnlistPod(name):
+                if name in self.pods:
+                    self.pods[name].listed = True
             case PutView(name, view):
                 self._put_view(name, view)
             case LeaveView(name, number):
@@ -169,10 +184,18 @@ class Cluster:
                 if name in self.pods and self._answers(self.pods[name]):
                     self.pods[name].draining = True
 
-    def _start(self, name: str, incarnation: int) -> None:
+    def _start(self, name: str, incarnation: int, rank: int | None) -> None:
         pod = self.pods.get(name)
         if pod is None or not self._answers(pod) or pod.draining or incarnation <= pod.worker.incarnation:
             return
+        if rank is not None:
+            if not any((claim.pod, claim.rank) == (name, rank) for claim in self.status.claims):
+                raise Violation(f"{name} is told to be rank {rank} before that is stored")
+            if pod.rank not in (None, rank):
+                raise Violation(f"{name} is rank {pod.rank} and is told to be rank {rank}")
+            pod.rank, pod.warm = rank, False
+        if pod.rank is None:
+            raise Violation(f"worker {incarnation} of {name} is started without a rank")
         self.starts.append((name, incarnation))
         pod.worker = WorkerState(incarnation=incarnation, phase=WorkerPhase.STARTING, since=self.now, heartbeat=self.now)
 
@@ -204,6 +227,7 @@ class Cluster:
             agent = AgentState(
                 pod=pod.name,
                 rank=pod.rank,
+                warm=pod.warm,
                 started=pod.created,
                 view=pod.view,
                 worker=pod.worker,
@@ -213,7 +237,11 @@ class Cluster:
                 follower=pod.follower,
             )
         code = -9 if pod.gone else None
-        return PodObserved(pod.name, pod.rank, pod.serial, phase, pod.created, pod.node, code, None, agent, pod.unreachable_since)
+        rank = None if pod.standby else pod.rank
+        since = pod.unreachable_since
+        return PodObserved(
+            pod.name, rank, pod.serial, phase, pod.created, pod.node, code, None, agent, since, unlisted=not pod.listed
+        )
 
     # What the world does by itself.
 
@@ -230,6 +258,7 @@ class Cluster:
     def _live(self, pod: Pod) -> None:
         worker = pod.worker
         if worker.incarnation == 0:
+            pod.warm = pod.rank is None
             return
         if worker.phase is WorkerPhase.STARTING:
             if self.user_error:

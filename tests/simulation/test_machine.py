@@ -2,7 +2,7 @@
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Phase
@@ -115,11 +115,23 @@ class Faults(RuleBasedStateMachine):
 
     @rule()
     def checkpoint(self) -> None:
-        steps = [p.step for p in self.cluster.living() if p.step is not None and p.worker.phase is WorkerPhase.RUNNING]
+        steps = [
+            p.step
+            for p in self.cluster.living()
+            if p.rank is not None and p.step is not None and p.worker.phase is WorkerPhase.RUNNING
+        ]
         running = max((p.worker.view for p in self.cluster.living() if p.worker.phase is WorkerPhase.RUNNING), default=0)
         # Only the newest view writes; its members are at one step.
         if len(steps) == RANKS and len(set(steps)) == 1 and running == self.cluster.committed_view:
             self.cluster.save(steps[0])
+
+    @invariant()
+    def a_standby_is_one_rank_and_a_rank_is_one_standby(self) -> None:
+        status = self.cluster.status
+        pods = [claim.pod for claim in status.claims] + [standby.pod for standby in status.standbys]
+        assert len(pods) == len(set(pods))
+        places = [(claim.rank, claim.serial) for claim in status.claims]
+        assert len(places) == len(set(places))
 
     @invariant()
     def costs_are_told_at_most_once(self) -> None:
@@ -149,6 +161,25 @@ class FaultsWithReplicas(Faults):
     spec = job_spec(RANKS, recovery={**RECOVERY, "replica": True})
 
 
+class FaultsWithStandbys(Faults):
+    """The same, with pods that wait to become a rank."""
+
+    spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 2})
+
+    @initialize()
+    def they_are_warm(self) -> None:
+        for _ in range(6):
+            self.cluster.reconcile()
+            self.cluster.tick()
+        assert self.cluster.status.warm_standbys == 2
+
+
+class FaultsWithBoth(FaultsWithStandbys):
+    """The same, with followers too."""
+
+    spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 2, "replica": True})
+
+
 SETTINGS = settings(
     max_examples=30,
     stateful_step_count=30,
@@ -158,3 +189,7 @@ TestFaults = Faults.TestCase
 TestFaults.settings = SETTINGS
 TestFaultsWithReplicas = FaultsWithReplicas.TestCase
 TestFaultsWithReplicas.settings = SETTINGS
+TestFaultsWithStandbys = FaultsWithStandbys.TestCase
+TestFaultsWithStandbys.settings = SETTINGS
+TestFaultsWithBoth = FaultsWithBoth.TestCase
+TestFaultsWithBoth.settings = SETTINGS

@@ -17,8 +17,8 @@ SCENARIOS = Path(__file__).parent / "scenarios"
 class Story:
     """Runs a cluster and writes down every pass that did or said something new."""
 
-    def __init__(self) -> None:
-        self.cluster = Cluster(job_spec(2), steps=12, checkpoint_every=5)
+    def __init__(self, **parts: object) -> None:
+        self.cluster = Cluster(job_spec(2, **parts), steps=12, checkpoint_every=5)
         self.begin = self.cluster.now
         self.lines: list[str] = []
         self._said = ""
@@ -87,6 +87,14 @@ def pod_killed() -> str:
     return story.finish()
 
 
+def standby_takes_over() -> str:
+    story = Story(recovery={"standby": 1})
+    story.go(at_step(7))
+    story.say("rank 0's pod is killed")
+    story.cluster.kill_pod(story.cluster.pods["sim-r0-1"])
+    return story.finish()
+
+
 def user_error() -> str:
     story = Story()
     story.cluster.user_error = True
@@ -108,7 +116,9 @@ def suspend_and_resume() -> str:
 
 
 @pytest.mark.parametrize(
-    "scenario", [undisturbed, worker_killed, commit_unheard, pod_killed, user_error, suspend_and_resume], ids=lambda s: s.__name__
+    "scenario",
+    [undisturbed, worker_killed, commit_unheard, pod_killed, standby_takes_over, user_error, suspend_and_resume],
+    ids=lambda s: s.__name__,
 )
 def test_scenario(scenario: Callable[[], str]) -> None:
     file = SCENARIOS / f"{scenario.__name__}.txt"

@@ -16,7 +16,7 @@ What the operator calls, and nothing else; a test compares these lists with the 
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, delete]

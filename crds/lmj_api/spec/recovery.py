@@ -77,6 +77,9 @@ class Recovery(Message):
     silence_timeout_seconds: Annotated[float, Field(ge=0.2)] = 1.0
     """A peer whose machine acknowledges nothing for so long is lost: nobody sends a reset after a power cut. A busy or stopped process is not
     meant: the machine answers for it."""
+    standby: Annotated[int, Field(ge=0, le=64)] = 0
+    """Warm pods without a rank: one takes the place of a pod that is gone at once, with everything imported. Each holds what a rank's pod
+    asks for."""
     node_gone_seconds: Annotated[float, Field(ge=0)] = 60.0
     """Pods on a node that is gone or not ready for so long are removed by force, for nobody is left there to end them. One machine has no such nodes."""
     replica: bool = False

@@ -32,9 +32,9 @@ class AgentClient:
         """What the agent knows. Raises :class:`AgentError`."""
         return await self._call("GET", "state", None, STATE_SECONDS)
 
-    async def start_worker(self, incarnation: int) -> AgentState:
-        """Have worker ``incarnation`` running; what the agent knows then. Raises :class:`AgentError`."""
-        return await self._call("PUT", "worker", StartWorker(incarnation=incarnation).to_json(), CALL_SECONDS)
+    async def start_worker(self, incarnation: int, rank: int | None = None) -> AgentState:
+        """Have worker ``incarnation`` running, in a standby as ``rank``; what the agent knows then. Raises :class:`AgentError`."""
+        return await self._call("PUT", "worker", StartWorker(incarnation=incarnation, rank=rank).to_json(), CALL_SECONDS)
 
     async def put_view(self, view: View) -> AgentState:
         """Tell the agent ``view``; what it knows then. Raises :class:`AgentError`."""

@@ -18,7 +18,8 @@ class PodEvent:
     """Something happened in a pod."""
 
     pod: str
-    rank: int
+    rank: int | None
+    """None: a standby, as far as the backend knows."""
     event: Event | None
     """What its agent told; None: the pod itself changed, look at it."""
 

@@ -13,8 +13,8 @@ Told = Drain | Follow | LeaveView | PutView | StartWorker
 def call_of(action: Told) -> Call:
     """What carries out ``action``, at the agent of its pod."""
     match action:
-        case StartWorker(_, incarnation):
-            return lambda agent: agent.start_worker(incarnation)
+        case StartWorker(_, incarnation, rank):
+            return lambda agent: agent.start_worker(incarnation, rank)
         case PutView(_, view):
             return lambda agent: agent.put_view(view)
         case LeaveView(_, number):

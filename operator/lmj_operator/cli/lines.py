@@ -17,7 +17,7 @@ def event_line(heard: PodEvent) -> str | None:
             removed = f", removed {', '.join(event.removed)}" if event.removed else ""
             return f"checkpoint {event.checkpoint.name} ({size(event.checkpoint.size)}){removed}"
         case EventKind.WARNING:
-            return f"warning: rank {heard.rank}: {event.message}"
+            return f"warning: {heard.pod if heard.rank is None else f'rank {heard.rank}'}: {event.message}"
         case EventKind.PREPARING if event.message and heard.rank == 0:
             return event.message
     return None

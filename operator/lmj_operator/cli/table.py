@@ -24,6 +24,9 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
         lines.append(
             f"rank {rank.rank}: {rank.state}, pod {rank.pod or '-'}, step {rank.step}, {rank.restarts} restarts{heard}{failed}"
         )
+    for standby in status.standbys:
+        why = f": {standby.message}" if standby.message else ""
+        lines.append(f"standby: {standby.state.value}, pod {standby.pod}{why}")
     for incident in status.incidents:
         cost = "" if incident.steps_lost is None else f" ({incident.steps_lost} steps done again"
         cost += "" if incident.steps_lost is None else f", {incident.seconds:.1f} s)" if incident.seconds is not None else ")"

@@ -1,6 +1,6 @@
 """The operator's core: what is observed in, what to do out. Pure: no input or output, no clock, no random numbers."""
 
-from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Drain, Follow, LeaveView, PutView, StartWorker
+from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Drain, EnlistPod, Follow, LeaveView, PutView, StartWorker
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase, PodWait
 from lmj_operator.plan.plan import Plan, plan
 
@@ -9,6 +9,7 @@ __all__ = [
     "CreatePod",
     "DeletePod",
     "Drain",
+    "EnlistPod",
     "Follow",
     "LeaveView",
     "Observed",

@@ -7,15 +7,16 @@ from lmj_api.view import Member, View
 
 @dataclass(frozen=True, slots=True)
 class CreatePod:
-    """Make the ``serial``-th pod of ``rank``."""
+    """Make the ``serial``-th pod of ``rank``; None: the ``serial``-th standby."""
 
-    rank: int
+    rank: int | None
     serial: int
     avoid: tuple[str, ...] = ()
     """Nodes that it must not run on, in order. They say nothing to a backend that has one node."""
 
     def __str__(self) -> str:
-        return f"create pod r{self.rank}-{self.serial}{', not on ' + ', '.join(self.avoid) if self.avoid else ''}"
+        where = f", not on {', '.join(self.avoid)}" if self.avoid else ""
+        return f"create pod {'s' if self.rank is None else f'r{self.rank}'}-{self.serial}{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,11 @@ class StartWorker:
 
     pod: str
     incarnation: int
+    rank: int | None = None
+    """The rank that a standby becomes by it; None: the pod has one."""
 
     def __str__(self) -> str:
-        return f"start worker {self.incarnation} in {self.pod}"
+        return f"start worker {self.incarnation} in {self.pod}{'' if self.rank is None else f' as rank {self.rank}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +86,16 @@ class Follow:
         return f"have {self.follower.pod if self.follower is not None else 'nobody'} follow {self.pod}"
 
 
-Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Follow | Drain
+@dataclass(frozen=True, slots=True)
+class EnlistPod:
+    """Have the labels of ``pod``, which began as a standby, call it the ``serial``-th pod of ``rank``."""
+
+    pod: str
+    rank: int
+    serial: int
+
+    def __str__(self) -> str:
+        return f"enlist {self.pod} as rank {self.rank}"
+
+
+Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Follow | Drain | EnlistPod

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from lmj_api.names import pod_name
 from lmj_api.protocol import AgentState, WorkerPhase, WorkerState
 from lmj_api.status import FollowerStatus, RankStatus
+from lmj_operator.plan.naming import name_of
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 
 
@@ -59,7 +59,7 @@ def _facts(observed: Observed, rank: int) -> RankFacts:
     entry = next((f for f in observed.status.followers if f.rank == rank), None)
     serial = max([observed.status.serials.get(str(rank), 0), *(s for s in pods if s > made)])
     pod = pods.get(serial)
-    same = serial > 0 and known.pod == pod_name(observed.name, rank, serial)
+    same = serial > 0 and known.pod == name_of(observed.name, observed.status.claims, rank, serial)
     there = pod.agent.worker.incarnation if pod is not None and pod.agent is not None else 0
     return RankFacts(
         rank=rank,

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from lmj_api.names import pod_name
 from lmj_api.protocol import USER_ERROR, WorkerPhase
 from lmj_api.spec.recovery import Recovery, RuleAction
 from lmj_api.view import View
@@ -89,7 +88,8 @@ def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, 
     if pod is None:
         if not facts.seen:
             return None
-        name = pod_name(job, facts.rank, facts.serial)
+        # A pod that was seen and is not there is the one that the status names.
+        name = facts.known.pod or f"{job}, rank {facts.rank}"
         return Failure("PodGone", facts.rank, name, f"pod {name} is gone", Remedy.POD)
     if pod.phase is PodPhase.GONE:
         final = pod.exit_code == USER_ERROR

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lmj_api.names import parse_pod_name
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import JobStatus
 from lmj_api.view import Member, View
@@ -111,7 +112,7 @@ def _why(newest: View | None, members: list[Member]) -> str:
 
 def _change(old: Member | None, new: Member) -> str:
     if old is None or old.pod != new.pod:
-        return f"rank {new.rank} runs in {new.pod} now"
+        return f"rank {new.rank} runs in {'the standby ' if parse_pod_name(new.pod)[1] is None else ''}{new.pod} now"
     if old.incarnation != new.incarnation:
         return f"rank {new.rank} has a new worker (number {new.incarnation})"
     return f"rank {new.rank} has a new address"

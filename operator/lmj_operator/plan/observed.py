@@ -38,7 +38,8 @@ class PodObserved:
     """One pod. Times are seconds since the epoch."""
 
     name: str
-    rank: int
+    rank: int | None
+    """None: a standby."""
     serial: int
     phase: PodPhase
     created: float
@@ -57,6 +58,8 @@ class PodObserved:
     """What a pending pod waits for, where that is known; another pod would wait for the same."""
     outdated: bool = False
     """Nothing runs in it yet, and the spec wants another one by now: that may not have to wait."""
+    unlisted: bool = False
+    """Its labels call it a standby."""
 
 
 @dataclass(frozen=True, slots=True)

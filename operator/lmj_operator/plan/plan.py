@@ -15,6 +15,7 @@ from lmj_api.status import JobStatus, Phase
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, DeletePod, Drain, LeaveView
 from lmj_operator.plan.budget import charge
+from lmj_operator.plan.claims import kept_claims, take_standbys, with_claims
 from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts, rank_facts
 from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
@@ -26,6 +27,7 @@ from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.phases import TERMINAL, move
 from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, newest_step, progress, rank_table
+from lmj_operator.plan.standbys import SERIALS, dismiss_standbys, keep_standbys
 from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
 
 POLL_SECONDS = 2.0
@@ -40,6 +42,7 @@ COMPLETION_GRACE_SECONDS = 10.0
 SUSPEND_SECONDS = 300.0
 """Longest time for the last checkpoint of a suspension."""
 
+_WITHOUT_STANDBYS = frozenset({Phase.SUSPENDING, Phase.SUSPENDED, *TERMINAL})
 _ENDED = (WorkerPhase.DRAINED, WorkerPhase.COMPLETED, WorkerPhase.EXITED)
 
 
@@ -74,6 +77,7 @@ class _Scene:
 
 def plan(observed: Observed, now: float) -> Plan:
     """The plan for what was ``observed`` at ``now`` (seconds since the epoch). Total: every observation has one."""
+    observed = with_claims(observed)
     if observed.status.phase in TERMINAL or observed.deleted:
         return _clean_up(observed, now)
     ranks = rank_facts(observed)
@@ -98,7 +102,8 @@ def _clean_up(observed: Observed, now: float) -> Plan:
     """After the end: remove the pods that the policy does not keep."""
     policy = observed.spec.clean_pod_policy
     reason = "the job is deleted" if observed.deleted else f"the job has {observed.status.phase.value.lower()}"
-    gone = [p for p in observed.pods if observed.deleted or policy is CleanPodPolicy.ALL or _counts_as_running(p, policy)]
+    every = observed.deleted or policy is CleanPodPolicy.ALL
+    gone = [p for p in observed.pods if every or p.rank is None or _counts_as_running(p, policy)]
     status = observed.status
     if not observed.deleted:  # nobody reads it any more, and there may be nothing left to write it to
         status = status.model_copy(update={"observed_generation": observed.generation})
@@ -174,7 +179,8 @@ def _suspend(scene: _Scene) -> Plan:
             status, status.message, tuple(DeletePod(p.name, "the job is suspended") for p in observed.pods), CHANGING_SECONDS
         )
     drains = tuple(Drain(f.pod.name) for f in scene.ranks if f.pod is not None and f.agent is not None and not f.agent.draining)
-    return Plan(status, status.message, drains, CHANGING_SECONDS, left)
+    actions = (*drains, *dismiss_standbys(observed, "the job is being suspended"))
+    return Plan(status, status.message, actions, CHANGING_SECONDS, left)
 
 
 def _has_left(facts: RankFacts) -> bool:
@@ -221,7 +227,7 @@ def _run(scene: _Scene) -> Plan:
 
 def _waiting(observed: Observed) -> PodObserved | None:
     """The pod that has waited longest for something that another pod would wait for too."""
-    waiting = [(pod.waits.since, pod.name, pod) for pod in observed.pods if pod.waits is not None]
+    waiting = [(pod.waits.since, pod.name, pod) for pod in observed.pods if pod.waits is not None and pod.rank is not None]
     return min(waiting)[2] if waiting else None
 
 
@@ -258,9 +264,12 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     if stuck:
         # As any pod that is out of date before it runs: another one, and nobody's failure.
         nodes = scene.changes["nodes"] = lifted(nodes)
-        next_serials = {f.rank: f.next_serial for f in scene.ranks}
-        anew = {p.rank: Want(next_serials[p.rank], 1) for p in stuck if scene.wanted[p.rank].serial == p.serial}
+        anew = {f.rank: Want(f.next_serial, 1) for f in scene.ranks if f.pod in stuck and scene.wanted[f.rank].serial == f.serial}
         scene = replace(scene, wanted={**scene.wanted, **anew})
+    taken = take_standbys(observed, scene.ranks, scene.wanted, not_before, now)
+    scene = replace(scene, ranks=taken.ranks, wanted=taken.wanted)
+    claims = kept_claims(observed, scene.wanted, taken.claims)
+    reason = "; ".join(filter(None, (reason, taken.reason)))
     actions = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now)
     waits = [not_before - now] if now < not_before else []
     view, why = scene.newest, reason
@@ -279,6 +288,9 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     if waiting is not None and waiting.waits is not None and not scene.failures:
         why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"
     runs = view is not None and _runs(scene.ranks, view)
+    kept = keep_standbys(observed, claims, runs, now)
+    actions += kept.actions
+    waits += [kept.due] if kept.due is not None else []
     phase = _phase(observed.status, runs, bool(scene.failures))
     replicas = frozenset(f.rank for f in scene.ranks) if observed.spec.recovery.replica else frozenset()
     following = follow(observed.name, scene.ranks, observed.status.made, replicas, observed.spec.recovery, now)
@@ -291,7 +303,20 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     started = observed.status.started if observed.status.started is not None else now
     message = f"view {view.number} trains" if runs and view is not None else why
     serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in scene.wanted.items()}}
-    status = _status(scene, phase, message, view=view, runs=runs, serials=serials, started=started)
+    if kept.serial:
+        serials[SERIALS] = kept.serial
+    status = _status(
+        scene,
+        phase,
+        message,
+        view=view,
+        runs=runs,
+        serials=serials,
+        started=started,
+        standbys=kept.standbys,
+        warm_standbys=kept.warm,
+        claims=claims,
+    )
     limit = observed.spec.active_deadline_seconds
     due = [*waits, *([started + limit - now] if limit is not None else [])]
     wake = min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS])
@@ -360,6 +385,7 @@ def _status(
             "followers": [],
             **scene.changes,
             **changes,
+            **({"standbys": [], "warm_standbys": 0} if phase in _WITHOUT_STANDBYS else {}),
             "incidents": incidents,
             "steps_lost": old.steps_lost + lost,
         }

@@ -64,6 +64,8 @@ def pod_actions(
     actions: list[Action] = []
     following = {(f.rank, f.entry.serial) for f in ranks if f.entry is not None}
     for pod in pods:
+        if pod.rank is None:
+            continue
         want = wanted.get(pod.rank)
         if want is None:
             actions.append(DeletePod(pod.name, f"the job has no rank {pod.rank}"))
@@ -79,7 +81,8 @@ def pod_actions(
         elif facts.agent is not None and facts.agent.worker.incarnation < want.incarnation:
             first = want.incarnation == 1
             if first or now >= not_before:
-                actions.append(StartWorker(facts.pod.name, want.incarnation))
+                new = facts.rank if facts.agent.rank is None else None
+                actions.append(StartWorker(facts.pod.name, want.incarnation, new))
     return tuple(actions)
 
 

@@ -41,9 +41,14 @@ class Rig:
     """A supervisor whose n-th worker does the n-th list of acts (the last one again after that)."""
 
     def __init__(
-        self, *acts: str, warm: str | None = None, patience: float = 20.0, inherited: dict[str, int] | None = None
+        self,
+        *acts: str,
+        warm: str | None = None,
+        patience: float = 20.0,
+        inherited: dict[str, int] | None = None,
+        rank: int | None = 0,
     ) -> None:
-        """``warm``: what the warm parent does when it loads; None: there is none."""
+        """``warm``: what the warm parent does when it loads; None: there is none. ``rank`` None: a standby."""
         self.acts = [each.split() if isinstance(each, str) else each for each in acts]
         cold = [sys.executable, "-S", "-E", FAKE]
         self.program = Program(cold, None if warm is None else [sys.executable, FAKE_WARM, warm], self.arguments, ENVIRONMENT)
@@ -51,7 +56,7 @@ class Rig:
         if self.children.adopts:
             asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.children.sweep)
         self.births = Births(self.program, self.children, patience)
-        self.supervisor = Supervisor(0, POD, self.births, inherited)
+        self.supervisor = Supervisor(rank, POD, self.births, inherited)
         self.births.keep_warm(self.supervisor.warn)
 
     def arguments(self, incarnation: int) -> list[str]:

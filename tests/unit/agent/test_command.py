@@ -27,7 +27,8 @@ class Running:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
-        command = [sys.executable, "-m", "lmj_trainer", "agent", "--rank", "0", "--pod", "job-r0-1", "--dir", str(folder / "pod")]
+        rank = [] if "--standby" in options else ["--rank", "0"]
+        command = [sys.executable, "-m", "lmj_trainer", "agent", *rank, "--pod", "job-r0-1", "--dir", str(folder / "pod")]
         command += ["--job", str(folder / "job.json"), "--token-file", str(folder / "token"), *options]
         self.log = (folder / "log").open("wb")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=self.log)
@@ -46,9 +47,9 @@ class Running:
             value: dict[str, Any] = json.load(response)
             return value
 
-    def ready(self, incarnation: int) -> int:
+    def ready(self, incarnation: int, **more: int) -> int:
         """Process id of worker ``incarnation``, when it is ready."""
-        self.call("PUT", "/v1/worker", {"incarnation": incarnation})
+        self.call("PUT", "/v1/worker", {"incarnation": incarnation, **more})
         until(lambda: self.worker()["phase"] != "Starting", 120)
         worker = self.worker()
         assert (worker["phase"], worker["incarnation"]) == ("Ready", incarnation), worker["exit"]
@@ -245,3 +246,28 @@ def test_mistakes_are_one_line(start: Start, tmp_path: Path, capsys: pytest.Capt
     with contextlib.suppress(SystemExit):
         main(["agent", *(word for pair in {**base, "--listen": "nonsense"}.items() for word in pair)])
     assert "--listen" in capsys.readouterr().err
+
+
+def test_a_standby_gets_warm_and_becomes_a_rank(start: Start, tmp_path: Path) -> None:
+    agent = start("--standby")
+    until(lambda: agent.call("GET", "/v1/state")["warm"], 120)
+    state = agent.call("GET", "/v1/state")
+    assert (state["rank"], state["worker"]["incarnation"], state["scanned"]) == (None, 0, False)
+    assert list((tmp_path / "out" / "cache").iterdir()), "the dataset was not prepared"
+    began = time.monotonic()
+    pid = agent.ready(1, rank=1)
+    print(f"from claim to Ready: {time.monotonic() - began:.2f} s")
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    assert words[words.index(b"--rank") + 1] == b"1"
+    until(lambda: agent.call("GET", "/v1/state")["scanned"])
+    assert agent.call("GET", "/v1/state")["rank"] == 1
+    os.kill(pid, 9)
+    until(lambda: agent.worker()["phase"] == "Exited")
+    assert agent.ready(2) != pid
+
+
+def test_a_standby_of_a_job_that_cannot_be(start: Start, tmp_path: Path) -> None:
+    write_job(tmp_path, batchSize=4000)
+    agent = start("--standby")
+    assert agent.process.wait(120) == 2
+    assert (tmp_path / "log").read_text().splitlines()[-1].startswith("error: 192 training rows are fewer than one global batch")

@@ -37,6 +37,22 @@ def test_no_worker_while_draining() -> None:
     assert admit_worker(state(1, draining=True), 1).answer is Answer.KNOWN
 
 
+@pytest.mark.parametrize(
+    ("own", "asked", "answer", "reason"),
+    [
+        (None, 1, Answer.NEW, "the first"),
+        (None, None, Answer.REFUSED, "pod job-r0-1 is a standby: it must be told which rank worker 1 is to be"),
+        (1, 1, Answer.NEW, "the first"),
+        (1, None, Answer.NEW, "the first"),
+        (1, 0, Answer.REFUSED, "pod job-r0-1 is rank 1: it cannot become rank 0"),
+    ],
+)
+def test_ranks(own: int | None, asked: int | None, answer: Answer, reason: str) -> None:
+    verdict = admit_worker(state(0).model_copy(update={"rank": own}), 1, asked)
+    assert verdict.answer is answer
+    assert reason in verdict.reason
+
+
 def test_views(make_view: MakeView) -> None:
     accepted = state(view=make_view(5))
     for view, answer, reason in (

@@ -106,7 +106,11 @@ class MemoryApi:
             raise ApiError("patch", "/", 404, "NotFound", "not found")
         if wanted is not None and old is not None and old["metadata"]["resourceVersion"] != wanted:
             raise ApiError("patch", "/", 409, "Conflict", "the object has been modified")
-        return self._store(key, {**(old or {}), **body, "metadata": {**(old or body)["metadata"]}})
+        metadata = {**(old or body)["metadata"]}
+        if metadata.get("uid") != body["metadata"].get("uid", metadata.get("uid")):
+            raise ApiError("patch", "/", 409, "Conflict", "uid mismatch")
+        metadata["labels"] = {**(metadata.get("labels") or {}), **(body["metadata"].get("labels") or {})}
+        return self._store(key, {**(old or {}), **body, "metadata": metadata})
 
     async def delete(
         self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None

@@ -277,3 +277,19 @@ def test_what_is_made_of_an_event_is_what_the_agent_makes_of_it(before: dict[str
     view = View(number=3, members=[], resume=Resume(step=0), reason="test")
     state = AgentState(pod="p", rank=0, started=0.0, scanned=True, view=view, worker=worker)
     assert with_event(state, event) == fold(state, event, event.time)
+
+
+async def test_a_standby_need_not_look_through_checkpoints_to_be_believed(at: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SCAN_SECONDS", 0.0)
+    at.clients[0].answer = AgentState(pod="p", started=0.0)
+    await at.look()
+    await asyncio.sleep(0.05)
+    for _ in range(3):
+        await at.look()
+    assert at.clients[0].asked <= 2
+    at.clients[0].happens(EventKind.WARM)
+    await asyncio.sleep(0.05)
+    at.clients[0].answer = AgentState(pod="p", started=0.0, warm=True)
+    (told, _) = await at.look()
+    assert told is not None
+    assert told.warm

@@ -31,6 +31,11 @@ def test_the_pod() -> None:
     same_as("pod.yaml", build_pod(job(), SETTINGS, 0, 1))
 
 
+def test_a_standby() -> None:
+    made = job(placement={"nodeSelector": {"pool": "train"}, "stages": [{"stage": 1, "nodeSelector": {"gpu": "a"}}]})
+    same_as("standby.yaml", build_pod(made, SETTINGS, None, 7))
+
+
 def test_the_pod_with_a_template_and_placement() -> None:
     made = job(
         placement={"nodeSelector": {"pool": "train"}, "stages": [{"stage": 1, "nodeSelector": {"gpu": "a"}}]},

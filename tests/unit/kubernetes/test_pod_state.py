@@ -34,6 +34,16 @@ def test_a_running_pod() -> None:
     assert not pod_observed(running(), NodeState(ready=False, since=0.0)).vouched
 
 
+def test_a_standby_has_no_rank_and_says_until_when() -> None:
+    pod = running("tiny-s-4")
+    pod["metadata"]["labels"]["lmj.dev/role"] = "standby"
+    seen = pod_observed(pod, NODE)
+    assert (seen.name, seen.rank, seen.serial, seen.unlisted) == ("tiny-s-4", None, 4, True)
+    pod["metadata"]["labels"]["lmj.dev/role"] = "member"
+    assert not pod_observed(pod, NODE).unlisted
+    assert not pod_observed(running("tiny-r1-4"), NODE).unlisted
+
+
 @pytest.mark.parametrize(
     ("status", "code", "message"),
     [

@@ -18,6 +18,7 @@ from lmj_api.view import View
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rank", type=int)
+    parser.add_argument("--standby", action="store_true")
     parser.add_argument("--pod")
     parser.add_argument("--dir", type=Path)
     parser.add_argument("--token-file", type=Path)
@@ -59,11 +60,12 @@ async def serve(arguments: argparse.Namespace) -> None:
         return web.Response(text=state.to_json())
 
     async def put_worker(request: web.Request) -> web.Response:
-        wanted = StartWorker.model_validate_json(await request.read()).incarnation
+        start = StartWorker.model_validate_json(await request.read())
+        wanted = start.incarnation
         if wanted < state.worker.incarnation:
             return web.Response(status=409, text="older")
         worker = WorkerState(incarnation=wanted, phase=WorkerPhase.READY, since=time.time(), address=f"127.0.0.1:{wanted}")
-        return happen(EventKind.READY, worker=worker)
+        return happen(EventKind.READY, worker=worker, rank=state.rank if start.rank is None else start.rank)
 
     async def put_view(request: web.Request) -> web.Response:
         return happen(EventKind.JOINED, view=View.model_validate_json(await request.read()))

@@ -18,7 +18,7 @@ from lmj_operator.backend.local.pod import PodPlace
 from lmj_operator.backend.local.process import command_line
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.backend.port import ActionError, PodEvent
-from lmj_operator.plan import CreatePod, DeletePod, Drain, LeaveView, PodObserved, PodPhase, PutView, StartWorker
+from lmj_operator.plan import CreatePod, DeletePod, Drain, EnlistPod, LeaveView, PodObserved, PodPhase, PutView, StartWorker
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
 SECONDS = 20.0
@@ -34,7 +34,8 @@ def make_job(output: Path) -> LiveMigrationJob:
 
 
 def scripted(place: PodPlace, _: Path, token: Path) -> list[str]:
-    command = [sys.executable, str(AGENT), "--rank", str(place.rank), "--pod", place.name, "--dir", str(place.folder)]
+    rank = ["--standby"] if place.rank is None else ["--rank", str(place.rank)]
+    command = [sys.executable, str(AGENT), *rank, "--pod", place.name, "--dir", str(place.folder)]
     return [*command, "--token-file", str(token), *(["--fail"] if place.serial == 99 else [])]
 
 
@@ -66,6 +67,23 @@ async def test_a_created_pod_is_observed_and_answers(backend: LocalBackend) -> N
     assert (pod.name, pod.rank, pod.serial, pod.phase) == ("job-r1-3", 1, 3, PodPhase.RUNNING)
     assert pod.unreachable_since is None
     assert time.time() - pod.created < SECONDS
+
+
+async def test_a_standby_is_created_and_becomes_a_rank(backend: LocalBackend) -> None:
+    await backend.apply(CreatePod(None, 3))
+    pod = await pod_when(backend, answers)
+    assert (pod.name, pod.rank, pod.serial) == ("job-s-3", None, 3)
+    assert pod.agent is not None
+    assert pod.agent.rank is None
+    await backend.apply(StartWorker("job-s-3", 1, 1))
+    await backend.apply(EnlistPod("job-s-3", 1, 2))
+    pod = await pod_when(backend, lambda p: p.agent is not None and p.agent.rank == 1)
+    assert pod.rank is None, "whose it is says the status"
+    heard = backend.events()
+    async with asyncio.timeout(SECONDS):
+        while (event := await anext(heard)).rank is None:
+            continue
+    assert (event.pod, event.rank) == ("job-s-3", 1)
 
 
 async def test_creating_twice_makes_one_pod(backend: LocalBackend) -> None:

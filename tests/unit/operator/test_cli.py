@@ -11,12 +11,12 @@ import pytest
 from lmj_api.layout import Layout
 from lmj_api.protocol import Event, EventKind, Progress
 from lmj_api.spec import JobSpec
-from lmj_api.status import Incident, JobStatus, Phase, RankStatus
+from lmj_api.status import Incident, JobStatus, Phase, RankStatus, StandbyState, StandbyStatus
 from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, CommandError
-from lmj_operator.cli.lines import changes, duration, progress_line, size
+from lmj_operator.cli.lines import changes, duration, event_line, progress_line, size
 from lmj_operator.cli.load import check_output, read_job
 from lmj_operator.cli.notices import without_effect
 from lmj_operator.cli.reporter import JsonReporter, PlainReporter
@@ -173,3 +173,15 @@ def test_json_is_one_object_a_line() -> None:
 def test_status_lines_say_when_a_run_was_killed() -> None:
     assert any("was killed" in line for line in status_lines(JobStatus(phase=Phase.RUNNING), None))
     assert "run by process 7" in status_lines(JobStatus(phase=Phase.RUNNING), 7)
+
+
+def test_standbys_are_told() -> None:
+    wanted = [
+        StandbyStatus(pod="job-s-1", state=StandbyState.WARM),
+        StandbyStatus(pod="job-s-2", message="standby job-s-0 is gone"),
+    ]
+    told = status_lines(JobStatus(standbys=wanted), None)
+    assert "standby: Warm, pod job-s-1" in told
+    assert "standby: Wanted, pod job-s-2: standby job-s-0 is gone" in told
+    warning = Event(time=0.0, kind=EventKind.WARNING, message="started cold")
+    assert event_line(PodEvent("job-s-1", None, warning)) == "warning: job-s-1: started cold"

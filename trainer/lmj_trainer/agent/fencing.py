@@ -27,9 +27,13 @@ class Verdict:
     reason: str
 
 
-def admit_worker(state: AgentState, incarnation: int) -> Verdict:
-    """Whether worker ``incarnation`` is to be started (a living older one gives way)."""
+def admit_worker(state: AgentState, incarnation: int, rank: int | None = None) -> Verdict:
+    """Whether worker ``incarnation`` is to be started (a living older one gives way); ``rank``: the one that it is to be, if told."""
     current = state.worker.incarnation
+    if rank is None and state.rank is None:
+        return Verdict(Answer.REFUSED, f"pod {state.pod} is a standby: it must be told which rank worker {incarnation} is to be")
+    if rank is not None and state.rank is not None and rank != state.rank:
+        return Verdict(Answer.REFUSED, f"pod {state.pod} is rank {state.rank}: it cannot become rank {rank}")
     if incarnation < current:
         return Verdict(Answer.REFUSED, f"worker {incarnation} is older than worker {current}, which was started already")
     if incarnation == current:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from lmj_api.layout import Layout
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer import linux
-from lmj_trainer.agent import lifeline
+from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.birth import Program
 from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.children import Children
@@ -44,7 +44,11 @@ def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
     result = argparse.ArgumentParser(prog="lmj_trainer agent", description="Supervise the worker of one rank.")
     result.add_argument("--job", type=Path, required=True, metavar="FILE", help="the LiveMigrationJob, JSON, all paths absolute")
-    result.add_argument("--rank", type=int, required=True, help="the rank that this pod is for")
+    purpose = result.add_mutually_exclusive_group(required=True)
+    purpose.add_argument("--rank", type=int, help="the rank that this pod is for")
+    purpose.add_argument(
+        "--standby", action="store_true", help="be ready to become any rank: the first worker's start says which"
+    )
     result.add_argument("--pod", required=True, metavar="NAME", help="name of this pod")
     result.add_argument(
         "--dir", type=Path, required=True, metavar="DIR", help="this pod's own folder; agent.json is written there"
@@ -79,7 +83,11 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     children = Children(adopts=not arguments.cold and linux.adopt_orphans())
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
-    births = Births(program(arguments, environment), children, patience=job.spec.recovery.start_timeout_seconds / 2)
+    births = Births(
+        program(arguments, environment, lambda: supervisor.state.rank),
+        children,
+        patience=job.spec.recovery.start_timeout_seconds / 2,
+    )
     supervisor = Supervisor(arguments.rank, arguments.pod, births, {OPTION: open_memory(arguments.dir)})
     if arguments.lifeline:
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
@@ -92,7 +100,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
             raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         births.keep_warm(supervisor.warn)  # before any worker is asked for: its imports are the longest part of a start
         _announce(arguments.dir, host, int(runner.addresses[0][1]))
-        scanning = asyncio.create_task(look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec)))
+        scanning = asyncio.create_task(begin(supervisor, job))
         stopping = asyncio.create_task(stop.wait())
         # An agent that cannot look, or cannot watch its worker, is of no use: its error ends it, and the pod is replaced.
         await _until(stopping, scanning, supervisor.failure)
@@ -114,6 +122,13 @@ async def _until(stopping: asyncio.Task[bool], *others: asyncio.Future[None]) ->
             each.result()
 
 
+async def begin(supervisor: Supervisor, job: LiveMigrationJob) -> None:
+    """What an agent does unasked: a standby gets warm and waits for its rank; then it looks through the checkpoints."""
+    if supervisor.state.rank is None:
+        await standby.wait(supervisor)
+    await look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec))
+
+
 async def look(supervisor: Supervisor, root: Path, digest: str) -> None:
     """Look through the checkpoints in ``root``. While that is impossible nothing is known, which is not the same as there being none."""
     told = ""
@@ -130,12 +145,14 @@ async def look(supervisor: Supervisor, root: Path, digest: str) -> None:
             return
 
 
-def program(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Program:
-    """What is run as a worker."""
+def program(arguments: argparse.Namespace, environment: Mapping[str, str], rank: Callable[[], int | None]) -> Program:
+    """What is run as a worker, of the rank that the pod has by then."""
     python = [sys.executable, "-m", "lmj_trainer"]
 
     def worker_arguments(incarnation: int) -> list[str]:
-        options = {"job": arguments.job, "rank": arguments.rank, "pod": arguments.pod, "incarnation": incarnation}
+        number = rank() if arguments.rank is None else arguments.rank
+        own = {} if number is None else {"rank": number}
+        options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation}
         return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
     return Program([*python, "worker"], [*python, "warm"], worker_arguments, environment)
@@ -147,7 +164,7 @@ def _announce(folder: Path, host: str, port: int) -> None:
     write_atomically(folder / "agent.json", content.encode())
 
 
-def _job(path: Path, rank: int) -> LiveMigrationJob:
+def _job(path: Path, rank: int | None) -> LiveMigrationJob:
     try:
         job = LiveMigrationJob.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -155,7 +172,7 @@ def _job(path: Path, rank: int) -> LiveMigrationJob:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise UserError(f"{path}: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
-    if not 0 <= rank < job.spec.world_size:
+    if rank is not None and not 0 <= rank < job.spec.world_size:
         raise UserError(f"--rank {rank}: the job has ranks 0 to {job.spec.world_size - 1}")
     return job
 

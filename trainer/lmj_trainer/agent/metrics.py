@@ -21,7 +21,7 @@ class _States(Collector):
 
     def collect(self) -> Iterator[Metric]:
         state, worker = self._state, self._state.worker
-        labels = (str(state.rank), state.pod)
+        labels = ("" if state.rank is None else str(state.rank), state.pod)
         phase = GaugeMetricFamily(
             "lmj_worker_phase", "1 for the phase that the worker is in, 0 for others.", labels=[*_LABELS, "phase"]
         )
@@ -48,6 +48,7 @@ def render(state: AgentState, events: int, warm_bytes: int | None) -> bytes:
 def _gauges(state: AgentState, warm_bytes: int | None) -> Iterator[tuple[str, str, float | None]]:
     worker, progress = state.worker, state.worker.progress
     yield "lmj_agent_start_time_seconds", "When the agent started, seconds since the epoch.", state.started
+    yield "lmj_agent_warm", "1 when the pod is a standby that is ready to become a rank.", state.warm
     yield "lmj_agent_draining", "1 when the pod was asked to leave.", state.draining
     yield (
         "lmj_agent_warm_parent_bytes",

@@ -68,7 +68,7 @@ class Routes:
         """Body: StartWorker. Answers the AgentState, or 409."""
         wanted = await _body(request, StartWorker)
         try:
-            verdict = await self._supervisor.put_worker(wanted.incarnation)
+            verdict = await self._supervisor.put_worker(wanted.incarnation, wanted.rank)
         except TimeoutError:
             return _error(503, f"worker {wanted.incarnation} cannot be started: the one before it does not end")
         return self._verdict(verdict)

@@ -19,8 +19,11 @@ DEATH_SECONDS = 10.0
 class Supervisor:
     """Lives in one event loop, in the main thread."""
 
-    def __init__(self, rank: int, pod: str, births: Births, inherited: Mapping[str, int] | None = None) -> None:
-        """``inherited``: open files that every worker is given, by the option that names them (``{"--memory-fd": 7}``)."""
+    def __init__(self, rank: int | None, pod: str, births: Births, inherited: Mapping[str, int] | None = None) -> None:
+        """``rank`` None: a standby.
+
+        ``inherited``: open files that every worker is given, by the option that names them (``{"--memory-fd": 7}``).
+        """
         self.state = AgentState(pod=pod, rank=rank, started=time.time())
         self.log = EventLog()
         self.changed = asyncio.Event()
@@ -31,6 +34,10 @@ class Supervisor:
         self._inherited = dict(inherited or {})
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done, with the error, when the agent itself cannot go on."""
+        self.ranked = asyncio.Event()
+        """The pod has a rank."""
+        if rank is not None:
+            self.ranked.set()
         self._process: WorkerProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._told = 0  # number of the newest view that the living worker was told
@@ -38,13 +45,13 @@ class Supervisor:
         self._starting = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def put_worker(self, incarnation: int) -> Verdict:
+    async def put_worker(self, incarnation: int, rank: int | None = None) -> Verdict:
         """Have worker ``incarnation`` running; a living older one says where it stands and is killed first. Raises TimeoutError.
 
-        It is not born yet when this returns; a birth that fails is told as any other end of a worker.
+        It is not born yet when this returns; a birth that fails is told as any other end of a worker. ``rank``: what a standby becomes.
         """
         async with self._starting:
-            verdict = admit_worker(self.state, incarnation)
+            verdict = admit_worker(self.state, incarnation, rank)
             if verdict.answer is not Answer.NEW:
                 return verdict
             reason = f"killed to make room for worker {incarnation}"
@@ -52,8 +59,11 @@ class Supervisor:
                 await self._process.explain(reason)
             self.kill(reason)
             await self._gone(DEATH_SECONDS)
-            verdict = admit_worker(self.state, incarnation)  # a drain may have come meanwhile
+            verdict = admit_worker(self.state, incarnation, rank)  # a drain may have come meanwhile
             if verdict.answer is Answer.NEW:
+                if self.state.rank is None:
+                    self.state = self.state.model_copy(update={"rank": rank, "warm": False})
+                    self.ranked.set()
                 self._start(incarnation)
             return verdict
 
@@ -115,6 +125,12 @@ class Supervisor:
     def warn(self, message: str) -> None:
         """Tell something that the operator should know."""
         self._happen(Event(time=time.time(), kind=EventKind.WARNING, message=message))
+
+    def warmed(self, message: str) -> None:
+        """A standby has done all that it can do without a rank."""
+        self.state = self.state.model_copy(update={"warm": self.state.rank is None})
+        self.log.add(Event(time=time.time(), kind=EventKind.WARM, message=message), time.monotonic())
+        self._notify()
 
     def found(self, checkpoints: Sequence[CheckpointInfo]) -> None:
         """The scan of the checkpoint folder is done."""

@@ -16,6 +16,7 @@ MODULES = (
     "lmj_trainer.transport.inbox",
     "lmj_trainer.transport.tensorpipe",
     "lmj_trainer.worker.main",
+    "lmj_trainer.worker.preparation",
     "lmj_trainer.worker.trainer",
 )
 """The worker's own modules, with all that these import."""

@@ -16,6 +16,7 @@ from lmj_api.protocol import USER_ERROR, EventKind, Progress
 from lmj_api.spec import Device, LiveMigrationJob, Precision
 from lmj_trainer.errors import UserError
 from lmj_trainer.worker.control import Control
+from lmj_trainer.worker.preparation import prepare_standby
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +28,7 @@ def main(argv: list[str]) -> int:
     """Run one worker; its exit code is that of the process."""
     parser = argparse.ArgumentParser(prog="lmj_trainer worker", description=__doc__)
     parser.add_argument("--job", type=Path, required=True, help="the job, JSON, with absolute paths")
-    parser.add_argument("--rank", type=int, required=True)
+    parser.add_argument("--rank", type=int, help="left out: prepare what no rank matters to, and leave")
     parser.add_argument("--pod", required=True)
     parser.add_argument("--incarnation", type=int, required=True)
     parser.add_argument("--fd", type=int, required=True, help="socket to the agent")
@@ -40,12 +41,16 @@ def main(argv: list[str]) -> int:
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
     job = LiveMigrationJob.model_validate_json(arguments.job.read_bytes())
     try:
-        code = _work(job, arguments.rank, arguments.fd, arguments.memory_fd)
+        if arguments.rank is None:
+            prepare_standby(job, Control(arguments.fd))
+            code = 0
+        else:
+            code = _work(job, arguments.rank, arguments.fd, arguments.memory_fd)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = USER_ERROR
     except Exception:
-        log.exception("rank %d failed", arguments.rank)
+        log.exception("%s failed", "the preparation" if arguments.rank is None else f"rank {arguments.rank}")
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()

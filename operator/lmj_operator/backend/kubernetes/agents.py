@@ -129,14 +129,14 @@ class Agents:
         self._known: dict[str, _Known] = {}
         self._waiting: asyncio.TimerHandle | None = None
 
-    async def state(self, key: str, pod: str, rank: int, client: AgentClient) -> AgentState | None:
+    async def state(self, key: str, pod: str, rank: int | None, client: AgentClient) -> AgentState | None:
         """What the agent says; None: it does not answer. It is listened to from now on."""
         known = self._known.get(key)
         if known is None:
             listener = asyncio.create_task(self._listen(key, pod, rank, client))
             known = self._known[key] = _Known(listener)
         state = known.state if known.heard else None
-        if state is not None and time.monotonic() - known.said < (FRESH_SECONDS if state.scanned else SCAN_SECONDS):
+        if state is not None and time.monotonic() - known.said < _believed(state):
             return state
         try:
             return await self._ask(known, client, lambda agent: agent.state())
@@ -180,7 +180,7 @@ class Agents:
             known.says(state)
         return state
 
-    async def _listen(self, key: str, pod: str, rank: int, client: AgentClient) -> None:
+    async def _listen(self, key: str, pod: str, rank: int | None, client: AgentClient) -> None:
         after, wait = 0, RECONNECT_SECONDS
 
         def opened() -> None:
@@ -217,6 +217,11 @@ class Agents:
     def _tell_late(self, told: PodEvent) -> None:
         self._waiting = None
         self.news.put(told)
+
+
+def _believed(state: AgentState) -> float:
+    """Seconds; a standby looks through the checkpoints only when it has become a rank, and is asked then."""
+    return FRESH_SECONDS if state.scanned or state.rank is None else SCAN_SECONDS
 
 
 def said_already(state: AgentState, event: Event) -> bool:

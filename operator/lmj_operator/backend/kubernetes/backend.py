@@ -9,8 +9,9 @@ from dataclasses import replace
 import aiohttp
 
 from lmj_api.spec import LiveMigrationJob
-from lmj_api.status import JobStatus
+from lmj_api.status import JobStatus, StandbyState
 from lmj_operator.backend.agent_client import AgentClient, AgentError
+from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.build.pod import build_pod
@@ -29,6 +30,7 @@ from lmj_operator.plan import (
     CreatePod,
     DeletePod,
     Drain,
+    EnlistPod,
     Follow,
     LeaveView,
     Observed,
@@ -112,6 +114,8 @@ class KubernetesBackend:
                 await self._creation.create(self.job, rank, serial, avoid)
             case DeletePod(name):
                 await self._delete(name)
+            case EnlistPod(name, rank, serial):
+                await self._enlist(name, rank, serial)
             case Drain() | Follow() | LeaveView() | PutView() | StartWorker():
                 await self._tell(action.pod, call_of(action))
 
@@ -131,7 +135,10 @@ class KubernetesBackend:
     async def _look_for_missing(self) -> None:
         """A pod that the status names and the cache lacks is looked for once: what a watch begins with may be old news."""
         known = {pod["metadata"]["name"] for pod in self._pods()} | self._creation.unmade.keys() | self._gone
-        for name in sorted({rank.pod for rank in self._store.status.ranks if rank.pod is not None} - known):
+        status = self._store.status
+        named = {rank.pod for rank in status.ranks if rank.pod is not None}
+        named |= {standby.pod for standby in status.standbys if standby.state is not StandbyState.WANTED}
+        for name in sorted(named - known):
             pod = await self._api.get(PODS, self.key[0], name)
             if pod is not None and owner_uid(pod) == self.job.metadata.uid:
                 self._cache.add_pod(pod)
@@ -186,6 +193,18 @@ class KubernetesBackend:
         self._told_to_go[uid, force] = now
         if not there:
             self._cache.drop_pod(pod)
+
+    async def _enlist(self, name: str, rank: int, serial: int) -> None:
+        """The labels say what the pod is by now: budgets and people select by them. Its uid keeps another of the name from being made."""
+        pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
+        if pod is None:
+            return
+        metadata = {"name": name, "namespace": self.key[0], "uid": pod["metadata"]["uid"]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "labels": labels.enlisted(rank, serial)}}
+        try:
+            self._cache.put_pod(await self._api.apply(PODS, body, force=True))
+        except ApiError as error:
+            raise ActionError(str(error)) from error
 
     async def _tell(self, name: str, call: Call) -> None:
         pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lmj_operator.backend.kubernetes.labels import CONTAINER, DIGEST, JOB
+from lmj_operator.backend.kubernetes.labels import CONTAINER, DIGEST, JOB, ROLE
 from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state
 
 Object = Mapping[str, Any]
@@ -26,7 +26,7 @@ def slim(pod: Object) -> Object:
     return {
         "metadata": _only(metadata, ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"))
         | {"ownerReferences": owners}
-        | {"labels": _only(metadata["labels"], (JOB,)), "annotations": _only(metadata.get("annotations") or {}, (DIGEST,))},
+        | {"labels": _only(metadata["labels"], (JOB, ROLE)), "annotations": _only(metadata.get("annotations") or {}, (DIGEST,))},
         "spec": _only(spec, ("nodeName",)) | ({"volumes": claims} if claims else {}),
         "status": _only(status, ("phase", "reason", "message", "podIP"))
         | {"containerStatuses": containers}
@@ -117,6 +117,7 @@ def _matters(pod: Object) -> Object:
     return {
         "uid": pod["metadata"]["uid"],
         "leaving": pod["metadata"].get("deletionTimestamp"),
+        "role": pod["metadata"]["labels"].get(ROLE),
         "phase": status.get("phase"),
         "reason": status.get("reason"),
         "ip": status.get("podIP"),

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lmj_api.names import pod_name
+from lmj_api.names import pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import LiveMigrationJob
@@ -26,7 +26,7 @@ LONGEST_RETRY_SECONDS = 30.0
 class Unmade:
     """A pod that the API server did not take."""
 
-    rank: int
+    rank: int | None
     serial: int
     since: float
     reason: str
@@ -61,12 +61,13 @@ class Creation:
         self.unmade: dict[str, Unmade] = {}
         self._hold: tuple[int, float] = (0, 0.0)
 
-    async def create(self, job: LiveMigrationJob, rank: int, serial: int, avoid: tuple[str, ...] = ()) -> None:
-        """Make a pod that runs on none of the nodes ``avoid``. Raises ActionError.
+    async def create(self, job: LiveMigrationJob, rank: int | None, serial: int, avoid: tuple[str, ...] = ()) -> None:
+        """Make a pod, or (``rank`` None) a standby, that runs on none of the nodes ``avoid``. Raises ActionError.
 
         One that is there is left as it is, and none is made while a refusal is waited out.
         """
-        name, now = pod_name(job.metadata.name, rank, serial), self._clock()
+        owner, now = job.metadata.name, self._clock()
+        name = standby_name(owner, serial) if rank is None else pod_name(owner, rank, serial)
         if now < self._hold[1] or name in self.unmade:
             return
         try:
@@ -125,7 +126,7 @@ class Creation:
         self,
         job: LiveMigrationJob,
         name: str,
-        rank: int,
+        rank: int | None,
         serial: int,
         avoid: tuple[str, ...],
         error: ApiError,

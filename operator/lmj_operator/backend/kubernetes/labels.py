@@ -6,6 +6,12 @@ from lmj_api.spec import LiveMigrationJob
 JOB = f"{GROUP}/job"
 RANK = f"{GROUP}/rank"
 SERIAL = f"{GROUP}/serial"
+ROLE = f"{GROUP}/role"
+STANDBY = "standby"
+"""Role of a pod that is no rank's yet."""
+MEMBER = "member"
+"""Role of one that became a rank's. Those that were made for a rank have none."""
+
 SPEC = f"{GROUP}/job-spec"
 """Annotation of a pod: the job as its agent reads it."""
 
@@ -31,6 +37,11 @@ def job_labels(job: LiveMigrationJob) -> Labels:
         "app.kubernetes.io/managed-by": "lmj-operator",
         JOB: job.metadata.name,
     }
+
+
+def enlisted(rank: int, serial: int) -> Labels:
+    """Labels of a pod that began as a standby and is the ``serial``-th of ``rank`` now."""
+    return {ROLE: MEMBER, RANK: str(rank), SERIAL: str(serial)}
 
 
 def trainers(job: LiveMigrationJob) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from lmj_api.names import parse_pod_name
-from lmj_operator.backend.kubernetes.labels import CONTAINER
+from lmj_operator.backend.kubernetes.labels import CONTAINER, ROLE, STANDBY
 from lmj_operator.plan import PodObserved, PodPhase, PodWait
 
 Object = Mapping[str, Any]
@@ -55,7 +55,8 @@ def pod_observed(pod: Object, node: NodeState | None) -> PodObserved:
     if scheduled is not None and scheduled.get("status") == "True":
         # Its time to start counts from here: a pod that no node had room for was not slow.
         created = max(created, seconds(scheduled.get("lastTransitionTime")))
-    seen = PodObserved(metadata["name"], rank, serial, PodPhase.PENDING, created, bound)
+    unlisted = (metadata.get("labels") or {}).get(ROLE) == STANDBY
+    seen = PodObserved(metadata["name"], rank, serial, PodPhase.PENDING, created, bound, unlisted=unlisted)
     container = _container(status)
     ended = (container.get("state") or {}).get("terminated")
     if status.get("phase") in ("Failed", "Succeeded") or (ended is not None and "deletionTimestamp" not in metadata):

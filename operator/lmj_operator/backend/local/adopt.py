@@ -1,7 +1,7 @@
 """What the status of an earlier command means to a new one."""
 
-from lmj_api.names import pod_name
 from lmj_api.status import Incident, JobStatus, Phase
+from lmj_operator.plan.naming import name_of
 from lmj_operator.plan.times import rfc3339
 
 
@@ -16,7 +16,7 @@ def adopt(status: JobStatus, job: str, now: float) -> JobStatus:
     incidents = list(status.incidents)
     if status.phase not in (Phase.SUSPENDED, Phase.FAILED) and status.view is not None:
         step = status.progress.step if status.progress is not None else 0
-        pod = pod_name(job, 0, status.serials.get("0", 1))
+        pod = name_of(job, status.claims, 0, status.serials.get("0", 1))
         message = "the command that ran the job was killed, and all pods with it"
         killed = Incident(time=rfc3339(now), kind="PodGone", rank=0, pod=pod, message=message, view=status.view.number, step=step)
         incidents = [*incidents, killed][-10:]
@@ -25,6 +25,8 @@ def adopt(status: JobStatus, job: str, now: float) -> JobStatus:
             "phase": Phase.SUSPENDED,
             "phase_since": now,
             "ranks": [r.model_copy(update={"pod": None, "incarnation": 0, "state": "NoPod"}) for r in status.ranks],
+            "standbys": [],
+            "warm_standbys": 0,
             "restarts": 0,
             "restarts_without_progress": 0,
             "restart_step": 0,

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 
 from lmj_api.layout import Layout
-from lmj_api.names import pod_name
+from lmj_api.names import pod_name, standby_name
 from lmj_api.protocol import Event, EventKind
 from lmj_api.spec.job import LiveMigrationJob
 from lmj_api.status import JobStatus
@@ -23,6 +23,7 @@ from lmj_operator.plan import (
     CreatePod,
     DeletePod,
     Drain,
+    EnlistPod,
     Follow,
     LeaveView,
     Observed,
@@ -103,8 +104,12 @@ class LocalBackend:
                 await self._create(rank, serial)
             case DeletePod(name):
                 await self._delete(name)
+            case EnlistPod():
+                pass  # no pod has labels here
             case Drain() | Follow() | LeaveView() | PutView() | StartWorker():
                 await self._tell(action.pod, call_of(action))
+                if isinstance(action, StartWorker) and action.rank is not None and action.pod in self._pods:
+                    self._pods[action.pod].rank = action.rank
 
     async def events(self) -> AsyncIterator[PodEvent]:
         """As the port says."""
@@ -156,8 +161,9 @@ class LocalBackend:
             return None
         return AgentClient(self._session, address, self._token)
 
-    async def _create(self, rank: int, serial: int) -> None:
-        name = pod_name(self._job.metadata.name, rank, serial)
+    async def _create(self, rank: int | None, serial: int) -> None:
+        job = self._job.metadata.name
+        name = standby_name(job, serial) if rank is None else pod_name(job, rank, serial)
         if name in self._pods:
             return
         place = PodPlace(name, rank, serial, self._store.pods / name, self._layout.logs / f"{name}.log")
@@ -197,20 +203,20 @@ class LocalBackend:
         finally:
             listener.cancel()
             await asyncio.gather(listener, return_exceptions=True)
-        self._events.put_nowait(PodEvent(pod.place.name, pod.place.rank, None))
+        self._events.put_nowait(PodEvent(pod.place.name, pod.rank, None))
 
     async def _listen(self, pod: LocalPod) -> None:
         # A file is polled, for want of a portable way to wait for one; the wait ends with the agent's process.
         while (client := self._client(pod)) is None:  # noqa: ASYNC110
             await asyncio.sleep(ADDRESS_POLL_SECONDS)
-        self._events.put_nowait(PodEvent(pod.place.name, pod.place.rank, None))
+        self._events.put_nowait(PodEvent(pod.place.name, pod.rank, None))
         after = 0
         while True:
             try:
                 async for event in client.events(after):
                     after = max(after, event.seq)
-                    self._events.put_nowait(PodEvent(pod.place.name, pod.place.rank, event))
+                    self._events.put_nowait(PodEvent(pod.place.name, pod.rank, event))
             except AgentError:
                 # The state says why, if it matters: the reconciler asks for it. Here only the news is taken up again.
-                self._events.put_nowait(PodEvent(pod.place.name, pod.place.rank, None))
+                self._events.put_nowait(PodEvent(pod.place.name, pod.rank, None))
             await asyncio.sleep(RECONNECT_SECONDS)

@@ -23,7 +23,8 @@ class PodPlace:
     """Where a pod's files are."""
 
     name: str
-    rank: int
+    rank: int | None
+    """None: a standby."""
     serial: int
     folder: Path
     log: Path
@@ -59,6 +60,8 @@ class LocalPod:
         self.created = created
         self.unreachable_since: float | None = None
         self.worker_pid: int | None = None
+        self.rank = place.rank
+        """The rank that it is by now; None: none."""
 
     @classmethod
     async def start(cls, place: PodPlace, command: Sequence[str]) -> "LocalPod":
@@ -114,5 +117,6 @@ class LocalPod:
 
 def agent_command(place: PodPlace, job_file: Path, token_file: Path) -> list[str]:
     """The command that runs the trainer's agent as the pod at ``place``."""
-    command = [sys.executable, "-m", "lmj_trainer", "agent", "--job", str(job_file), "--rank", str(place.rank)]
+    command = [sys.executable, "-m", "lmj_trainer", "agent", "--job", str(job_file)]
+    command += ["--standby"] if place.rank is None else ["--rank", str(place.rank)]
     return [*command, "--pod", place.name, "--dir", str(place.folder), "--token-file", str(token_file), "--lifeline"]

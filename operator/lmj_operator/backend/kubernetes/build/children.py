@@ -58,7 +58,9 @@ def build_disruption_budget(job: LiveMigrationJob) -> Object:
     no scale subresource Kubernetes computes ``maxUnavailable`` as none.
     """
     pods = job.spec.world_size * (2 if job.spec.recovery.replica else 1)
-    spec = {"minAvailable": pods - 1, "selector": {"matchLabels": _selector(job)}}
+    # A standby that may be evicted as well is none of them.
+    ranks = [{"key": labels.ROLE, "operator": "NotIn", "values": [labels.STANDBY]}]
+    spec = {"minAvailable": pods - 1, "selector": {"matchLabels": _selector(job), "matchExpressions": ranks}}
     metadata = _metadata(job, labels.trainers(job))
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
 

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from lmj_api.layout import Layout
-from lmj_api.names import API_VERSION, KIND, pod_name
+from lmj_api.names import API_VERSION, KIND, pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob, Volume
 from lmj_operator.backend.kubernetes import labels
@@ -34,8 +34,8 @@ def owner(job: LiveMigrationJob) -> Object:
     }
 
 
-def build_pod(job: LiveMigrationJob, settings: Settings, rank: int, serial: int, avoid: tuple[str, ...] = ()) -> Object:
-    """The ``serial``-th pod of ``rank``, on none of the nodes ``avoid``.
+def build_pod(job: LiveMigrationJob, settings: Settings, rank: int | None, serial: int, avoid: tuple[str, ...] = ()) -> Object:
+    """The ``serial``-th pod of ``rank``, or (None) the ``serial``-th standby, on none of the nodes ``avoid``.
 
     Raises SpecError when the job cannot be run in pods: no image, no shared volume, a wrong template.
     """
@@ -43,10 +43,11 @@ def build_pod(job: LiveMigrationJob, settings: Settings, rank: int, serial: int,
     template = job.spec.template or {}
     base = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(job, settings, rank, serial)}
     pod = merge(base, template)
-    own = {**labels.job_labels(job), labels.RANK: str(rank), labels.SERIAL: str(serial)}
+    role = {labels.ROLE: labels.STANDBY} if rank is None else {labels.RANK: str(rank)}
+    own = {**labels.job_labels(job), **role, labels.SERIAL: str(serial)}
     carried = job.model_copy(update={"spec": job.spec.model_copy(update={"template": None}), "status": None})
     pod["metadata"] = {
-        "name": pod_name(job.metadata.name, rank, serial),
+        "name": _name(job, rank, serial),
         "namespace": job.metadata.namespace,
         "labels": {**(pod["metadata"].get("labels") or {}), **own},
         "annotations": {
@@ -77,8 +78,13 @@ def _digest(pod: Object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _spec(job: LiveMigrationJob, settings: Settings, rank: int, serial: int) -> Object:
-    name = pod_name(job.metadata.name, rank, serial)
+def _name(job: LiveMigrationJob, rank: int | None, serial: int) -> str:
+    name = job.metadata.name
+    return standby_name(name, serial) if rank is None else pod_name(name, rank, serial)
+
+
+def _spec(job: LiveMigrationJob, settings: Settings, rank: int | None, serial: int) -> Object:
+    name = _name(job, rank, serial)
     placement = job.spec.placement
     selector = {**placement.node_selector}
     for stage in placement.stages:
@@ -106,10 +112,11 @@ def _spec(job: LiveMigrationJob, settings: Settings, rank: int, serial: int) -> 
     }
     if selector:
         spec["nodeSelector"] = selector
-    # A pod that is to take another's place is of no use on the same node.
-    mine = {"matchLabels": {labels.JOB: job.metadata.name, labels.RANK: str(rank)}}
-    term = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": mine}}
-    spec["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if rank is not None:
+        # A pod that is to take another's place is of no use on the same node.
+        mine = {"matchLabels": {labels.JOB: job.metadata.name, labels.RANK: str(rank)}}
+        term = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": mine}}
+        spec["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
     if placement.spread:
         spec["topologySpreadConstraints"] = [
             {
@@ -122,8 +129,10 @@ def _spec(job: LiveMigrationJob, settings: Settings, rank: int, serial: int) -> 
     return spec
 
 
-def _container(job: LiveMigrationJob, settings: Settings, rank: int, name: str) -> Object:
-    command = ["python", "-m", "lmj_trainer", "agent", "--job", f"{_JOB}/job.json", "--rank", str(rank), "--pod", name]
+def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name: str) -> Object:
+    command = ["python", "-m", "lmj_trainer", "agent", "--job", f"{_JOB}/job.json"]
+    command += ["--standby"] if rank is None else ["--rank", str(rank)]
+    command += ["--pod", name]
     command += ["--dir", _RUN, "--listen", f"0.0.0.0:{labels.AGENT_PORT}", "--address", "$(POD_IP)"]
     command += ["--token-file", f"{_TOKEN}/token", "--grace", str(max(1, settings.grace_seconds - _LEAVE_SECONDS))]
     mounts: list[Object] = [

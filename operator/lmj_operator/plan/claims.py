@@ -1,0 +1,93 @@
+"""Standbys that become a rank's pod: which, for which rank, and how the rest of the plan sees them, which is as any other pod.
+
+A claim is stored before the pod hears of it. From then on the pod is, in everything that the plan looks at, the rank's pod of the
+claim's serial, whatever its name says.
+"""
+
+from dataclasses import dataclass, replace
+
+from lmj_api.status import Claim
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.wants import Want
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What is known and wanted of the ranks once standbys have taken the places that they can."""
+
+    ranks: tuple[RankFacts, ...]
+    wanted: dict[int, Want]
+    claims: tuple[Claim, ...] = ()
+    """The new ones."""
+
+    @property
+    def reason(self) -> str:
+        """One clause for each."""
+        return "; ".join(f"standby {c.pod} takes over as rank {c.rank}" for c in self.claims)
+
+
+def with_claims(observed: Observed) -> Observed:
+    """``observed`` with each claimed standby as the pod of its rank."""
+    claims = {claim.pod: claim for claim in observed.status.claims}
+    if not claims:
+        return observed
+    pods = tuple(
+        replace(pod, rank=claims[pod.name].rank, serial=claims[pod.name].serial) if pod.name in claims else pod
+        for pod in observed.pods
+    )
+    return replace(observed, pods=pods)
+
+
+def take_standbys(
+    observed: Observed, ranks: tuple[RankFacts, ...], wanted: dict[int, Want], not_before: float, now: float
+) -> Taken:
+    """Give each rank whose pod would have to be made one that is warm, as long as there are any; replacements wait until ``not_before``."""
+    spares = [pod for pod in observed.pods if _is_spare(observed, pod)]
+    own_nodes = {placed.stage for placed in observed.spec.placement.stages if placed.node_selector}
+    after, wants = list(ranks), dict(wanted)
+    claims: list[Claim] = []
+    for facts in ranks:
+        # A stage that may run on some nodes alone cannot be had from a pod that was put anywhere.
+        if now < not_before or not spares or facts.rank in own_nodes or not _is_vacant(facts, wanted[facts.rank]):
+            continue
+        pod = min(spares, key=lambda spare: (spare.node == _node(facts), spare.serial))
+        spares.remove(pod)
+        # Another pod may have been made with the serial that was wanted, and not been seen yet.
+        serial = max(wanted[facts.rank].serial, facts.next_serial)
+        claims.append(Claim(pod=pod.name, rank=facts.rank, serial=serial))
+        taken = replace(pod, rank=facts.rank, serial=serial)
+        after[facts.rank] = replace(facts, serial=serial, pod=taken, seen=True, incarnation=1, next_serial=serial + 1)
+        wants[facts.rank] = Want(serial, 1, replaced=wanted[facts.rank].replaced)
+    return Taken(tuple(after), wants, tuple(claims))
+
+
+def kept_claims(observed: Observed, wanted: dict[int, Want], new: tuple[Claim, ...]) -> list[Claim]:
+    """All claims, without those of pods that were replaced and are gone."""
+    there = {pod.name for pod in observed.pods}
+    old = [c for c in observed.status.claims if c.rank in wanted and (c.serial >= wanted[c.rank].serial or c.pod in there)]
+    return [*old, *new]
+
+
+def _is_spare(observed: Observed, pod: PodObserved) -> bool:
+    """Whether ``pod`` answers just now that it is warm, is no rank's, and is to stay."""
+    agent = pod.agent
+    if pod.rank is not None or pod.phase is not PodPhase.RUNNING or agent is None or pod.name not in _names(observed):
+        return False
+    return agent.warm and agent.rank is None and not agent.draining
+
+
+def _names(observed: Observed) -> set[str]:
+    return {standby.pod for standby in observed.status.standbys}
+
+
+def _is_vacant(facts: RankFacts, want: Want) -> bool:
+    """Whether the pod that is wanted is not there, or cannot start and another of its kind could not either."""
+    pod = facts.pod
+    if facts.follower is not None and facts.follower.serial == want.serial:
+        return False  # the follower takes the place
+    return pod is None or pod.serial != want.serial or (pod.phase is PodPhase.PENDING and pod.waits is not None)
+
+
+def _node(facts: RankFacts) -> str | None:
+    return facts.pod.node if facts.pod is not None else facts.known.node

@@ -1,0 +1,47 @@
+"""What a worker does before its rank matters, done ahead: a standby's part of a start."""
+
+from pathlib import Path
+
+from lmj_api.layout import Layout
+from lmj_api.protocol import EventKind, Progress
+from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.worker.control import Control
+
+CHUNK = 1 << 22
+
+
+def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
+    """Check the model, fetch it, prepare the dataset, and read both once, so that they are in this machine's memory.
+
+    Raises UserError for what is wrong with them.
+    """
+    # The warm parent has imported these; a process that is started cold does it here.
+    from lmj_trainer.check import check_model, check_rows
+    from lmj_trainer.data.prepared import prepare
+    from lmj_trainer.model.config import load_config
+    from lmj_trainer.model.weights import model_folder
+
+    spec = job.spec
+
+    def say(text: str) -> None:
+        control.emit(EventKind.PREPARING, text, progress=Progress(step=0, steps=1, epoch=0.0, activity=f"prepare: {text}"))
+
+    say("checking the model")
+    check_model(spec)
+    cache = Layout.of(spec).cache
+    prepared = prepare(spec, cache, say)
+    check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
+    load_config(spec.model, prepared.labels, prepared.vocab_size)
+    read = sum(_read(path) for path in sorted((cache / prepared.digest).glob("*.npy")))
+    if spec.model.source is not None:
+        read += sum(_read(path) for path in sorted(model_folder(spec.model.source, spec.model.revision).glob("*.safetensors")))
+    say(f"dataset and model are at hand ({read / 1e6:.1f} MB)")
+
+
+def _read(path: Path) -> int:
+    """Bytes of the file, all of them read."""
+    size = 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            size += len(chunk)
+    return size
