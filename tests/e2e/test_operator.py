@@ -83,6 +83,25 @@ def test_a_pod_that_no_node_takes_waits_and_says_why(job: ClusterJob) -> None:
     assert job.status["restarts"] == 0
 
 
+def test_a_rule_sends_a_rank_to_another_node_and_its_pods_stay_away(job: ClusterJob) -> None:
+    job.spec["training"]["maxSteps"] = 100_000
+    job.spec["training"]["epochs"] = 100_000
+    job.spec["recovery"] = {"rules": [{"exitCodes": [137], "action": "NextNode"}]}
+    job.apply()
+    job.wait_for_step(20)
+    node = next(rank["node"] for rank in job.status["ranks"] if rank["rank"] == 1)
+    job.kubectl("exec", "-n", job.namespace, "tiny-r1-1", "--", "python", "-c", KILL_WORKERS)
+    wait_for("a pod elsewhere", lambda: "tiny-r1-2" in job.pods() and "tiny-r1-1" not in job.pods(), job.describe)
+    job.wait_for_phase("Running")
+    at = job.step
+    job.wait_for_step(at + 20)
+    status = job.status
+    assert status["ranks"][1]["node"] != node
+    assert [(n["node"], n["reason"]) for n in status["nodes"]] == [(node, "recovery.rules[0] (exit code 137)")]
+    assert f"node {node} is avoided" in status["incidents"][0]["message"]
+    assert status["restarts"] == 1
+
+
 def test_a_node_without_power_loses_its_rank_and_no_pod_stays_stuck_there(job: ClusterJob, own_cluster: Cluster) -> None:
     job.spec["training"]["maxSteps"] = 100_000
     job.spec["training"]["epochs"] = 100_000
