@@ -44,7 +44,8 @@ def kill_pod(job: Job, process: subprocess.Popen[str], rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "steps"), [pytest.param((0, 1), 2000, id="short"), pytest.param((1, 0, 0, 1), 5000, id="long", marks=pytest.mark.slow)]
+    ("ranks", "steps"),
+    [pytest.param((0, 1), 2000, id="short"), pytest.param((1, 0, 0, 1), 5000, id="long", marks=pytest.mark.slow)],
 )
 def test_pods_are_lost_one_after_the_other_and_no_step_is(tmp_path: Path, ranks: tuple[int, ...], steps: int) -> None:
     job, undisturbed = Job(tmp_path / "disturbed"), Job(tmp_path / "undisturbed")

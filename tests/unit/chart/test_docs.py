@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 from helm_chart import CHART, CHECKOUT, Object
+from pydantic import TypeAdapter
 
 from lmj_api.load import load_job
+from lmj_api.spec import JobSpec
 
 GUIDES = sorted([*(CHECKOUT / "docs").glob("*.md"), CHART / "README.md"])
 VERSION = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
@@ -33,7 +35,12 @@ def test_values_exist(guide: Path) -> None:
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
 def test_jobs_are_right(guide: Path, tmp_path: Path) -> None:
+    parts = {field.alias or name: field.annotation for name, field in JobSpec.model_fields.items()}
     for document in documents(guide):
+        if document.keys() <= parts.keys():
+            for name, part in document.items():
+                TypeAdapter(parts[name]).validate_python(part)
+            continue
         assert {"apiVersion", "kind"} <= document.keys()
         if document["kind"] == "LiveMigrationJob":
             assert load_job(document, base=tmp_path, cwd=tmp_path, here=False).spec.storage.output is not None
