@@ -11,6 +11,10 @@ SINGULAR = "livemigrationjob"
 SHORT = "lmj"
 
 
+MIGRATE = f"{GROUP}/migrate"
+"""Annotation of a job that asks to move ranks: ``1`` or ``0,1``, and anything after a space, to ask again."""
+
+
 def pod_name(job: str, rank: int, serial: int) -> str:
     """The name of the ``serial``-th pod (from 1, never reused) of ``rank``: ``quickstart-r0-1``."""
     return f"{job}-r{rank}-{serial}"

@@ -169,6 +169,8 @@ class AgentState(Message):
     """Its worker."""
     follower: Member | None = None
     """Who is to follow its worker; None: nobody, or it was lost."""
+    handover: int = 0
+    """Number of the view that its worker is to leave at the next step boundary, so that its follower can take its place; 0: none."""
     checkpoints: list[CheckpointInfo] = []
     """Checkpoints that the pod sees, newest first; those with a problem too."""
     scanned: bool = False
@@ -244,6 +246,7 @@ class CommandKind(StrEnum):
     VIEW = "view"
     LEAVE = "leave"
     FOLLOWER = "follower"
+    HANDOVER = "handover"
     DRAIN = "drain"
 
 
@@ -252,11 +255,11 @@ class Command(Message):
 
     kind: CommandKind
     """``view``: join it. ``leave``: leave a view, or who is followed, and say what is in memory. ``follower``: have it follow.
-    ``drain``: take a checkpoint and leave."""
+    ``handover``: have all leave a view at the next step boundary, with this rank's follower level. ``drain``: take a checkpoint and leave."""
     view: View | None = None
     """``view``: which."""
     number: int | None = None
-    """``leave``: number of the view; older ones are left too, newer ones are not."""
+    """``leave``, ``handover``: number of the view; older ones are left too, newer ones are not."""
     follower: Member | None = None
     """``follower``: who; None: nobody any more."""
 
@@ -269,7 +272,10 @@ class Following(Message):
 
 
 class ViewNumber(Message):
-    """Body of ``POST /v1/leave``: have the worker leave this view and all before it. Idempotent; a worker in a newer view stays there."""
+    """Body of ``POST /v1/leave``: have the worker leave this view and all before it. Idempotent; a worker in a newer view stays there.
+
+    And of ``POST /v1/handover``: have all of the view leave it at the next step boundary, this rank's follower with them.
+    """
 
     number: Annotated[int, Field(ge=1)]
     """Number of the view."""

@@ -94,6 +94,23 @@ class FollowerStatus(Message):
     """Nothing is started for it before this time, seconds since the epoch."""
 
 
+class MoveStatus(Message):
+    """A rank that is to run in another pod, while training goes on."""
+
+    rank: int
+    """The rank."""
+    serial: int
+    """Serial of the pod that it leaves."""
+    node: str | None = None
+    """Node that it leaves."""
+    reason: str
+    """Why, in one clause."""
+    since: float
+    """When it was asked for, seconds since the epoch."""
+    given_up: str | None = None
+    """Why it did not come to it; the rank stays where it is. None: it is under way."""
+
+
 class NodeFailures(Message):
     """Recent failures of the job's workers and pods on one node."""
 
@@ -200,6 +217,10 @@ class JobStatus(Message):
     """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
     followers: list[FollowerStatus] = []
     """Pods that keep a rank's state beside it, in order of rank."""
+    moves: list[MoveStatus] = []
+    """Ranks that are being moved, or could not be."""
+    move_request: str | None = None
+    """The last request to move ranks that was taken up, as it was written."""
     made: dict[str, int] = {}
     """Highest serial of each rank that was given to a follower."""
     standbys: list[StandbyStatus] = []

@@ -48,6 +48,10 @@ class AgentClient:
         """Have ``follower`` follow the pod's worker; what the agent knows then. Raises :class:`AgentError`."""
         return await self._call("PUT", "follower", Following(follower=follower).to_json(), CALL_SECONDS)
 
+    async def hand_over(self, number: int) -> AgentState:
+        """Have all of view ``number`` leave it at the next step boundary, this rank's follower with them. Raises :class:`AgentError`."""
+        return await self._call("POST", "handover", ViewNumber(number=number).to_json(), CALL_SECONDS)
+
     async def drain(self) -> AgentState:
         """Ask for a last checkpoint; what the agent knows then. Raises :class:`AgentError`."""
         return await self._call("POST", "drain", None, CALL_SECONDS)

@@ -1,6 +1,17 @@
 """The operator's core: what is observed in, what to do out. Pure: no input or output, no clock, no random numbers."""
 
-from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Drain, EnlistPod, Follow, LeaveView, PutView, StartWorker
+from lmj_operator.plan.actions import (
+    Action,
+    CreatePod,
+    DeletePod,
+    Drain,
+    EnlistPod,
+    Follow,
+    HandOver,
+    LeaveView,
+    PutView,
+    StartWorker,
+)
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase, PodWait
 from lmj_operator.plan.plan import Plan, plan
 
@@ -11,6 +22,7 @@ __all__ = [
     "Drain",
     "EnlistPod",
     "Follow",
+    "HandOver",
     "LeaveView",
     "Observed",
     "Plan",

@@ -87,6 +87,17 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """Have all of view ``number`` leave it at the next step boundary, so that the follower of ``pod`` can take its place."""
+
+    pod: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"hand over {self.pod} after view {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
 class EnlistPod:
     """Have the labels of ``pod``, which began as a standby, call it the ``serial``-th pod of ``rank``."""
 
@@ -98,4 +109,4 @@ class EnlistPod:
         return f"enlist {self.pod} as rank {self.rank}"
 
 
-Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Follow | Drain | EnlistPod
+Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Follow | HandOver | Drain | EnlistPod

@@ -106,7 +106,7 @@ def _next(
 
 
 def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:
-    if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING):
+    if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING) or pod.node_leaving is not None:
         return True
     if pod.agent is None:
         if pod.waits is not None:

@@ -56,6 +56,8 @@ class PodObserved:
     """Somebody nearer than the operator says that it is well: a silent agent may then be the operator's own network's fault."""
     waits: PodWait | None = None
     """What a pending pod waits for, where that is known; another pod would wait for the same."""
+    node_leaving: str | None = None
+    """Why its node is to be left, in one clause: cordoned, or about to be taken away; None: it is not."""
     outdated: bool = False
     """Nothing runs in it yet, and the spec wants another one by now: that may not have to wait."""
     unlisted: bool = False
@@ -79,6 +81,9 @@ class Observed:
     """There is one node, so none can be avoided."""
     problem: str | None = None
     """What is wrong with a change of the spec that is not followed; ``spec`` is the one before it."""
+
+    move_request: str | None = None
+    """Which ranks a person asked to move: see :data:`lmj_api.names.MIGRATE`."""
 
     @property
     def stop_wanted(self) -> bool:

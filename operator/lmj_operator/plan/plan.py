@@ -19,13 +19,15 @@ from lmj_operator.plan.claims import kept_claims, take_standbys, with_claims
 from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts, rank_facts
 from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
-from lmj_operator.plan.following import follow
+from lmj_operator.plan.following import Following, follow
 from lmj_operator.plan.incidents import is_open, record, settle
 from lmj_operator.plan.ladder import climb, fruitless
 from lmj_operator.plan.membership import joined, newest_view, next_view
+from lmj_operator.plan.moves import Moves, follower_wait, handing_over, leaving, move, moved, with_handed_over
 from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
-from lmj_operator.plan.phases import TERMINAL, move
+from lmj_operator.plan.phases import TERMINAL
+from lmj_operator.plan.phases import move as move_to
 from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, newest_step, progress, rank_table
 from lmj_operator.plan.standbys import SERIALS, dismiss_standbys, keep_standbys
 from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
@@ -195,12 +197,15 @@ def _run(scene: _Scene) -> Plan:
     """Have every rank in the newest view."""
     observed, spec, now = scene.observed, scene.observed.spec, scene.now
     not_before = observed.status.not_before or 0.0
+    scene = _with_moved(scene)
     failures = find_failures(observed.name, scene.ranks, scene.newest, spec.recovery, now)
     final = next((f for f in failures if f.final), None)
     if final is not None:
         return _end(_with_failures(scene, failures), Phase.FAILED, final.message)
     hang = find_hang(scene.ranks, scene.newest, not_before, spec.recovery, now)
     dropped, grace = find_dropped(scene.ranks, scene.newest, now)
+    if handing_over(scene.ranks, scene.newest):
+        dropped, grace = None, follower_wait(observed, scene.ranks, scene.newest, now)
     if not failures and hang is not None:
         failures = (hang,)
     elif not failures and (stuck := find_stuck(scene.ranks, scene.newest, observed.pods, spec.recovery, now)):
@@ -225,6 +230,17 @@ def _run(scene: _Scene) -> Plan:
     return _advance(scene, not_before, grace, reason)
 
 
+def _with_moved(scene: _Scene) -> _Scene:
+    """With each rank that was handed over to its follower in that one's pod."""
+    observed, view = scene.observed, scene.newest
+    ranks = with_handed_over(observed, scene.ranks, view)
+    if view is None or ranks == scene.ranks:
+        return scene
+    incidents, count = moved(observed.status.incidents, scene.ranks, ranks, view, scene.step, scene.now)
+    changes = {**scene.changes, "incidents": incidents, "migrations": observed.status.migrations + count}
+    return replace(scene, ranks=ranks, wanted=wants(ranks, ()), changes=changes)
+
+
 def _waiting(observed: Observed) -> PodObserved | None:
     """The pod that has waited longest for something that another pod would wait for too."""
     waiting = [(pod.waits.since, pod.name, pod) for pod in observed.pods if pod.waits is not None and pod.rank is not None]
@@ -243,7 +259,14 @@ def _with_failures(scene: _Scene, failures: tuple[Failure, ...]) -> _Scene:
         rule = scene.observed.spec.recovery.avoid_node
         bad = with_failures(status.nodes, failures, nodes, rule, scene.step, scene.now)
         failures = explained(failures, nodes, status.nodes, bad)
-    incidents = record(status.incidents, failures, nodes, scene.newest.number if scene.newest else 0, scene.step, scene.now)
+    incidents = record(
+        scene.changes.get("incidents", status.incidents),
+        failures,
+        nodes,
+        scene.newest.number if scene.newest else 0,
+        scene.step,
+        scene.now,
+    )
     return _Scene(
         scene.observed,
         scene.now,
@@ -288,17 +311,18 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     if waiting is not None and waiting.waits is not None and not scene.failures:
         why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"
     runs = view is not None and _runs(scene.ranks, view)
+    moves = move(observed, scene.ranks, view, runs and not scene.failures, now)
+    following = _follow(scene, moves)
     kept = keep_standbys(observed, claims, runs, now)
     actions += kept.actions
     waits += [kept.due] if kept.due is not None else []
     phase = _phase(observed.status, runs, bool(scene.failures))
-    replicas = frozenset(f.rank for f in scene.ranks) if observed.spec.recovery.replica else frozenset()
-    following = follow(observed.name, scene.ranks, observed.status.made, replicas, observed.spec.recovery, now)
     promoted = {f.rank for f in scene.ranks if f.entry is not None and scene.wanted[f.rank].serial == f.entry.serial}
     if promoted:
         waits.append(0.0)
     scene.changes.update(followers=[e for e in following.entries if e.rank not in promoted], made=following.made)
-    actions = avoiding(actions + following.actions, nodes)
+    scene.changes.update(moves=list(moves.moves), move_request=moves.request)
+    actions = leaving(avoiding(actions + following.actions, nodes), moves.moves) + moves.actions
     waits += following.due
     started = observed.status.started if observed.status.started is not None else now
     message = f"view {view.number} trains" if runs and view is not None else why
@@ -321,6 +345,12 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     due = [*waits, *([started + limit - now] if limit is not None else [])]
     wake = min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS])
     return Plan(status, message, actions, wake, min(due, default=None))
+
+
+def _follow(scene: _Scene, moves: Moves) -> Following:
+    observed = scene.observed
+    ranks = frozenset(f.rank for f in scene.ranks) if observed.spec.recovery.replica else moves.ranks
+    return follow(observed.name, scene.ranks, observed.status.made, ranks, observed.spec.recovery, scene.now)
 
 
 def _runs(ranks: tuple[RankFacts, ...], view: View) -> bool:
@@ -349,7 +379,7 @@ def _status(
     """The stored status with everything that this pass saw."""
     observed, now, old = scene.observed, scene.now, scene.observed.status
     view = view or scene.newest
-    phase = move(old.phase, phase)
+    phase = move_to(old.phase, phase)
     at = progress(scene.ranks, view, old.progress)
     done = phase is Phase.SUCCEEDED
     saved = checkpoint(scene.ranks, old.checkpoint)
@@ -383,6 +413,7 @@ def _status(
             "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
             "checkpoint": saved,
             "followers": [],
+            "moves": [],
             **scene.changes,
             **changes,
             **({"standbys": [], "warm_standbys": 0} if phase in _WITHOUT_STANDBYS else {}),

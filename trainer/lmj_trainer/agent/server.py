@@ -38,6 +38,7 @@ def make_app(supervisor: Supervisor, token: str) -> web.Application:
             web.put("/v1/view", routes.view),
             web.post("/v1/leave", routes.leave),
             web.put("/v1/follower", routes.follower),
+            web.post("/v1/handover", routes.handover),
             web.post("/v1/drain", routes.drain),
         ]
     )
@@ -85,6 +86,11 @@ class Routes:
     async def follower(self, request: web.Request) -> web.Response:
         """Body: Following. Answers the AgentState."""
         self._supervisor.put_follower((await _body(request, Following)).follower)
+        return _answer(self._supervisor.state)
+
+    async def handover(self, request: web.Request) -> web.Response:
+        """Body: ViewNumber. Answers the AgentState."""
+        self._supervisor.hand_over((await _body(request, ViewNumber)).number)
         return _answer(self._supervisor.state)
 
     async def drain(self, _: web.Request) -> web.Response:

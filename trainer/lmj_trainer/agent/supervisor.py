@@ -89,6 +89,13 @@ class Supervisor:
             self.state = self.state.model_copy(update={"follower": follower})
             self._tell_follower()
 
+    def hand_over(self, number: int) -> None:
+        """Have the worker's group leave view ``number`` at the next step boundary, with its follower level."""
+        if self.state.handover < number:
+            self.state = self.state.model_copy(update={"handover": number})
+            if self._process is not None:
+                self._process.send(Command(kind=CommandKind.HANDOVER, number=number))
+
     def _tell_follower(self) -> None:
         if self._process is not None:
             self._process.send(Command(kind=CommandKind.FOLLOWER, follower=self.state.follower))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lmj_api.protocol import EventKind
 from lmj_trainer.follow.feed import FeedOverError
-from lmj_trainer.follow.parts import Body, Committed, Facts, Gradients, Level, Prepared, State
+from lmj_trainer.follow.parts import Body, Committed, Facts, Gradients, Level, Over, Prepared, State
 from lmj_trainer.state.stage_state import Best
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ class Follower:
                         raise RuntimeError(f"only {self._groups} of {len(state.groups)} groups came")
                     state.fill(step)
                 self._tell(f"is level at step {step}")
+            case Over(reason):
+                raise FeedOverError(reason)
             case Prepared():
                 state.prepare()
             case Committed(step, coefficient, rate, facts):

@@ -73,7 +73,14 @@ class Committed:
     facts: Facts
 
 
-Body = Begin | State | Gradients | Level | Prepared | Committed
+@dataclass(frozen=True)
+class Over:
+    """The last part: the follower takes its source's place, or is needed no more."""
+
+    reason: str
+
+
+Body = Begin | State | Gradients | Level | Prepared | Committed | Over
 
 
 @dataclass(frozen=True)

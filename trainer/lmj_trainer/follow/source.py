@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmj_trainer.follow.parts import Begin, Body, Committed, Facts, Gradients, Level, Part, Prepared, State
+from lmj_trainer.follow.parts import Begin, Body, Committed, Facts, Gradients, Level, Over, Part, Prepared, State
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState
@@ -64,6 +64,20 @@ class Source:
         """Have the worker at ``address`` follow, from the next boundary on; None: nobody. Any thread may."""
         with self._turn:
             self._wanted = address
+
+    @property
+    def level(self) -> bool:
+        """Whether there is a follower that has all."""
+        stream = self._stream
+        return stream is not None and stream.level
+
+    def hand_over(self) -> None:
+        """At a boundary: the follower takes this rank's place. It has the step already, or has it as soon as it took what is on its way."""
+        with self._turn:
+            stream = self._stream
+            if stream is not None and stream.level:
+                self._send(stream, Over(f"it takes over at step {self._state.step}"))
+                stream.over, self._stream, self._wanted = True, None, None
 
     def boundary(self) -> None:
         """Between two steps: begin with a follower that is wanted, and let go of one that is not."""

@@ -31,6 +31,12 @@ class Decision:
     """Take a checkpoint of the state at this boundary."""
     stop: bool = False
     """Leave the view after it: a member is to leave."""
+    pause: bool = False
+    """Leave the view at this boundary, with nothing to be written: a member's follower takes its place."""
+
+    def __or__(self, other: Decision) -> Decision:
+        """What either wants."""
+        return Decision(self.snapshot or other.snapshot, self.stop or other.stop, self.pause or other.pause)
 
 
 @dataclass(frozen=True)
@@ -52,23 +58,23 @@ def agree(
     losses: list[float],
     limit: float | None,
     rate: float,
-    decide: Callable[[bool], Decision],
+    decide: Callable[[Decision], Decision],
     decided: Callable[[Commit], None] = lambda commit: None,
     prepared: Callable[[], None] = lambda: None,
-    leaving: bool = False,
+    wish: Decision | None = None,
 ) -> Commit:
     """Bring all ranks to the commit of the state's next step, with learning rate ``rate``; its update is still to be made.
 
-    ``leaving``: this rank is to leave. ``decide`` is asked on rank 0 only, when all are prepared; it is told whether anybody is to leave.
+    ``wish``: what this rank needs at the boundary. ``decide`` is asked on rank 0 only, when all are prepared, with what anybody needs.
     ``decided`` is told on every rank before the commit can be seen by anybody: of a step whose process dies after that, everything is
     known. ``prepared`` is called when this rank has all gradients, before anybody hears of it.
     """
-    step = state.step
+    step, wish = state.step, wish or Decision()
     norms = gradient_norms(state)
     state.prepare()
     prepared()
     if pipeline.rank != 0:
-        pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses, "leaving": leaving})
+        pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses, "wish": vars(wish)})
         answer = pipeline.take(Kind.COMMIT, step, 0)
         commit = Commit(answer["coefficient"], Decision(**answer["decision"]), answer["loss"], answer["grad_norm"])
         decided(commit)
@@ -79,7 +85,7 @@ def agree(
         report = pipeline.take(Kind.PREPARED, step, rank)
         parts.append(report["norms"])
         losses = report["losses"] or losses
-        leaving = leaving or report["leaving"]
+        wish |= Decision(**report["wish"])
     total = total_norm(torch.cat(parts))
     loss = sum(losses)
     if not (math.isfinite(loss) and math.isfinite(total)):
@@ -87,7 +93,7 @@ def agree(
             f"step {step + 1}: the loss is {loss} and the gradient's norm {float(total)};"
             " lower training.learningRate or set training.maxGradNorm"
         )
-    commit = Commit(clip_coefficient(total, limit), decide(leaving), loss, float(total))
+    commit = Commit(clip_coefficient(total, limit), decide(wish), loss, float(total))
     decided(commit)
     # Before the others hear of it: when this process dies in between, its successor knows that the step counts.
     state.commit(commit.coefficient, rate)

@@ -26,6 +26,8 @@ class Control:
         self._on_follower: Callable[[str | None], None] = lambda address: None
         self._follower: str | None = None
         self.draining = threading.Event()
+        self.handover = 0
+        """Number of the newest view that is to be left at a boundary, for this rank's follower takes its place; 0: none."""
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
     def on_newer_view(self, call: Callable[[int, str], None]) -> None:
@@ -77,6 +79,8 @@ class Control:
                     self._orders.put(None)
                 elif command.kind is CommandKind.LEAVE and command.number is not None:
                     self._on_newer_view(command.number + 1, f"view {command.number} lost a member")
+                elif command.kind is CommandKind.HANDOVER and command.number is not None:
+                    self.handover = max(self.handover, command.number)
                 elif command.kind is CommandKind.FOLLOWER:
                     self._follower = command.follower.address if command.follower is not None else None
                     self._on_follower(self._follower)

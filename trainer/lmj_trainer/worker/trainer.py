@@ -174,6 +174,11 @@ class Trainer:
         self._saved_at = time.monotonic()
         return self._boundary(recorder) if word["evaluates"] else Decision(snapshot=word["snapshot"])
 
+    @property
+    def _hands_over(self) -> bool:
+        """Whether this rank's follower takes its place at the next boundary."""
+        return self._control.handover >= self._transport.inbox.view and self._source.level
+
     def _take_step(self) -> None:
         """Make the update of the committed step."""
         self._checkpointer.before_apply()
@@ -200,6 +205,11 @@ class Trainer:
                     raise ViewBrokenError(f"a member left at step {self._state.step}")
                 self._control.emit(EventKind.DRAINED, f"left at step {self._state.step}")
                 return WorkerPhase.DRAINED
+            if decision.pause:
+                if self._hands_over:
+                    self._source.hand_over()
+                    self._control.emit(EventKind.FOLLOWER_LOST, f"the follower takes over at step {self._state.step}")
+                raise ViewBrokenError(f"a follower takes over at step {self._state.step}")
             if last:
                 self._ending.run(self._test, recorder)
                 return WorkerPhase.COMPLETED
@@ -214,11 +224,13 @@ class Trainer:
         rate = learning_rate(training, state.step, steps)
         progress = self._pace.at(state.step)
 
-        def decide(leaving: bool) -> Decision:
-            stop = leaving and committed < steps
+        def decide(wish: Decision) -> Decision:
+            stop = wish.stop and committed < steps
             # A checkpoint at the end of an epoch waits for the evaluation, whose result it carries.
             due = stop or self._checkpoint_due(committed, time.monotonic() - self._saved_at)
-            return Decision(snapshot=due and not evaluates, stop=stop and not evaluates)
+            if evaluates:
+                return Decision()  # that comes first, and they will ask again
+            return Decision(snapshot=due, stop=stop, pause=wish.pause and committed < steps)
 
         def decided(commit: Commit) -> None:
             nonlocal progress
@@ -229,8 +241,9 @@ class Trainer:
                 recorder.step(progress, time.time())
 
         losses = self._pipeline.gradients(state.step)
-        limit, leaving = training.max_grad_norm, self._control.draining.is_set()
-        commit = agree(self._pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, leaving)
+        limit = training.max_grad_norm
+        wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over)
+        commit = agree(self._pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)
         self._take_step()
         self._control.emit(EventKind.COMMITTED, progress=progress)
         if not evaluates:

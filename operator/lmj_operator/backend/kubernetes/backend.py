@@ -32,6 +32,7 @@ from lmj_operator.plan import (
     Drain,
     EnlistPod,
     Follow,
+    HandOver,
     LeaveView,
     Observed,
     PodObserved,
@@ -116,7 +117,7 @@ class KubernetesBackend:
                 await self._delete(name)
             case EnlistPod(name, rank, serial):
                 await self._enlist(name, rank, serial)
-            case Drain() | Follow() | LeaveView() | PutView() | StartWorker():
+            case Drain() | Follow() | HandOver() | LeaveView() | PutView() | StartWorker():
                 await self._tell(action.pod, call_of(action))
 
     async def events(self) -> AsyncIterator[PodEvent]:

@@ -25,6 +25,7 @@ from lmj_operator.plan import (
     Drain,
     EnlistPod,
     Follow,
+    HandOver,
     LeaveView,
     Observed,
     PodObserved,
@@ -78,6 +79,7 @@ class LocalBackend:
             pods=tuple(pods),
             generation=self._job.metadata.generation,
             interrupted=self.interrupted,
+            move_request=self._store.read_request(),
             one_node=True,
         )
 
@@ -106,7 +108,7 @@ class LocalBackend:
                 await self._delete(name)
             case EnlistPod():
                 pass  # no pod has labels here
-            case Drain() | Follow() | LeaveView() | PutView() | StartWorker():
+            case Drain() | Follow() | HandOver() | LeaveView() | PutView() | StartWorker():
                 await self._tell(action.pod, call_of(action))
                 if isinstance(action, StartWorker) and action.rank is not None and action.pod in self._pods:
                     self._pods[action.pod].rank = action.rank

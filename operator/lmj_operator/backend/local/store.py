@@ -24,6 +24,7 @@ class RunStore:
         self.token_file = folder / "token"
         self.lock_file = folder / "lock"
         self.pods = folder / "pods"
+        self.request_file = folder / "migrate"
 
     def read_status(self) -> JobStatus | None:
         """The stored status; None: nothing ran here yet. Raises :class:`StoreError` when it cannot be read."""
@@ -38,6 +39,17 @@ class RunStore:
     def write_status(self, status: JobStatus) -> None:
         """Store ``status``: readers see the old one or the new one, also after a power cut."""
         write_atomically(self.status_file, status.model_dump_json(by_alias=True, indent=1).encode())
+
+    def read_request(self) -> str | None:
+        """The newest request to move ranks; None: there was none."""
+        try:
+            return self.request_file.read_text(errors="replace")[:200]
+        except FileNotFoundError:
+            return None
+
+    def write_request(self, text: str) -> None:
+        """Ask the run in this folder to move ranks."""
+        write_atomically(self.request_file, text.encode())
 
     def write_job(self, job: LiveMigrationJob) -> None:
         """Store the job for the agents to read."""
