@@ -165,4 +165,5 @@ def test_with_a_replica_neither_a_deleted_pod_nor_a_node_without_power_costs_a_s
             print(incident["message"], "|", incident["recovery"], "|", incident["seconds"], "s")
     finally:
         own_cluster.power_on(node)
-    assert sorted(job.losses()) == list(range(1, max(job.losses()) + 1))
+    losses = job.losses()
+    assert sorted(losses) == list(range(1, max(losses) + 1))

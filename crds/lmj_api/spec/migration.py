@@ -28,8 +28,9 @@ class Migration(Message):
 
     strategy: MigrationStrategy = MigrationStrategy.LIVE
     """How a rank moves."""
-    on_cordon: MigrationStrategy = MigrationStrategy.NEVER
-    """How ranks leave a node when it is cordoned (draining it always moves them)."""
+    on_cordon: MigrationStrategy = MigrationStrategy.LIVE
+    """How ranks leave a node that is cordoned, and so one that is drained, or has a taint that ends pods. ``Live``: they move, and evictions
+    are refused until they have. Else they stay until they are evicted, one at a time."""
     max_concurrent: Annotated[int, Field(ge=1)] = 2
     """Ranks that move at the same time."""
     bandwidth_mbps: Annotated[int, Field(ge=1)] | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 
+from lmj_api.names import MIGRATE
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
@@ -80,11 +81,14 @@ class JobTask:
 
     def seen(self, body: Mapping[str, Any]) -> None:
         """The job's object changed."""
-        before = self._metadata
+        before, request = self._metadata, self._request
         self._take(body)
         self._store.seen(body)
         leaving = "deletionTimestamp" in body["metadata"]
         if body["metadata"]["generation"] == before["generation"] and leaving == ("deletionTimestamp" in before):
+            if self._request != request and self._backend is not None:
+                self._backend.move_request = self._request
+                self.wake()
             return
         if self._backend is not None:
             self._backend.deleted = leaving
@@ -167,6 +171,7 @@ class JobTask:
             )
         self._backend.job = job
         self._backend.deleted = "deletionTimestamp" in self._metadata
+        self._backend.move_request = self._request
         if self._store.status.started is None and job.spec.storage.output is None and job.spec.world_size == 1:
             text = "spec.storage.output is not set: unless the template mounts a volume, results go when the pod does"
             place.notebook.post(self._metadata, Note("NoOutputVolume", text, warning=True), place.clock())
@@ -231,6 +236,7 @@ class JobTask:
 
     def _take(self, body: Mapping[str, Any]) -> None:
         """Keep what is read of the job's object: not its status, which is kept elsewhere, nor annotations, which may hold the spec again."""
+        self._request: str | None = (body["metadata"].get("annotations") or {}).get(MIGRATE)
         self._metadata = {key: value for key, value in body["metadata"].items() if key not in ("annotations", "managedFields")}
         self._spec = json.dumps(body.get("spec") or {})  # as text, which is small: it is seldom read
 

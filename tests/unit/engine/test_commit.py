@@ -80,18 +80,18 @@ def make_group(make_state: Callable[..., Any], make_config: Callable[..., Any]) 
     return lambda cuts, **more: Group(make_state, make_config(**NO_DROPOUT), cuts, **more)
 
 
-def nothing(leaving: bool) -> Decision:
-    assert not leaving
+def nothing(wish: Decision) -> Decision:
+    assert wish == Decision()
     return Decision()
 
 
 def step(
-    group: Group, number: int, limit: float | None, decide: Callable[[bool], Decision] = nothing, leaves: int | None = None
+    group: Group, number: int, limit: float | None, decide: Callable[[Decision], Decision] = nothing, leaves: int | None = None
 ) -> list[Any]:
     def work(rank: int) -> Any:
         pipeline, state = group.pipelines[rank], group.states[rank]
         losses = pipeline.gradients(number)
-        commit = agree(pipeline, state, losses, limit, 1e-3, decide, leaving=rank == leaves)
+        commit = agree(pipeline, state, losses, limit, 1e-3, decide, wish=Decision(stop=rank == leaves))
         AdamW(state, spec(1).training).apply()
         return commit
 
@@ -135,8 +135,8 @@ def test_rank_0_decides_for_all_when_all_are_prepared(make_group, leaves: int | 
     group = make_group(CUTS[2])
     asked = []
 
-    def decide(leaving: bool) -> Decision:
-        asked.append(leaving)
+    def decide(wish: Decision) -> Decision:
+        asked.append(wish.stop)
         return Decision(snapshot=True, stop=True)
 
     commits = step(group, 0, 1.0, decide, leaves)

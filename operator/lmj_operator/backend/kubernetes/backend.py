@@ -64,6 +64,8 @@ class KubernetesBackend:
         """Set when the job is being deleted."""
         self.problem: str | None = None
         """Why a change of the spec is not followed."""
+        self.move_request: str | None = None
+        """Which ranks a person asked to move."""
         self.children = Children(api, settings)
         self._api = api
         self._cache = cache
@@ -102,6 +104,7 @@ class KubernetesBackend:
             generation=self.job.metadata.generation,
             deleted=self.deleted,
             problem=self.problem,
+            move_request=self.move_request,
         )
 
     async def write_status(self, status: JobStatus) -> None:

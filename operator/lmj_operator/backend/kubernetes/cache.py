@@ -105,7 +105,7 @@ class Cache:
     def _set_node(self, name: str, state: NodeState) -> None:
         before = self._nodes.get(name)
         self._nodes[name] = state
-        if before is not None and (before.ready, before.gone) != (state.ready, state.gone):
+        if before is not None and (before.ready, before.gone, before.leaving) != (state.ready, state.gone, state.leaving):
             on_it = [key for key, pods in self._pods.items() for pod in pods.values() if pod["spec"].get("nodeName") == name]
             for key in dict.fromkeys(on_it):
                 self._wake(key)

@@ -21,6 +21,7 @@ _NOT_ITS_FAULT = frozenset(
         "CreateContainerError",
     }
 )
+_FAILED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _PULL = ("ImagePullBackOff", "ErrImagePull")
 _LONGEST = 300
 """Characters of a message; the kubelet's can be pages."""
@@ -35,6 +36,8 @@ class NodeState:
     """Since when, seconds since the epoch."""
     gone: bool = False
     """There is no such node any more."""
+    leaving: str | None = None
+    """Why its pods are to leave it, in one clause; None: they may stay."""
 
 
 def node_state(node: Object) -> NodeState:
@@ -42,7 +45,19 @@ def node_state(node: Object) -> NodeState:
     found = _condition(node, "Ready")
     if found is None:
         return NodeState(False, seconds(node["metadata"].get("creationTimestamp")))
-    return NodeState(found.get("status") == "True", seconds(found.get("lastTransitionTime")))
+    ready = found.get("status") == "True"
+    return NodeState(ready, seconds(found.get("lastTransitionTime")), leaving=_leaving(node))
+
+
+def _leaving(node: Object) -> str | None:
+    """A node that is cordoned, or whose taint ends pods, is about to be taken away; the taints of one that failed say nothing new."""
+    name, spec = node["metadata"]["name"], node.get("spec") or {}
+    if spec.get("unschedulable"):
+        return f"node {name} is cordoned"
+    for taint in spec.get("taints") or []:
+        if taint.get("effect") == "NoExecute" and taint.get("key") not in _FAILED:
+            return f"node {name} is tainted {taint.get('key')}:NoExecute"
+    return None
 
 
 def pod_observed(pod: Object, node: NodeState | None) -> PodObserved:
@@ -57,6 +72,8 @@ def pod_observed(pod: Object, node: NodeState | None) -> PodObserved:
         created = max(created, seconds(scheduled.get("lastTransitionTime")))
     unlisted = (metadata.get("labels") or {}).get(ROLE) == STANDBY
     seen = PodObserved(metadata["name"], rank, serial, PodPhase.PENDING, created, bound, unlisted=unlisted)
+    if node is not None and node.leaving is not None:
+        seen = replace(seen, node_leaving=node.leaving)
     container = _container(status)
     ended = (container.get("state") or {}).get("terminated")
     if status.get("phase") in ("Failed", "Succeeded") or (ended is not None and "deletionTimestamp" not in metadata):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmj_api.spec import AccessMode, LiveMigrationJob, Volume
+from lmj_api.spec import AccessMode, LiveMigrationJob, MigrationStrategy, Volume
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.pod import owner
 from lmj_operator.backend.kubernetes.settings import Settings
@@ -51,13 +51,17 @@ def build_network_policy(job: LiveMigrationJob, settings: Settings) -> Object:
 
 
 def build_disruption_budget(job: LiveMigrationJob) -> Object:
-    """One pod at a time may be evicted.
+    """No pod may be evicted while ranks move live off a node that is drained; else one at a time.
 
     A rank that is evicted costs a checkpoint and a new view, so a drained node gets free, and two drained nodes cost one after the
     other. None at all would block a node's drain until the job ends. It is said as ``minAvailable``: for pods whose controller has
     no scale subresource Kubernetes computes ``maxUnavailable`` as none.
     """
     pods = job.spec.world_size * (2 if job.spec.recovery.replica else 1)
+    migration = job.spec.migration
+    if migration.strategy is migration.on_cordon is MigrationStrategy.LIVE:
+        # More than there ever are: none is evicted, for the operator moves each off a node that is drained, and ends it then.
+        pods = 2 * job.spec.world_size + 1
     # A standby that may be evicted as well is none of them.
     ranks = [{"key": labels.ROLE, "operator": "NotIn", "values": [labels.STANDBY]}]
     spec = {"minAvailable": pods - 1, "selector": {"matchLabels": _selector(job), "matchExpressions": ranks}}
