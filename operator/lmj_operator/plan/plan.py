@@ -59,6 +59,8 @@ class Plan:
     """Seconds; None: nothing will change by itself."""
     due_after: float | None = None
     """Seconds until something is due that nobody will tell of. Where every change is told, nothing needs a look before."""
+    brisk: bool = False
+    """All ranks wait for what comes next: the news is looked at as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +346,8 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     limit = observed.spec.active_deadline_seconds
     due = [*waits, *([started + limit - now] if limit is not None else [])]
     wake = min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS])
-    return Plan(status, message, actions, wake, min(due, default=None))
+    brisk = any(f.agent is not None and view is not None and f.agent.handover >= view.number for f in scene.ranks)
+    return Plan(status, message, actions, wake, min(due, default=None), brisk=brisk or bool(promoted))
 
 
 def _follow(scene: _Scene, moves: Moves) -> Following:
@@ -406,6 +409,8 @@ def _status(
                 observed.problem,
                 checkpoint_trouble(scene.ranks),
                 saved,
+                scene.changes.get("moves", ()),
+                scene.changes.get("followers", ()),
             ),
             "view": view,
             "progress": at,
