@@ -324,7 +324,9 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
         waits.append(0.0)
     scene.changes.update(followers=[e for e in following.entries if e.rank not in promoted], made=following.made)
     scene.changes.update(moves=list(moves.moves), move_request=moves.request)
-    actions = leaving(avoiding(actions + following.actions, nodes), moves.moves) + moves.actions
+    actions = avoiding(actions + following.actions, nodes) + moves.actions
+    if not observed.one_node:
+        actions = leaving(actions, moves.moves)
     waits += following.due
     started = observed.status.started if observed.status.started is not None else now
     message = f"view {view.number} trains" if runs and view is not None else why
