@@ -77,7 +77,7 @@ class Trainer:
         self._saved_at = time.monotonic()
         self._line: str | None = None
         """What is recorded of the newest step that this process committed."""
-        self._source = Source(transport, state, self._let_go, _FOLLOWER_PATIENCE)
+        self._source = Source(transport, state, self._let_go, _FOLLOWER_PATIENCE, spec.migration.bandwidth_mbps)
         control.on_follower(self._source.follow)
         # A worker before this one may have died within the update.
         self.optimizer.apply()
