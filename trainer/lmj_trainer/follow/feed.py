@@ -26,7 +26,9 @@ class Offer:
 
 
 class Feed:
-    """At most one stream at a time; a newer one ends it. Safe for any number of threads."""
+    """At most one stream at a time; another that begins ends it: the operator says who is followed, and clocks of nodes differ. Safe for any
+    number of threads.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -47,10 +49,10 @@ class Feed:
             if isinstance(part.body, Begin):
                 if self._offer is None:
                     refusal = "this worker follows nobody now"
-                elif self._stream is not None and part.stream <= self._stream:
-                    refusal = "a newer stream has begun"
+                elif part.stream == self._stream:
+                    refusal = "this stream has begun before"
                 else:
-                    self._end("a newer stream has begun")
+                    self._end("another stream has begun")
                     self._stream, self._next, self._over = part.stream, 1, None
                     self._offer(Offer(part.stream, part.body, done))
                     return
@@ -69,7 +71,7 @@ class Feed:
         with self._changed:
             self._changed.wait_for(lambda: stream != self._stream or self._over is not None or self._next in self._parts, timeout)
             if stream != self._stream:
-                raise FeedOverError("a newer stream has begun")
+                raise FeedOverError("another stream has begun")
             if self._next in self._parts:  # what came before the end is taken
                 self._next += 1
                 return self._parts.pop(self._next - 1)

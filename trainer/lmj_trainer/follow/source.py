@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,7 @@ class _Stream:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.number = time.time_ns()
+        self.number = secrets.randbits(63)
         self.parts = itertools.count()
         self.groups = 0
         """Groups whose state was sent: of every later step their gradients are sent too."""
