@@ -250,3 +250,24 @@ def test_the_copy_keeps_to_its_bandwidth(pair: Pair) -> None:
     pair.source.boundary()
     pair.line.wait(lambda: pair.line.level)
     assert time.monotonic() - begin > 0.9
+
+
+def test_a_state_that_differs_is_found_out(pair: Pair) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.source.follow(None)
+    pair.source.boundary()
+    pair.stop()
+    # Of the same step, as it says; but a bit of it is not what it was.
+    pair.states[1].saved[7] += 1
+    pair.line.told.clear()
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.over)
+    assert "is not that of its source" in pair.line.told[-1][1]
+    assert pair.line.told[-1][2] is None
+    for thread in threading.enumerate():
+        if thread.name == "follow":
+            thread.join(SECONDS)
+    assert "is not that of its source" in pair.lost[0]

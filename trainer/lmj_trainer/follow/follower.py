@@ -70,7 +70,11 @@ class Follower:
                 if taken is None:
                     continue
                 part, done = taken
-                self._take(part.body)
+                try:
+                    self._take(part.body)
+                except FeedOverError as error:
+                    done(str(error), -1)
+                    raise
                 done(None, -1)
             reason = "the agent has other work for it"
         except FeedOverError as error:
@@ -97,7 +101,7 @@ class Follower:
             case Gradients(_, start, values):
                 state.dirty = True
                 state.arrays(slice(start, start + len(values)), 3)[0].copy_(values)
-            case Level(step, facts):
+            case Level(step, facts, digest):
                 self._remember(facts)
                 if state.step == step:
                     state.forget_gradients()  # of a step that the source may do again
@@ -105,7 +109,11 @@ class Follower:
                     if self._groups != len(state.groups):
                         raise RuntimeError(f"only {self._groups} of {len(state.groups)} groups came")
                     state.fill(step)
-                self._tell(f"is level at step {step}")
+                mine = state.digest()
+                if mine != digest:
+                    state.fill(-1)
+                    raise FeedOverError(f"its state of step {step} is not that of its source: digest {mine}, not {digest}")
+                self._tell(f"is level at step {step}: its state has digest {digest}, as its source's")
             case Over(reason):
                 raise FeedOverError(reason)
             case Prepared():

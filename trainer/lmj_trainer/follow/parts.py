@@ -54,6 +54,8 @@ class Level:
 
     step: int
     facts: Facts
+    digest: str
+    """XXH3-128 of weights and moments, hex: the follower has the same, or it is none."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _PART = 1 << 20
 """Elements of an array in one part: 12 MB of state, 4 MB of gradients."""
+_READS = 8
+"""Times that the state is read beside training for its digest, before training waits for it."""
 _WINDOW = 48 << 20
 """Bytes of the copy that may be under way."""
 
@@ -157,19 +159,22 @@ class Source:
         self._transport.tell(stream.address, part, answer)
         if not answered.wait(self._patience):
             self._fail(stream, f"it did not answer within {self._patience:g} s")
+        if self._copy(stream, has):
+            self._finish(stream)
+
+    def _copy(self, stream: _Stream, has: int) -> bool:
+        """Send the state; True when the follower has all of it, or had it before, at step ``has``."""
         groups = self._state.groups
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < _WINDOW))
                 if stream.over:
-                    return
+                    return False
                 step = self._state.step
                 if stream.groups == 0 and has == step and not self._replaced:
                     stream.groups = len(groups)  # it has followed before
                 if stream.groups == len(groups):
-                    stream.level, self._replaced = True, False
-                    self._send(stream, Level(step, self._facts()))
-                    return
+                    return True
                 first, last = stream.groups, stream.groups + 1
                 start = groups[first].span.start
                 while last < len(groups) and groups[last].span.stop - start <= _PART:
@@ -179,6 +184,31 @@ class Source:
                 self._send(stream, State(first, last, step, values), values.nbytes)
             if self._second_per_byte:
                 stream.stopped.wait(values.nbytes * self._second_per_byte)
+
+    def _finish(self, stream: _Stream) -> None:
+        """Have the follower compare what it has. The state is read beside training, and again when a step was taken meanwhile."""
+        for attempt in range(_READS + 1):
+            with self._turn:
+                self._turn.wait_for(lambda: stream.over or not self._fixed)
+                if stream.over:
+                    return
+                step = self._state.step
+                digest = self._state.digest() if attempt == _READS else None
+                if digest is not None:
+                    self._level(stream, digest)
+                    return
+            digest = self._state.digest()
+            with self._turn:
+                if stream.over:
+                    return
+                # Whoever takes a step has the turn from before the first change until it is counted.
+                if self._state.step == step:
+                    self._level(stream, digest)
+                    return
+
+    def _level(self, stream: _Stream, digest: str) -> None:
+        stream.level, self._replaced = True, False
+        self._send(stream, Level(self._state.step, self._facts(), digest))
 
     def _facts(self) -> Facts:
         state = self._state

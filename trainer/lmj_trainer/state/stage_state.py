@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
+import xxhash
 from torch import Tensor
 
 from lmj_api.protocol import Holding
@@ -206,6 +207,10 @@ class StageState:
         # The step first: an evaluation that is done again knows by it that its step was the best, whatever the accuracy says.
         self._ledger.counts[Count.BEST_STEP] = -1 if best.step is None else best.step
         self._ledger.measures[Measure.BEST_ACCURACY] = 0.0 if best.accuracy is None else best.accuracy
+
+    def digest(self) -> str:
+        """XXH3-128 of weights and moments, hex. They must not change meanwhile."""
+        return str(xxhash.xxh3_128_hexdigest(self.saved.cpu().numpy().data.cast("B")))
 
     # --- checkpoints -------------------------------------------------------------------------------------------------------
 
