@@ -1,6 +1,7 @@
 """Agents are asked when there may be news, and not when there is none."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -12,6 +13,7 @@ from lmj_operator.backend.kubernetes import agents as module
 from lmj_operator.backend.kubernetes.agents import Agents, said_already, with_event
 from lmj_trainer.agent.fold import fold
 
+DELAY = 0.05
 READY = WorkerState(incarnation=1, phase=WorkerPhase.READY, address="a:1")
 RUNNING = WorkerState(incarnation=1, phase=WorkerPhase.RUNNING, address="a:1", view=3)
 
@@ -52,7 +54,7 @@ class Client:
 
 class Fixture:
     def __init__(self) -> None:
-        self.agents = Agents(0.05)
+        self.agents = Agents(DELAY)
         self.clients = [Client(), Client()]
 
     async def look(self) -> list[AgentState | None]:
@@ -117,11 +119,11 @@ async def test_all_are_asked_when_something_happened_to_one(at: Fixture, kind: E
 
 
 async def test_steps_are_told_together_and_a_little_later(at: Fixture) -> None:
+    begin = time.monotonic()
     for seq in range(1, 9):
         at.clients[seq % 2].happens(EventKind.COMMITTED, seq)
-    await asyncio.sleep(0.02)
-    assert at.agents.news.empty()
     assert await at.news() is EventKind.COMMITTED
+    assert time.monotonic() - begin > 0.8 * DELAY
     assert at.agents.news.empty()
     await at.look()
     assert at.asked == [2, 2]
