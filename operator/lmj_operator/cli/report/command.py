@@ -45,7 +45,8 @@ def report(
     except OSError as error:
         raise CommandError(f"{output}: {error.strerror}") from error
     incidents = len(run.status.incidents) if run.status is not None else 0
-    typer.echo(f"{output}: {plural(run.steps, 'step')}, {plural(incidents, 'incident or move').replace('or moves', 'and moves')}")
+    what = "1 incident or move" if incidents == 1 else f"{incidents} incidents and moves"
+    typer.echo(f"{output}: {plural(run.steps, 'step')}, {what}")
 
 
 def read_run(target: Path, status_file: Path | None, sets: list[str]) -> "Run":

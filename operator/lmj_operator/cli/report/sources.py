@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from lmj_api.manifest import Manifest
 from lmj_api.names import KIND, parse_checkpoint_name
@@ -68,9 +68,9 @@ def read_evaluations(path: Path) -> list[Evaluation]:
     if not isinstance(value, list):
         raise CommandError(f"{path}: holds {show(value)}, not a list of evaluations")
     try:
-        return [Evaluation.model_validate(entry) for entry in value]
+        return TypeAdapter(list[Evaluation]).validate_python(value)
     except ValidationError as error:
-        raise CommandError(f"{path}: {_first(error)}") from error
+        raise CommandError(f"{path}: not evaluations that this version can read: {_first(error)}") from error
 
 
 def read_status(path: Path) -> JobStatus | None:
