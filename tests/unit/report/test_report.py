@@ -174,3 +174,11 @@ def test_mistakes_end_with_exit_code_2(output: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     told = lmj("out", "-o", "nowhere/r.html", cwd=tmp_path)
     assert (told.returncode, told.stderr) == (2, b"error: nowhere/r.html: No such file or directory\n")
+
+
+def test_checkpoints_in_a_folder_of_their_own(output: Path, tmp_path: Path) -> None:
+    elsewhere = (output / "checkpoints").rename(tmp_path / "elsewhere")
+    job = JOB | {"spec": JOB["spec"] | {"checkpoint": {"path": str(elsewhere)}}}
+    (output / ".lmj" / "job.json").write_text(json.dumps(job))
+    found = read_run(output, None, []).checkpoints
+    assert [(c.step, c.size, c.best, c.problem is None) for c in found] == [(2, 1500, True, True), (3, 0, False, False)]
