@@ -7,6 +7,7 @@ import typer
 
 from lmj_operator.cli import migrate, operator, run, status, tools, validate
 from lmj_operator.cli.errors import INTERRUPTED, CommandError
+from lmj_operator.cli.report import command as report
 
 app = typer.Typer(
     name="lmj",
@@ -19,6 +20,7 @@ app.command()(run.run)
 app.command()(validate.validate)
 app.command()(status.status)
 app.command()(migrate.migrate)
+app.command()(report.report)
 app.command()(operator.operator)
 for tool in (tools.evaluate, tools.predict, tools.checkpoints):
     app.command(context_settings=dict(tools.PASS_ON), add_help_option=False)(tool)
