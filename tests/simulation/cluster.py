@@ -72,6 +72,8 @@ class Pod:
     """The memory also has all gradients of the next step."""
     follower: Member | None = None
     """Who is to follow its worker."""
+    deserted: bool = False
+    """It follows on, but its source has let go of it and it has not heard of that."""
     handover: int = 0
     """The view that its worker is to leave for its follower."""
     node: str | None = "node"
@@ -317,7 +319,7 @@ class Cluster:
                 target.step = source.step
                 self._become(target, WorkerPhase.FOLLOWING, holding=target.holding)
         for pod in self.living():
-            if pod.worker.phase is WorkerPhase.FOLLOWING and pod.name not in streams and not pod.dark:
+            if pod.worker.phase is WorkerPhase.FOLLOWING and pod.name not in streams and not pod.dark and not pod.deserted:
                 self._leave(pod, "its source is gone")
 
     def _target(self, source: Pod) -> Pod | None:
@@ -335,6 +337,7 @@ class Cluster:
             target.step, target.prepared = (source.step, False) if committed else (target.step, True)
 
     def _leave(self, pod: Pod, why: str) -> None:
+        pod.deserted = False
         self._become(pod, WorkerPhase.READY, lost=why, holding=pod.holding)
 
     @staticmethod
@@ -463,6 +466,12 @@ class Cluster:
         for other in self.living():
             if other is not pod and other.worker.phase is WorkerPhase.RUNNING and other.worker.view == pod.worker.view:
                 self._become(other, WorkerPhase.READY, lost=f"rank {pod.rank} is lost", lost_rank=pod.rank, holding=other.holding)
+
+    def let_go(self, source: Pod) -> None:
+        """Its follower did not take the gradients in time, and hears nothing: it was stopped, or its network was."""
+        target = self._target(source)
+        if target is not None:
+            source.follower, target.deserted = None, True
 
     def half_commit(self) -> None:
         """Rank 0 commits a step and takes it; the others have its gradients, and lose their connections before they hear of it."""
