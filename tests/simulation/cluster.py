@@ -72,10 +72,14 @@ class Pod:
     """The memory also has all gradients of the next step."""
     follower: Member | None = None
     """Who is to follow its worker."""
+    deserted: bool = False
+    """It follows on, but its source has let go of it and it has not heard of that."""
     handover: int = 0
     """The view that its worker is to leave for its follower."""
     node: str | None = "node"
     """None: no node takes it."""
+    known: list[tuple[int, float]] = field(default_factory=list)
+    """Checkpoints that its agent knows, and when they were made: those of its start, and those that its own worker made as rank 0."""
 
     @property
     def holding(self) -> Holding | None:
@@ -94,6 +98,10 @@ class Cluster:
         self.status = JobStatus()
         self.pods: dict[str, Pod] = {}
         self.checkpoints: list[int] = []
+        self.saved: dict[int, float] = {}
+        """When each was made."""
+        self.scan_once = False
+        """An agent looks through the checkpoints when it starts, and then hears of those of its own worker alone."""
         self.exported = False
         self.interrupted = False
         self.move_request: str | None = None
@@ -169,7 +177,8 @@ class Cluster:
                 name = pod_name(JOB, rank, serial)
                 able = [node for node in self.nodes if node not in avoid]
                 node = able[rank % len(able)] if able else None
-                self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node))
+                known = [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
+                self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node, known=known))
             case DeletePod(name):
                 self.pods.pop(name, None)
             case StartWorker(name, incarnation, rank):
@@ -237,7 +246,8 @@ class Cluster:
         phase = PodPhase.GONE if pod.gone else PodPhase.RUNNING
         agent = None
         if self._answers(pod):
-            infos = [CheckpointInfo(name=checkpoint_name(s), step=s) for s in reversed(self.checkpoints)]
+            known = pod.known if self.scan_once else [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
+            infos = [CheckpointInfo(name=checkpoint_name(s), step=s, time=time) for s, time in reversed(known)]
             agent = AgentState(
                 pod=pod.name,
                 rank=pod.rank,
@@ -309,7 +319,7 @@ class Cluster:
                 target.step = source.step
                 self._become(target, WorkerPhase.FOLLOWING, holding=target.holding)
         for pod in self.living():
-            if pod.worker.phase is WorkerPhase.FOLLOWING and pod.name not in streams and not pod.dark:
+            if pod.worker.phase is WorkerPhase.FOLLOWING and pod.name not in streams and not pod.dark and not pod.deserted:
                 self._leave(pod, "its source is gone")
 
     def _target(self, source: Pod) -> Pod | None:
@@ -327,6 +337,7 @@ class Cluster:
             target.step, target.prepared = (source.step, False) if committed else (target.step, True)
 
     def _leave(self, pod: Pod, why: str) -> None:
+        pod.deserted = False
         self._become(pod, WorkerPhase.READY, lost=why, holding=pod.holding)
 
     @staticmethod
@@ -395,7 +406,7 @@ class Cluster:
                 self._tell_follower(pod, committed=True)
         stop = any(pod.draining for pod in group)
         if step % self.checkpoint_every == 0 or step == self.steps or stop:
-            self.save(step)
+            self.save(step, group[0])
         if step == self.steps:
             self.exported = True
             self._become(group[0], WorkerPhase.COMPLETED)
@@ -418,11 +429,14 @@ class Cluster:
         follows = target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None
         return follows and pod.handover >= view.number
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, writer: Pod | None = None) -> None:
         if self.checkpoints and step < self.checkpoints[-1]:
             raise Violation(f"a checkpoint of step {step} follows one of step {self.checkpoints[-1]}")
         if step not in self.checkpoints:
             self.checkpoints.append(step)
+            self.saved[step] = self.now
+            if writer is not None:
+                writer.known.append((step, self.now))
 
     def _become(self, pod: Pod, phase: WorkerPhase, **changes: object) -> None:
         pod.worker = pod.worker.model_copy(update={"phase": phase, "since": self.now, "heartbeat": self.now, **changes})
@@ -452,6 +466,12 @@ class Cluster:
         for other in self.living():
             if other is not pod and other.worker.phase is WorkerPhase.RUNNING and other.worker.view == pod.worker.view:
                 self._become(other, WorkerPhase.READY, lost=f"rank {pod.rank} is lost", lost_rank=pod.rank, holding=other.holding)
+
+    def let_go(self, source: Pod) -> None:
+        """Its follower did not take the gradients in time, and hears nothing: it was stopped, or its network was."""
+        target = self._target(source)
+        if target is not None:
+            source.follower, target.deserted = None, True
 
     def half_commit(self) -> None:
         """Rank 0 commits a step and takes it; the others have its gradients, and lose their connections before they hear of it."""

@@ -128,6 +128,40 @@ def test_a_move_that_takes_too_long_goes_through_a_checkpoint() -> None:
     assert set(cluster.losses.values()) == {1}
 
 
+def test_what_was_saved_while_the_target_was_made_is_gone_on_from() -> None:
+    """The new rank 0's agent looked through the checkpoints when it began to follow, and has not heard of those since."""
+    cluster = cluster_of()
+    cluster.scan_once = True
+    cluster.move_request = "0"
+    go_on(cluster, lambda: follower(cluster, 0) is not None)
+    cluster.save(own(cluster, 0).step or 0, own(cluster, 0))
+    saved = cluster.checkpoints[-1]
+    go_on(cluster, lambda: cluster.status.migrations == 1)
+    go_on(cluster, lambda: at_work(cluster, 2))
+    cluster.kill_pod(own(cluster, 1))
+    go_on(cluster, lambda: at_work(cluster, 3))
+    assert cluster.status.view is not None
+    assert cluster.status.view.resume.step == saved
+    assert cluster.status.checkpoint is not None
+    assert cluster.status.checkpoint.step == saved
+
+
+def test_a_move_that_was_given_up_is_gone_on_with_when_the_operator_dies() -> None:
+    """What was stored before the rank was told to leave is not all that is done."""
+    cluster = cluster_of(timeoutSeconds=10)
+    name = own(cluster, 1).name
+    cluster.move_request = "1"
+    for _ in range(40):
+        given_up = any(move.given_up for move in cluster.plan().status.moves)
+        cluster.reconcile(first=0 if given_up and not cluster.status.moves[0].given_up else None)
+        target = follower(cluster, 1)
+        if target is not None:
+            cluster.kill_worker(target)
+        cluster.tick(1)
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 1).name != name
+
+
 @pytest.mark.parametrize(("text", "ranks"), [("0", (0,)), ("1,0 17:20", (1, 0)), (" 2,2 ", (2,))])
 def test_a_request_is_read(text: str, ranks: tuple[int, ...]) -> None:
     assert parse_request(text, 3) == ranks

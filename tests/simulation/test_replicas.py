@@ -116,6 +116,18 @@ def test_a_follower_whose_worker_dies_gets_another() -> None:
     assert pod.worker.incarnation == 2
 
 
+def test_a_follower_that_was_let_go_and_does_not_know_it_follows_again() -> None:
+    cluster = cluster_of()
+    cluster.let_go(own(cluster, 1))
+    for _ in range(3):
+        cluster.reconcile()
+        cluster.tick()
+    go_on(cluster, lambda: all_level(cluster))
+    cluster.kill_pod(own(cluster, 1))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert (cluster.status.steps_lost, cluster.status.restarts) == (0, 1)
+
+
 def test_without_a_level_follower_it_is_another_pod() -> None:
     cluster = cluster_of()
     for pod in list(cluster.pods.values()):

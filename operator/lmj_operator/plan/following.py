@@ -7,7 +7,7 @@ from lmj_api.protocol import WorkerPhase
 from lmj_api.spec.recovery import Recovery
 from lmj_api.status import FollowerStatus
 from lmj_api.view import Member
-from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Follow, StartWorker
+from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Follow, LeaveView, StartWorker
 from lmj_operator.plan.budget import backoff
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.failures import UNREACHABLE_SECONDS
@@ -93,6 +93,9 @@ def _next(
     if worker.phase in (WorkerPhase.EXITED, WorkerPhase.DRAINED, WorkerPhase.COMPLETED):
         again = {"state": "Starting", "incarnation": worker.incarnation + 1, "failures": failures, "not_before": wait}
         return entry.model_copy(update=again), ()
+    left = _let_go(facts, pod)
+    if left is not None:
+        return entry.model_copy(update={"state": "Copying"}), (left,)
     if is_level(pod) and worker.phase is WorkerPhase.FOLLOWING:
         return entry.model_copy(update={"state": "Level", "failures": 0}), ()
     state = "Copying" if worker.phase is WorkerPhase.FOLLOWING else "Starting"
@@ -103,6 +106,16 @@ def _next(
         if source is not None and facts.pod is not None and source.follower != me:
             actions = (Follow(facts.pod.name, me),)
     return entry.model_copy(update={"state": state}), actions
+
+
+def _let_go(facts: RankFacts, pod: PodObserved) -> LeaveView | None:
+    """What ends the following of a worker in ``pod`` whose source has let go of it: one that was stopped, or cut off, hears it from nobody."""
+    source, worker = facts.agent, pod.agent.worker if pod.agent is not None else None
+    if worker is None or worker.phase is not WorkerPhase.FOLLOWING or source is None or not facts.in_phase(WorkerPhase.RUNNING):
+        return None
+    if source.follower is not None or source.handover >= source.worker.view:
+        return None  # it is followed, or tells its follower itself to take over
+    return LeaveView(pod.name, source.worker.view)
 
 
 def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:

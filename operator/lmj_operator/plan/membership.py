@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lmj_api.names import parse_pod_name
-from lmj_api.protocol import WorkerPhase
+from lmj_api.protocol import AgentState, CheckpointInfo, WorkerPhase
 from lmj_api.status import JobStatus
 from lmj_api.view import Member, View
 from lmj_operator.plan.common_step import common_step
@@ -69,12 +69,25 @@ def _lost(mine: Member, pod: PodObserved | None, number: int) -> bool:
     return worker.phase is WorkerPhase.READY and worker.view >= number
 
 
+def unseen(agent: AgentState, saved: CheckpointInfo) -> bool:
+    """Whether ``agent`` cannot know of ``saved``: it looked through the folder when it began, and hears of its own worker's alone.
+
+    So it is with a follower that became rank 0: what the one before it saved meanwhile only the status remembers.
+    """
+    return saved.time > agent.started and all(c.name != saved.name for c in agent.checkpoints)
+
+
 def next_view(
-    ranks: tuple[RankFacts, ...], newest: View | None, pods: tuple[PodObserved, ...] = (), tries: int = 0
+    ranks: tuple[RankFacts, ...],
+    newest: View | None,
+    pods: tuple[PodObserved, ...] = (),
+    tries: int = 0,
+    saved: CheckpointInfo | None = None,
 ) -> Membership:
     """The view that the ranks should be in: the newest while it holds, else the next number with all ranks, once all can join.
 
-    ``pods``: all of the job's, those of older serials too; ``tries``: restarts in a row without a new step.
+    ``pods``: all of the job's, those of older serials too; ``tries``: restarts in a row without a new step; ``saved``: the newest
+    checkpoint that was ever told of.
     """
     members = [member(f) for f in ranks]
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]
@@ -94,7 +107,8 @@ def next_view(
     first = ranks[0].agent
     if first is None or not first.scanned:
         return Membership(newest, False, "waits for rank 0 to have looked through the checkpoints")
-    resume, start = common_step([f.worker.holding if f.worker else None for f in ranks], first.checkpoints, tries)
+    checkpoints = [*first.checkpoints, *([saved] if saved is not None and unseen(first, saved) else [])]
+    resume, start = common_step([f.worker.holding if f.worker else None for f in ranks], checkpoints, tries)
     reason = f"{_why(newest, present)}; {start}"
     number = newest.number + 1 if newest else 1
     return Membership(View(number=number, members=present, resume=resume, reason=reason), True, reason)

@@ -113,9 +113,11 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
         facts = ranks[entry.rank]
         if entry.given_up is None and now - entry.since > spec.timeout_seconds:
             entry = _given_up(entry, spec)
-            if spec.on_timeout is MigrationTimeout.CHECKPOINT and facts.pod is not None:
-                actions.append(Drain(facts.pod.name))
         moves.append(entry)
+        if entry.given_up is not None and spec.on_timeout is MigrationTimeout.CHECKPOINT and _is_there(facts):
+            # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
+            assert facts.pod is not None
+            actions.append(Drain(facts.pod.name))
     under_way = [m for m in moves if m.given_up is None]
     for entry in under_way[: spec.max_concurrent]:
         facts = ranks[entry.rank]
@@ -151,6 +153,11 @@ def _must_leave(pod: PodObserved | None) -> bool:
 def _begun(facts: RankFacts, reason: str, now: float) -> MoveStatus:
     node = facts.pod.node if facts.pod is not None else facts.known.node
     return MoveStatus(rank=facts.rank, serial=facts.serial, node=node, reason=reason, since=now)
+
+
+def _is_there(facts: RankFacts) -> bool:
+    """Whether the rank's pod can be told to leave, and was not."""
+    return facts.agent is not None and not facts.agent.draining
 
 
 def _given_up(entry: MoveStatus, spec: Migration) -> MoveStatus:

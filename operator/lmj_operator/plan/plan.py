@@ -302,7 +302,8 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
         waits.append(grace)
         why = why or "a member left the view; its cause may still show"
     elif not scene.failures and now >= not_before:
-        choice = next_view(scene.ranks, scene.newest, observed.pods, observed.status.restarts_without_progress)
+        saved = checkpoint(scene.ranks, observed.status.checkpoint)
+        choice = next_view(scene.ranks, scene.newest, observed.pods, observed.status.restarts_without_progress, saved)
         view, why = choice.view, choice.reason
         if view is not None:
             actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)

@@ -7,6 +7,7 @@ from lmj_api.status import JobStatus, RankStatus
 from lmj_api.view import View
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.failures import Failure
+from lmj_operator.plan.membership import unseen
 from lmj_operator.plan.observed import PodPhase
 from lmj_operator.plan.wants import Want
 
@@ -57,8 +58,10 @@ def evaluations(ranks: tuple[RankFacts, ...], old: list[Evaluation]) -> list[Eva
 
 
 def checkpoint(ranks: tuple[RankFacts, ...], old: CheckpointInfo | None) -> CheckpointInfo | None:
-    """The newest usable checkpoint that any rank sees; the old one while nobody has looked."""
+    """The newest usable checkpoint that any rank sees; the old one while nobody who must know it has looked."""
     seen = [c for f in ranks if f.agent is not None for c in f.agent.checkpoints if c.problem is None]
+    if old is not None and (ranks[0].agent is None or unseen(ranks[0].agent, old)):
+        seen.append(old)
     return max(seen, key=lambda c: c.step, default=old)
 
 

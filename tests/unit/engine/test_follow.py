@@ -231,6 +231,22 @@ def test_training_goes_on_without_a_follower_that_does_not_take(pair: Pair, monk
     assert pair.states[0].step == 3
 
 
+def test_a_follower_that_was_let_go_follows_no_more(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lives: what it has gets older with every step, and nobody may take it for level."""
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    take, stuck = pair.follower._take, threading.Event()
+    monkeypatch.setattr(pair.source, "_patience", 0.2)
+    monkeypatch.setattr(pair.follower, "_take", lambda body: (stuck.wait(SECONDS), take(body)))
+    pair.step()
+    assert pair.lost
+    stuck.set()
+    pair.step()
+    pair.line.wait(lambda: pair.line.over)
+    assert pair.line.told[-1][2] == Holding(step=1, prepared=True)
+
+
 def test_memory_of_another_job_is_refused(pair: Pair) -> None:
     pair.states[1].layout += " of another job"
     pair.source.follow("follower")

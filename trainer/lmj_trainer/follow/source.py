@@ -242,6 +242,8 @@ class Source:
                 # The operator decides whether there is to be another.
                 self._wanted = None
         self._turn.notify_all()
+        # One that lives must not take what it has for level: it gets older with every step.
+        self._send(stream, Over(reason or "it is not to follow any more"))
         self._transport.drop(stream.address)
         if reason is not None:
             log.warning("the follower at %s is let go: %s", stream.address, reason)
