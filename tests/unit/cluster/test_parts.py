@@ -106,6 +106,19 @@ def test_the_environment_has_every_folder_on_the_way_to_the_interpreter(tmp_path
     assert environment.env[0]["value"].startswith(f"{venv}/bin:")
 
 
+def test_an_environment_that_is_a_link_is_mounted_where_it_is_and_imports_this_checkout(tmp_path: Path) -> None:
+    real, checkout, shared = tmp_path / "python", tmp_path / "tree", tmp_path / "main" / ".venv"
+    for folder in (real / "bin", checkout, shared / "bin"):
+        folder.mkdir(parents=True)
+    (real / "bin" / "python3").touch()
+    (shared / "bin" / "python").symlink_to(real / "bin" / "python3")
+    (checkout / ".venv").symlink_to(shared)
+    environment = environment_mounts(checkout / ".venv", checkout)
+    assert environment.folders == (Path("/usr"), checkout, shared, real)
+    path = next(variable["value"] for variable in environment.env if variable["name"] == "PYTHONPATH")
+    assert path.split(":") == [str(checkout / name) for name in ("crds", "operator", "trainer")]
+
+
 def test_this_interpreter_is_in_its_environment() -> None:
     real = Path(os.path.realpath(sys.executable))
     assert any(folder in real.parents for folder in environment_mounts().folders)
