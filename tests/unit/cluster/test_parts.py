@@ -22,7 +22,8 @@ from cluster.process import Process, remains, started_at, tail, wait_until
 def test_a_process_that_nobody_takes_away_has_ended(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "100"])
     assert started_at(child.pid) is not None
-    assert f"{child.pid} sleep S, parent {os.getpid()}" in remains(os.getpid())
+    asleep = f"{child.pid} sleep S, parent {os.getpid()}"
+    wait_until("it to sleep", lambda: asleep in remains(os.getpid()), 10)
     child.kill()
     wait_until("the zombie", lambda: started_at(child.pid) is None, 10)
     assert f"{child.pid} sleep Z" in remains(child.pid)
