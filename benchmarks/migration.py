@@ -221,7 +221,7 @@ def row(moves: list[Move], megabytes: float) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--moves", type=int, default=6, help="live moves of each size, of rank 1 and 0 in turns (default %(default)s)"
+        "--moves", type=int, default=5, help="live moves of each size, of rank 1 and 0 in turns (default %(default)s)"
     )
     parser.add_argument(
         "--restarts", type=int, default=5, help="restarts through a checkpoint, and of torchrun (default %(default)s)"

@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -25,7 +25,6 @@ from cluster_fixture import Target
 from jobs import job_document
 from killable import born, proportional_mb
 from operator_jobs import ClusterJob, OperatorProcess, wait_for
-from recovery import judge
 from report import goal, quantile, report
 from steps import Steps, median_step
 
@@ -72,11 +71,25 @@ class Trial:
         return f"rank {self.rank}: {costs}{made}; {self.recovery}"
 
 
+def judge(seen: Collection[tuple[int, float]], fault_at: float, resume: int) -> tuple[float, int] | None:
+    """Seconds and steps lost of a fault, when a new step came in the view that went on from step ``resume``; None: not yet.
+
+    A pod that is deleted is known to be gone before its processes are: the old view may go on for a while. So what tells the views apart is
+    the step after ``resume``: the new one has done it last.
+    """
+    begun = max((at for step, at in seen if step == resume + 1), default=0.0)
+    if begun <= fault_at:
+        return None
+    highest = max([resume, *(step for step, at in seen if at < begun)])
+    ends = [at for step, at in seen if step > highest and at >= begun]
+    return (min(ends) - fault_at, highest - resume) if ends else None
+
+
 class Benchmark:
     """A cluster, an operator outside of it, and the jobs."""
 
-    def __init__(self, own: Cluster, folder: Path, source: random.Random, say: Callable[[str], None]) -> None:
-        self.own, self.source, self.say = own, source, say
+    def __init__(self, own: Cluster, folder: Path, source: random.Random, silence: float, say: Callable[[str], None]) -> None:
+        self.own, self.source, self.silence, self.say = own, source, silence, say
         self.target = Target(own.kubeconfig, own, own.binaries().path("kubectl"))
         self.operator = OperatorProcess(own.kubeconfig, folder / "operator.log", BASE)
 
@@ -100,7 +113,8 @@ class Benchmark:
             made.volumes()
             made.spec["training"] |= {"maxSteps": 10_000_000, "epochs": 10_000_000}
             made.spec["checkpoint"] = {"everySteps": 50}
-            made.spec["recovery"] = {"nodeGoneSeconds": 5, "maxRestarts": 1000, "backoffSeconds": 0.1, **recovery}
+            budget = {"nodeGoneSeconds": 5, "maxRestarts": 1000, "backoffSeconds": 0.1}
+            made.spec["recovery"] = {**budget, "silenceTimeoutSeconds": self.silence, **recovery}
             made.apply()
             yield made
         finally:
@@ -150,19 +164,21 @@ class Benchmark:
         else:
             self.own.power_cut(node)
         try:
-            return self._watch(job, steps, Trial(fault, kind, rank, None, "", None, None, None, ""), fault_at, set(nodes))
+            return self._watch(
+                job, steps, Trial(fault, kind, rank, None, "", None, None, None, ""), fault_at, status["view"]["number"]
+            )
         finally:
             if fault == NODE:
                 self.own.power_on(node)
 
-    def _watch(self, job: ClusterJob, steps: Steps, trial: Trial, fault_at: float, pods: set[str]) -> Trial:
+    def _watch(self, job: ClusterJob, steps: Steps, trial: Trial, fault_at: float, view: int) -> Trial:
         births: dict[str, float] = {}
         asked, incident = 0.0, None
         while time.time() < fault_at + NEVER_SECONDS:
             time.sleep(POLL_SECONDS)
             steps.look()
             for pod, pid in agents(job.name).items():
-                if pod not in pods and pod not in births and (at := born(pid)) is not None and at >= fault_at:
+                if pod not in births and (at := born(pid)) is not None and at >= fault_at:
                     births[pod] = at
             if time.monotonic() - asked < ASK_SECONDS:
                 continue
@@ -171,9 +187,11 @@ class Benchmark:
             if incident is None or status.get("phase") != "Running":
                 continue
             noticed = epoch_seconds(incident["time"])
-            found = judge(steps.seen, fault_at, noticed)
             told = next((i for i in status["incidents"] if i["time"] == incident["time"]), incident)
-            if found is None or told.get("recovery") is None:
+            if told.get("recovery") is None or status["view"]["number"] <= view:
+                continue
+            found = judge(steps.seen, fault_at, status["view"]["resume"]["step"])
+            if found is None:
                 continue
             members = {entry["pod"] for entry in status["ranks"]}
             made = [at - noticed for pod, at in births.items() if pod in members]
@@ -290,6 +308,13 @@ def main() -> int:
     )
     parser.add_argument("--fault", choices=("pod", "node"), help="only this one (default both)")
     parser.add_argument("--kind", choices=tuple(KINDS), action="append", help="only jobs with this kept ready (default all)")
+    parser.add_argument(
+        "--silence",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="recovery.silenceTimeoutSeconds (default %(default)g, as without)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="decides which rank, and when (default %(default)s)")
     options = parser.parse_args()
     if os.geteuid() != 0 or sys.platform != "linux":
@@ -305,7 +330,7 @@ def main() -> int:
     own, folder = Cluster(f"bench-{os.getpid()}"), Path(tempfile.mkdtemp())
     try:
         own.up(NODES, owned=True)
-        bench = Benchmark(own, folder, random.Random(options.seed), say)
+        bench = Benchmark(own, folder, random.Random(options.seed), options.silence, say)
         bench.target.kubectl("apply", "--server-side", "-f", str(CRD))
         wait_for("the definition in force", bench.defined, lambda: str(CRD), 60)
         bench.operator.start()
@@ -332,7 +357,13 @@ def main() -> int:
             + ", ".join(f"{sort} {' and '.join(f'{mb:.0f}' for mb in values)} MB" for sort, values in sorts.items())
         )
     print(f"a step takes {' / '.join(f'{step * 1000:.0f}' for step in steps.values())} ms with {' / '.join(steps)}")
-    details = {"trials": [asdict(t) for t in done], "seed": options.seed, "memory MB": memory, "step seconds": steps}
+    details = {
+        "trials": [asdict(t) for t in done],
+        "seed": options.seed,
+        "silence seconds": options.silence,
+        "memory MB": memory,
+        "step seconds": steps,
+    }
     whole = options.trials >= 3 and options.kind is None
     name = {"pod": "recovery-pods", "node": "recovery-nodes", None: "recovery-cluster"}[options.fault]
     return report(name + ("" if whole else "-short"), judged(done), details)
