@@ -60,6 +60,8 @@ class Size:
             "training.learningRate": 1e-4,
             "pipeline.microBatches": MICRO_BATCHES,
             "checkpoint.everySteps": 200,
+            # Batches of one length: else a step's time says more of its texts than of what is measured.
+            "dataset.maxLength": 12,
             "recovery.backoffSeconds": 0.1,
         }
 
@@ -92,11 +94,14 @@ class Move:
     """Steps done again."""
     step: float
     """Median step before it, seconds."""
+    unrest: float
+    """What ``pause`` says of as many steps before it, when nothing happened: so much of it is the machine's."""
 
     def __str__(self) -> str:
+        step, unrest, longest = (round(value * 1000) for value in (self.step, self.unrest, self.longest))
+        pause = f"paused {self.pause * 1000:.0f} ms (a step: {step} ms, unrest {unrest}; longest {longest})"
         return (
-            f"rank {self.rank}: paused {self.pause * 1000:.0f} ms (a step: {self.step * 1000:.0f} ms; longest {self.longest * 1000:.0f}),"
-            f" {self.total:.1f} s in all at {self.rate:.0%} of the speed, {self.again} steps done again"
+            f"rank {self.rank}: {pause}, {self.total:.1f} s in all at {self.rate:.0%} of the speed, {self.again} steps done again"
         )
 
 
@@ -136,6 +141,15 @@ def judge(
     return max(there)[0] - usual, max(whole)[0] - usual, end - begun, during * usual, usual, again
 
 
+def unrest(seen: Iterable[tuple[int, float]], begun: float) -> float:
+    """The longest gap in a row of as many as count at a switch, less the median step: the median of all rows before ``begun``."""
+    times = [at for at, _ in first_times(seen) if at <= begun][-BEFORE:]
+    gaps = [b - a for a, b in pairwise(times)]
+    row = 2 * AT_SWITCH + 1
+    longest = [max(gaps[first : first + row]) for first in range(len(gaps) - row + 1)]
+    return statistics.median(longest) - statistics.median(gaps)
+
+
 def wait(job: Killable, what: str, holds: Callable[[], bool]) -> None:
     """Until ``holds``, looking at the job meanwhile. Raises RuntimeError when it takes too long."""
     deadline = time.monotonic() + NEVER_SECONDS
@@ -158,7 +172,7 @@ def measured(job: Killable, way: str, size: Size, rank: int, begun: float, switc
     found = judge(job.seen, begun, switch)
     assert found is not None
     pause, longest, total, rate, usual, again = found
-    return Move(way, size.name, rank, pause, longest, total, rate, again, usual)
+    return Move(way, size.name, rank, pause, longest, total, rate, again, usual, unrest(job.seen, begun))
 
 
 def live(job: Ours, size: Size, rank: int, number: int) -> Move:
@@ -210,6 +224,7 @@ def row(moves: list[Move], megabytes: float) -> str:
         f"{statistics.median(m.step for m in moves) * 1000:.0f}",
         f"{statistics.median(pauses):.0f}",
         f"{quantile(pauses, 0.99):.0f}",
+        f"{statistics.median(m.unrest for m in moves) * 1000:.0f}",
         f"{statistics.median(longest):.0f}",
         f"{statistics.median(m.total for m in moves):.1f}",
         f"{statistics.median(m.rate for m in moves):.0%}",
@@ -262,7 +277,7 @@ def main() -> int:
                 finally:
                     theirs.stop()
 
-    names = ("times", "MB", "step, ms", "pause p50", "p99", "longest", "total, s", "speed", "again")
+    names = ("times", "MB", "step, ms", "pause p50", "p99", "unrest", "longest", "total, s", "speed", "again")
     print(f"\n{'':38}" + "".join(f"{name:>11}" for name in names))
     megabytes = {size.name: size.megabytes for size in sizes}
     for (_, name), moves in done.items():
@@ -270,6 +285,7 @@ def main() -> int:
     print(
         "pause: the longest gap between two steps at the switch, longest: during the move; both in ms, less the median step before."
     )
+    print("unrest: what the pause is where nothing happens, for steps are not all of one length.")
     print("speed: steps a second during the move, of those before; the new process imports and copies on the same cores.")
     print(
         "torchrun's worker ends just after a checkpoint, so that it has nothing to do again. Stop-and-copy is not measured: there is none."

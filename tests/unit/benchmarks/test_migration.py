@@ -47,9 +47,15 @@ def test_a_group_that_starts_anew_pauses_until_the_next_new_step(migration: Modu
     assert count == 10
 
 
+def test_the_unrest_before_a_move(migration: ModuleType) -> None:
+    assert migration.unrest(BEFORE, 5.05) == pytest.approx(0.0, abs=1e-9)
+    jumpy = [(step, at + (0.03 if step % 2 else 0.0)) for step, at in BEFORE]
+    assert migration.unrest(jumpy, 5.05) == pytest.approx(0.06)
+
+
 def test_goals_are_of_the_largest_model(migration: ModuleType) -> None:
     def move(way: str, size: str, pause: float) -> object:
-        return migration.Move(way, size, 1, pause, pause, 5.0, 0.9, 0, 0.1)
+        return migration.Move(way, size, 1, pause, pause, 5.0, 0.9, 0, 0.1, 0.01)
 
     done = {
         (migration.LIVE, "1x"): [move(migration.LIVE, "1x", 0.040)],
