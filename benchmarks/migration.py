@@ -96,13 +96,14 @@ class Move:
     """Median step before it, seconds."""
     unrest: float
     """What ``pause`` says of as many steps before it, when nothing happened: so much of it is the machine's."""
+    around: list[float] | None = None
+    """Seconds of the steps at the switch, the first new one in the middle; None: it is not known where that was."""
 
     def __str__(self) -> str:
         step, unrest, longest = (round(value * 1000) for value in (self.step, self.unrest, self.longest))
         pause = f"paused {self.pause * 1000:.0f} ms (a step: {step} ms, unrest {unrest}; longest {longest})"
-        return (
-            f"rank {self.rank}: {pause}, {self.total:.1f} s in all at {self.rate:.0%} of the speed, {self.again} steps done again"
-        )
+        whole = f"{self.total:.1f} s in all at {self.rate:.0%} of the speed, {self.again} steps done again"
+        return f"rank {self.rank}: {pause}, {whole}; {self.around}"
 
 
 def first_times(seen: Iterable[tuple[int, float]]) -> list[tuple[float, int]]:
@@ -172,7 +173,11 @@ def measured(job: Killable, way: str, size: Size, rank: int, begun: float, switc
     found = judge(job.seen, begun, switch)
     assert found is not None
     pause, longest, total, rate, usual, again = found
-    return Move(way, size.name, rank, pause, longest, total, rate, again, usual, unrest(job.seen, begun))
+    around = None
+    if switch is not None:
+        firsts = {step: at for at, step in first_times(job.seen)}
+        around = [round(firsts[step] - firsts[step - 1], 4) for step in range(switch + 1 - AT_SWITCH, switch + 2 + AT_SWITCH)]
+    return Move(way, size.name, rank, pause, longest, total, rate, again, usual, unrest(job.seen, begun), around)
 
 
 def live(job: Ours, size: Size, rank: int, number: int) -> Move:
