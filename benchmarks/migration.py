@@ -26,6 +26,8 @@ NEVER_SECONDS = 180.0
 POLL_SECONDS = 0.05
 BEFORE = 20
 """Steps before a move that say how long one takes."""
+QUIET_SECONDS = 6.0
+"""After a move its old pod ends, and the new one gets ready to start its next worker: that is not part of the step before the next move."""
 AFTER = 8
 """Steps after it that belong to it."""
 AT_SWITCH = 2
@@ -162,7 +164,9 @@ def wait(job: Killable, what: str, holds: Callable[[], bool]) -> None:
 
 
 def settle(job: Killable) -> None:
-    """Wait for as many steps as tell what one takes."""
+    """Wait until nothing is left of what came before, and for as many steps as tell what one takes."""
+    quiet = time.monotonic() + QUIET_SECONDS
+    wait(job, "a quiet machine", lambda: time.monotonic() > quiet)
     target = job.look() + BEFORE + 5
     wait(job, f"step {target}", lambda: job.look() >= target)
 
