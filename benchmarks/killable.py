@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import yaml
+from steps import Steps
 
 CONTENDERS = Path(__file__).parent / "contenders"
 EXAMPLE = Path(__file__).parents[1] / "examples" / "quickstart.yaml"
@@ -29,12 +32,12 @@ class Killable(ABC):
 
     name: str
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, sets: Mapping[str, object] | None = None) -> None:
+        """``sets``: fields of the quickstart's spec that are other than there, by their path."""
         self.folder = folder
-        self.seen: set[tuple[int, float]] = set()
-        """Each step that was done, and when: a step that was done again is there twice."""
+        self.sets = sets or {}
         self.process: subprocess.Popen[bytes] | None = None
-        self._highest, self._inode, self._read = 0, 0, 0
+        self._steps = Steps(folder / "metrics.jsonl")
         self._log = folder.parent / f"{folder.name}.log"
 
     @abstractmethod
@@ -75,19 +78,12 @@ class Killable(ABC):
         """Take note of the steps that were done meanwhile; the highest that ever was. Raises RuntimeError when the job ended."""
         if self.process is None or self.process.poll() is not None:
             raise RuntimeError(f"{self.name} ended by itself:\n{self._log.read_text()[-3000:]}")
-        metrics = self.folder / "metrics.jsonl"
-        if not metrics.exists():
-            return 0
-        with metrics.open("rb") as file:
-            inode = os.fstat(file.fileno()).st_ino
-            # Read from where the last look ended, for looking must not cost what is measured; a new file is read from its start.
-            file.seek(self._read if inode == self._inode else 0)
-            whole, _, rest = file.read().rpartition(b"\n")
-            self._inode, self._read = inode, file.tell() - len(rest)
-        values = [json.loads(line) for line in whole.splitlines()]
-        self.seen.update((line["step"], line["time"]) for line in values)
-        self._highest = max([self._highest, *(line["step"] for line in values)])
-        return self._highest
+        return self._steps.look()
+
+    @property
+    def seen(self) -> set[tuple[int, float]]:
+        """Each step that was done, and when: a step that was done again is there twice."""
+        return self._steps.seen
 
 
 class Ours(Killable):
@@ -102,6 +98,7 @@ class Ours(Killable):
             "dataset.splits.validationFraction": 0,
             "output.weights": "Last",
             "recovery.maxRestarts": FOREVER,
+            **self.sets,
         }
         words = [word for name, value in sets.items() for word in ("--set", f"{name}={value}")]
         return [sys.executable, "-m", "lmj_operator.cli.main", "run", str(EXAMPLE), "--plain", *words]
@@ -109,6 +106,10 @@ class Ours(Killable):
     @property
     def agents(self) -> list[int]:
         return [json.loads(file.read_text())["pid"] for file in (self.folder / ".lmj" / "pods").glob("*/agent.json")]
+
+    def agent(self, pod: str) -> int:
+        """Process id of the agent of ``pod``, and of its process group."""
+        return int(json.loads((self.folder / ".lmj" / "pods" / pod / "agent.json").read_text())["pid"])
 
     def workers(self) -> dict[int, int]:
         return {
@@ -132,12 +133,15 @@ class Torchrun(Killable):
 
     name = "torchrun, DDP over Gloo"
 
-    def __init__(self, folder: Path, data: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, data: Path, sets: Mapping[str, object] | None = None) -> None:
+        super().__init__(folder, sets)
         self._data = data
 
     def command(self) -> list[str]:
         spec: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())["spec"]
+        for path, value in self.sets.items():
+            *parts, field = path.split(".")
+            reduce(lambda part, name: part.setdefault(name, {}), parts, spec)[field] = value
         model, training = spec["model"]["scratch"], spec["training"]
         config = {
             "num_hidden_layers": model["layers"],

@@ -12,11 +12,11 @@ import tempfile
 import time
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from killable import Killable, Ours, Torchrun, born, proportional_mb
 from report import goal, quantile, report
+from steps import median_step
 
 NEVER_SECONDS = 60.0
 """A trial that takes longer has failed; its job is started anew."""
@@ -88,8 +88,7 @@ def settle(job: Killable, seconds: float) -> None:
 
 def step_seconds(job: Killable) -> float:
     """Median time of a step, as far as it was not disturbed."""
-    ends = sorted((at, step) for step, at in job.seen)
-    return statistics.median(b - a for (a, step), (b, after) in pairwise(ends) if after == step + 1)
+    return median_step(job.seen)
 
 
 def turn(job: Killable, trials: int, source: random.Random, say: Callable[[str], None]) -> list[Trial]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+PACKAGES = ("crds", "operator", "trainer")
+"""Folders of the checkout that hold packages."""
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,7 @@ class Environment:
 
     python: Path
     folders: tuple[Path, ...]
+    checkout: Path = CHECKOUT
 
     @property
     def volumes(self) -> list[dict[str, Any]]:
@@ -34,21 +37,24 @@ class Environment:
         path = f"{self.python.parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return [
             {"name": "PATH", "value": path},
+            # The environment may be linked from another checkout, and then finds that one's packages.
+            {"name": "PYTHONPATH", "value": ":".join(str(self.checkout / folder) for folder in PACKAGES)},
             {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
             {"name": "HOME", "value": "/tmp"},
         ]
 
 
 def environment_mounts(prefix: Path = Path(sys.prefix), checkout: Path = CHECKOUT) -> Environment:
-    """The folders that the Python of the virtual environment ``prefix`` needs: itself, the interpreter's (wherever a chain of links leads),
-    the checkout, and /usr for the shared libraries, which are then those that the interpreter was made for."""
+    """The folders that the Python of the virtual environment ``prefix`` needs: itself (also where a link leads to it, as in a work tree that
+    shares it), the interpreter's (wherever a chain of links leads), the checkout, and /usr for the shared libraries, which are then
+    those that the interpreter was made for."""
     python = prefix / "bin" / "python"
-    wanted = [Path("/usr"), checkout, prefix, *_homes(python)]
+    wanted = [Path("/usr"), checkout, prefix, prefix.resolve(), *_homes(python)]
     folders: list[Path] = []
     for folder in wanted:
         if not any(folder == other or other in folder.parents for other in folders):
             folders.append(folder)
-    return Environment(python, tuple(folders))
+    return Environment(python, tuple(folders), checkout)
 
 
 def _homes(python: Path) -> list[Path]:

@@ -76,6 +76,22 @@ def test_a_job_that_is_looked_at_is_read_once_and_a_new_file_from_its_start(reco
     assert sorted(job.seen) == [(1, 1.0), (2, 2.0), (2, 3.0)]
 
 
+def test_steps_that_are_done_again_in_the_same_file_are_seen(recovery: ModuleType, tmp_path: Path) -> None:
+    import steps
+
+    metrics = tmp_path / "metrics.jsonl"
+    lines = [f'{{"step": {step}, "time": {step}.0}}\n' for step in range(1, 5)]
+    metrics.write_text("".join(lines))
+    job = steps.Steps(metrics)
+    assert job.look() == 4
+    metrics.write_text("".join(lines[:3]) + '{"step": 4, "time": 9.0}\n')
+    assert job.look() == 4
+    assert sorted(job.seen)[3:] == [(4, 4.0), (4, 9.0)]
+    assert steps.repeated(job.seen) == 1
+    assert steps.gaps(job.seen) == [(2, 1.0), (3, 1.0), (4, 1.0)]
+    assert steps.median_step(job.seen) == 1.0
+
+
 def test_the_birth_of_a_process(recovery: ModuleType) -> None:
     import os
     import time

@@ -22,7 +22,8 @@ from cluster.process import Process, remains, started_at, tail, wait_until
 def test_a_process_that_nobody_takes_away_has_ended(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "100"])
     assert started_at(child.pid) is not None
-    assert f"{child.pid} sleep S, parent {os.getpid()}" in remains(os.getpid())
+    asleep = f"{child.pid} sleep S, parent {os.getpid()}"
+    wait_until("it to sleep", lambda: asleep in remains(os.getpid()), 10)
     child.kill()
     wait_until("the zombie", lambda: started_at(child.pid) is None, 10)
     assert f"{child.pid} sleep Z" in remains(child.pid)
@@ -104,6 +105,19 @@ def test_the_environment_has_every_folder_on_the_way_to_the_interpreter(tmp_path
     assert [volume["name"] for volume in environment.volumes] == [mount["name"] for mount in environment.volume_mounts]
     assert all(mount["readOnly"] for mount in environment.volume_mounts)
     assert environment.env[0]["value"].startswith(f"{venv}/bin:")
+
+
+def test_an_environment_that_is_a_link_is_mounted_where_it_is_and_imports_this_checkout(tmp_path: Path) -> None:
+    real, checkout, shared = tmp_path / "python", tmp_path / "tree", tmp_path / "main" / ".venv"
+    for folder in (real / "bin", checkout, shared / "bin"):
+        folder.mkdir(parents=True)
+    (real / "bin" / "python3").touch()
+    (shared / "bin" / "python").symlink_to(real / "bin" / "python3")
+    (checkout / ".venv").symlink_to(shared)
+    environment = environment_mounts(checkout / ".venv", checkout)
+    assert environment.folders == (Path("/usr"), checkout, shared, real)
+    path = next(variable["value"] for variable in environment.env if variable["name"] == "PYTHONPATH")
+    assert path.split(":") == [str(checkout / name) for name in ("crds", "operator", "trainer")]
 
 
 def test_this_interpreter_is_in_its_environment() -> None:
