@@ -30,6 +30,10 @@ class Resume(Message):
     initial weights where they have nothing."""
     told_by: Annotated[int, Field(ge=0)] = 0
     """A rank that has this step for certain. Others may be one behind, with its gradients: they hear from it how it was committed."""
+    snapshot: bool = False
+    """Take the snapshot of ``step`` out of memory: each rank its own."""
+    fetched: list[int] = []
+    """With ``snapshot``: ranks that have none of this step. The next rank, cyclically, has theirs and sends it to them."""
 
 
 class View(Message):

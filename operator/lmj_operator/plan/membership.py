@@ -94,7 +94,9 @@ def next_view(
     first = ranks[0].agent
     if first is None or not first.scanned:
         return Membership(newest, False, "waits for rank 0 to have looked through the checkpoints")
-    resume, start = common_step([f.worker.holding if f.worker else None for f in ranks], first.checkpoints, tries)
+    holdings = [f.worker.holding if f.worker else None for f in ranks]
+    snapshots = [f.worker.snapshots if f.worker else None for f in ranks]
+    resume, start = common_step(holdings, first.checkpoints, tries, snapshots)
     reason = f"{_why(newest, present)}; {start}"
     number = newest.number + 1 if newest else 1
     return Membership(View(number=number, members=present, resume=resume, reason=reason), True, reason)
