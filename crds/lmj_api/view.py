@@ -34,6 +34,9 @@ class Resume(Message):
     """Take the snapshot of ``step`` out of memory: each rank its own."""
     fetched: list[int] = []
     """With ``snapshot``: ranks that have none of this step. The next rank, cyclically, has theirs and sends it to them."""
+    common_snapshot: int | None = None
+    """Without ``snapshot``: step of the newest that all have in memory. Later ones, which somebody lacks, are forgotten: so this one stays until
+    the next is everywhere."""
 
 
 class View(Message):

@@ -338,7 +338,8 @@ class Cluster:
                 raise Violation(f"view {view.number} has two living members of rank {pod.rank}")
         resume = view.resume
         fresh = resume.checkpoint is not None or resume.step == 0
-        pod.own, pod.kept = ([] if fresh else [step for step in steps if step <= resume.step] for steps in (pod.own, pod.kept))
+        newest = -1 if fresh else resume.step if resume.common_snapshot is None else resume.common_snapshot
+        pod.own, pod.kept = ([step for step in steps if step <= newest] for steps in (pod.own, pod.kept))
         if resume.snapshot and not self._restore(pod, view):
             pod.step, pod.prepared = None, False
             why = f"rank {pod.rank} does not get the snapshot of step {resume.step}"

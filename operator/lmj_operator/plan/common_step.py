@@ -43,7 +43,9 @@ def common_step(
         return back, f"goes on from {at}, for the memory is of step {newest}"
     if tries > MEMORY_TRIES:
         return durable, f"goes back to {at}, for what is in memory failed {tries} times in a row"
-    return Resume(step=newest, told_by=steps.index(newest)), f"goes on from step {newest}, which all have in memory"
+    everywhere = common.step if common is not None else None
+    resume = Resume(step=newest, told_by=steps.index(newest), common_snapshot=everywhere)
+    return resume, f"goes on from step {newest}, which all have in memory"
 
 
 def _lacking(holdings: Sequence[Holding | None]) -> str | None:

@@ -89,7 +89,13 @@ def test_back_to_the_newest_snapshot() -> None:
 
 
 def test_memory_of_all_is_newer_than_any_snapshot() -> None:
-    assert common_step([AT_12] * 3, [GOOD], 1, ALL)[0] == Resume(step=12)
+    assert common_step([AT_12] * 3, [GOOD], 1, ALL)[0] == Resume(step=12, common_snapshot=10)
+
+
+def test_a_snapshot_that_somebody_lacks_does_not_take_the_place_of_the_one_that_all_have() -> None:
+    """A worker was killed while it took that of step 10: the next would else be written over 6 in one memory and over 10 in none."""
+    torn = [has(6, kept=(6,)), has(10, 6, kept=(6,))]
+    assert common_step([AT_12] * 2, [GOOD], 1, torn)[0] == Resume(step=12, common_snapshot=6)
 
 
 @pytest.mark.parametrize("ranks", [(0, 1), (0, 2), (1, 2), (0, 1, 2)])

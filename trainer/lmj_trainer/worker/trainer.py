@@ -124,9 +124,10 @@ class Trainer:
         """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays."""
         state, resume = self._state, view.resume
         self._checkpointer.before_apply()
-        # What does not come of a snapshot, or of what came of it, is not followed by one.
-        fresh_start = resume.checkpoint is not None or resume.step == 0
-        self.snapshots.forget(-1 if fresh_start else resume.step)
+        # A state that does not come of what is in memory is followed by none of that.
+        anew = resume.checkpoint is not None or resume.step == 0
+        newest = resume.step if resume.common_snapshot is None else resume.common_snapshot
+        self.snapshots.forget(-1 if anew else newest)
         if resume.snapshot:
             self._source.restart()
             self.snapshots.restore(resume)
