@@ -13,6 +13,9 @@ from lmj_operator.plan.report import without_ages
 SHORTEST_PASS_SECONDS = 0.05
 """News that comes closer together than this is looked at in one pass."""
 
+BRISK_PASS_SECONDS = 0.005
+"""The same while all ranks wait for the plan."""
+
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED})
 
 
@@ -76,6 +79,7 @@ class Reconciler:
                     return made.status
                 seconds = self._pace(made)
                 shortest = self._start_seconds if made.status.phase is Phase.PENDING else SHORTEST_PASS_SECONDS
+                shortest = BRISK_PASS_SECONDS if made.brisk else shortest
                 del made  # a rest may be long, and there may be thousands of jobs
                 await asyncio.sleep(shortest)
                 if hearing.done():

@@ -14,6 +14,7 @@ from lmj_operator.plan import (
     Drain,
     EnlistPod,
     Follow,
+    HandOver,
     LeaveView,
     Observed,
     Plan,
@@ -71,6 +72,8 @@ class Pod:
     """The memory also has all gradients of the next step."""
     follower: Member | None = None
     """Who is to follow its worker."""
+    handover: int = 0
+    """The view that its worker is to leave for its follower."""
     node: str | None = "node"
     """None: no node takes it."""
     own: list[int] = field(default_factory=list)
@@ -102,6 +105,7 @@ class Cluster:
         self.checkpoints: list[int] = []
         self.exported = False
         self.interrupted = False
+        self.move_request: str | None = None
         self.user_error = False
         """The next worker that starts finds the data unusable."""
         self.addresses = 0
@@ -118,7 +122,14 @@ class Cluster:
 
     def observed(self, pods: tuple[PodObserved, ...] | None = None) -> Observed:
         return Observed(
-            JOB, self.spec, self.status, self.look() if pods is None else pods, 1, False, self.interrupted, len(self.nodes) == 1
+            name=JOB,
+            spec=self.spec,
+            status=self.status,
+            pods=self.look() if pods is None else pods,
+            generation=1,
+            interrupted=self.interrupted,
+            one_node=len(self.nodes) == 1,
+            move_request=self.move_request,
         )
 
     def plan(self, pods: tuple[PodObserved, ...] | None = None) -> Plan:
@@ -189,6 +200,9 @@ class Cluster:
             case Follow(name, follower):
                 if name in self.pods and self._answers(self.pods[name]):
                     self.pods[name].follower = follower
+            case HandOver(name, number):
+                if name in self.pods and self._answers(self.pods[name]):
+                    self.pods[name].handover = max(self.pods[name].handover, number)
             case Drain(name):
                 if name in self.pods and self._answers(self.pods[name]):
                     self.pods[name].draining = True
@@ -244,6 +258,7 @@ class Cluster:
                 scanned=True,
                 draining=pod.draining,
                 follower=pod.follower,
+                handover=pod.handover,
             )
         code = -9 if pod.gone else None
         rank = None if pod.standby else pod.rank
@@ -445,12 +460,24 @@ class Cluster:
         if step == self.steps:
             self.exported = True
             self._become(group[0], WorkerPhase.COMPLETED)
+        elif any(self._hands_over(pod, view) for pod in group):
+            for pod in group:
+                if self._hands_over(pod, view):
+                    target, pod.follower = self._target(pod), None
+                    assert target is not None
+                    self._leave(target, "it takes over")
+                self._leave(pod, f"a follower takes over at step {step}")
         elif stop:
             for pod in group:
                 if pod.draining:
                     self._become(pod, WorkerPhase.DRAINED)
                 else:
                     self._leave(pod, f"a member left at step {step}")
+
+    def _hands_over(self, pod: Pod, view: View) -> bool:
+        target = self._target(pod)
+        follows = target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None
+        return follows and pod.handover >= view.number
 
     def save(self, step: int) -> None:
         if self.checkpoints and step < self.checkpoints[-1]:

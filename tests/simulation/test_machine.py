@@ -109,6 +109,10 @@ class Faults(RuleBasedStateMachine):
         for pod in self.cluster.pods.values():
             pod.gone = pod.gone or pod.dark
 
+    @rule(rank=st.integers(0, RANKS - 1), again=st.integers(0, 1000))
+    def a_move_is_asked_for(self, rank: int, again: int) -> None:
+        self.cluster.move_request = f"{rank} {again}"
+
     @rule(wanted=st.booleans())
     def suspend(self, wanted: bool) -> None:
         self.cluster.interrupted = wanted

@@ -34,7 +34,7 @@ class Migration(Message):
     max_concurrent: Annotated[int, Field(ge=1)] = 2
     """Ranks that move at the same time."""
     bandwidth_mbps: Annotated[int, Field(ge=1)] | None = None
-    """Most megabits a second that one move sends. Null: no limit."""
+    """Most megabits a second of a move's copy; gradients of the steps that are made meanwhile come on top. Null: no limit."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """Longest time of a move."""
     on_timeout: MigrationTimeout = MigrationTimeout.CHECKPOINT

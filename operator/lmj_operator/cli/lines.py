@@ -3,6 +3,7 @@
 from lmj_api.protocol import Evaluation, EventKind, Progress
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
+from lmj_operator.plan.moves import MOVED
 
 
 def event_line(heard: PodEvent) -> str | None:
@@ -35,9 +36,14 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
     for incident in after.incidents:
         old = known.get((incident.time, incident.pod, incident.kind))
         if old is None:
-            lines.append(f"incident at step {incident.step}: {incident.message}")
+            what = "moved" if incident.kind == MOVED else "incident"
+            lines.append(f"{what} at step {incident.step}: {incident.message}")
         if incident.seconds is not None and (old is None or old.seconds is None):
-            lines.append(f"recovered in {incident.seconds:.1f} s, {incident.steps_lost or 0} steps done again")
+            cost = f"{incident.steps_lost or 0} steps done again"
+            paused = (
+                f"paused for {incident.seconds:.2f} s" if incident.kind == MOVED else f"recovered in {incident.seconds:.1f} s"
+            )
+            lines.append(f"{paused}, {cost}")
     if after.view is not None and (before.view is None or before.view.number != after.view.number):
         lines.append(f"view {after.view.number}, {len(after.view.members)} ranks: {after.view.reason}")
     return lines

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lmj_operator.cli import operator, run, status, tools, validate
+from lmj_operator.cli import migrate, operator, run, status, tools, validate
 from lmj_operator.cli.errors import INTERRUPTED, CommandError
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.command()(run.run)
 app.command()(validate.validate)
 app.command()(status.status)
+app.command()(migrate.migrate)
 app.command()(operator.operator)
 for tool in (tools.evaluate, tools.predict, tools.checkpoints):
     app.command(context_settings=dict(tools.PASS_ON), add_help_option=False)(tool)

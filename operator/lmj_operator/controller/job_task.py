@@ -216,6 +216,7 @@ class JobTask:
         place = self._place
         place.metrics.restarts.inc(max(0, after.restarts - before.restarts))
         place.metrics.steps_lost.inc(max(0, after.steps_lost - before.steps_lost))
+        place.metrics.migrations.inc(max(0, after.migrations - before.migrations))
         for note in notes(before, after):
             self._say(logging.WARNING if note.warning else logging.INFO, f"{note.reason}: {note.message}")
             place.notebook.post(self._metadata, note, place.clock())

@@ -25,6 +25,7 @@ class Metrics:
         )
         self.restarts = Counter("lmj_restarts", "Workers and pods replaced", registry=registry)
         self.steps_lost = Counter("lmj_steps_lost", "Steps done again after failures", registry=registry)
+        self.migrations = Counter("lmj_migrations", "Ranks moved to other pods while training went on", registry=registry)
         self._calls = Counter("lmj_api_calls", "Calls to the API server", ["verb", "resource", "code"], registry=registry)
 
     def count_call(self, verb: str, resource: str, code: int) -> None:

@@ -11,7 +11,8 @@ from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
-from lmj_operator.plan.conditions import STALE, WAITING
+from lmj_operator.plan.conditions import MIGRATING, STALE, WAITING
+from lmj_operator.plan.moves import MOVED
 from lmj_operator.plan.times import rfc3339
 
 log = logging.getLogger(__name__)
@@ -34,18 +35,18 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     """What is new in ``after``."""
     made = []
     known = {(i.time, i.rank, i.kind) for i in before.incidents}
-    made += [Note(i.kind, _noticed(i), warning=True) for i in after.incidents if (i.time, i.rank, i.kind) not in known]
+    made += [Note(i.kind, _noticed(i), warning=i.kind != MOVED) for i in after.incidents if (i.time, i.rank, i.kind) not in known]
     open_before = {(i.time, i.rank, i.kind) for i in before.incidents if i.seconds is None}
     made += [
-        Note("Recovered", _recovered(i, i.seconds))
+        Note("Recovered" if i.kind != MOVED else MOVED, _recovered(i, i.seconds))
         for i in after.incidents
         if i.seconds is not None and (i.time, i.rank, i.kind) in open_before
     ]
     held = {(c.type, c.reason) for c in before.conditions if c.status == "True"}
     made += [
-        Note(c.reason if c.type == WAITING else c.type, c.message, warning=True)
+        Note(c.reason if c.type == WAITING else c.type, c.message, warning=c.type != MIGRATING)
         for c in after.conditions
-        if c.type in (WAITING, STALE) and c.status == "True" and (c.type, c.reason) not in held
+        if c.type in (WAITING, STALE, MIGRATING) and c.status == "True" and (c.type, c.reason) not in held
     ]
     if before.started is None and after.started is not None:
         made.append(Note("Started", "its pods are being made"))
@@ -61,6 +62,8 @@ def _noticed(incident: Incident) -> str:
 
 def _recovered(incident: Incident, seconds: float) -> str:
     cost = f"{incident.steps_lost or 0} steps done again"
+    if incident.kind == MOVED:
+        return f"rank {incident.rank} moved; training paused for {seconds:.2f} s, {cost}; {incident.recovery}"
     return f"recovered from {incident.kind} of rank {incident.rank} in {seconds:.1f} s, {cost}; {incident.recovery}"
 
 

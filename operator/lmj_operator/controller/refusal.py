@@ -22,7 +22,16 @@ def refused(status: JobStatus, message: str, generation: int | None, now: float)
 
 def with_problem(status: JobStatus, problem: str, now: float) -> JobStatus:
     """``status`` with a condition that says why the spec is not followed."""
-    standing = conditions(status.conditions, status.phase, status.message, status.observed_generation, now, problem=problem)
+    standing = conditions(
+        status.conditions,
+        status.phase,
+        status.message,
+        status.observed_generation,
+        now,
+        problem=problem,
+        moves=status.moves,
+        followers=status.followers,
+    )
     return status.model_copy(update={"conditions": standing})
 
 

@@ -1,9 +1,10 @@
 """Standing facts in Kubernetes' style."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble
-from lmj_api.status import Condition, Phase
+from lmj_api.status import Condition, FollowerStatus, MoveStatus, Phase
 from lmj_operator.plan.observed import PodObserved
 from lmj_operator.plan.times import epoch_seconds, rfc3339
 
@@ -25,6 +26,9 @@ WAITING = "PodsWaiting"
 STALE = "CheckpointStale"
 """The condition that says why there is no newer checkpoint and since when; there once one could not be written."""
 
+MIGRATING = "Migrating"
+"""The condition that says which ranks move and how far they are; there once one was to."""
+
 REFUSED = "ChangeRefused"
 """The condition that says why a change of the spec is not followed; there once one was not."""
 
@@ -39,10 +43,13 @@ def conditions(
     problem: str | None = None,
     trouble: CheckpointTrouble | None = None,
     saved: CheckpointInfo | None = None,
+    moves: Sequence[MoveStatus] = (),
+    followers: Sequence[FollowerStatus] = (),
 ) -> list[Condition]:
     """All conditions of a job in ``phase``; the time of one changes only with its status.
 
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
+    ``moves``, and the ``followers`` that they are made with: ranks that are to run elsewhere.
     ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one.
     """
     before = {c.type: c for c in old}
@@ -72,11 +79,28 @@ def conditions(
         standing.append(made(STALE, True, "WriteFailed", text, trouble.since))
     elif STALE in before:
         standing.append(_stale_no_more(before[STALE], saved, now, generation))
+    if any(move.given_up is None for move in moves):
+        standing.append(made(MIGRATING, True, *_moving(moves, followers)))
+    elif MIGRATING in before:
+        stopped = next((move for move in moves), None)
+        text = f"rank {stopped.rank}: {stopped.given_up}" if stopped is not None else "no rank moves"
+        standing.append(made(MIGRATING, False, "GivenUp" if stopped is not None else "NothingMoves", text))
     if problem is not None:
         standing.append(made(REFUSED, True, "SpecInvalid", problem))
     elif REFUSED in before:
         standing.append(made(REFUSED, False, "SpecAccepted", "the spec is followed"))
     return standing
+
+
+def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) -> tuple[str, str]:
+    """How far the move that is least so is, in a word; and all of them in a sentence."""
+    states = {follower.rank: follower.state for follower in followers}
+    order = ("Pending", "Starting", "Copying", "Level")
+    under_way = [(move, states.get(move.rank, "Pending")) for move in moves if move.given_up is None]
+    told = [
+        f"rank {m.rank} leaves {m.node or 'its node'}, for {m.reason}: its new pod is {state.lower()}" for m, state in under_way
+    ]
+    return min((state for _, state in under_way), key=order.index), "; ".join(told)
 
 
 def _stale_no_more(stale: Condition, saved: CheckpointInfo | None, now: float, generation: int | None) -> Condition:

@@ -17,6 +17,9 @@ from lmj_operator.plan.times import rfc3339
 FOLLOWER_SECONDS = 2.0
 """A view that was left for a follower waits for that one so long; then it goes on with the members that it had."""
 
+MOVED = "Moved"
+"""Kind of the incident that a move is recorded as."""
+
 KEPT = 10
 """Incidents that are kept, as of failures."""
 
@@ -168,7 +171,7 @@ def moved(
         new.append(
             Incident(
                 time=rfc3339(now),
-                kind="Moved",
+                kind=MOVED,
                 rank=old.rank,
                 pod=old.pod.name,
                 node=old.pod.node,

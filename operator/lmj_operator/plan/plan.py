@@ -59,6 +59,8 @@ class Plan:
     """Seconds; None: nothing will change by itself."""
     due_after: float | None = None
     """Seconds until something is due that nobody will tell of. Where every change is told, nothing needs a look before."""
+    brisk: bool = False
+    """All ranks wait for what comes next: the news is looked at as it comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +324,9 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
         waits.append(0.0)
     scene.changes.update(followers=[e for e in following.entries if e.rank not in promoted], made=following.made)
     scene.changes.update(moves=list(moves.moves), move_request=moves.request)
-    actions = leaving(avoiding(actions + following.actions, nodes), moves.moves) + moves.actions
+    actions = avoiding(actions + following.actions, nodes) + moves.actions
+    if not observed.one_node:
+        actions = leaving(actions, moves.moves)
     waits += following.due
     started = observed.status.started if observed.status.started is not None else now
     message = f"view {view.number} trains" if runs and view is not None else why
@@ -344,7 +348,8 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     limit = observed.spec.active_deadline_seconds
     due = [*waits, *([started + limit - now] if limit is not None else [])]
     wake = min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS])
-    return Plan(status, message, actions, wake, min(due, default=None))
+    brisk = any(f.agent is not None and view is not None and f.agent.handover >= view.number for f in scene.ranks)
+    return Plan(status, message, actions, wake, min(due, default=None), brisk=brisk or bool(promoted))
 
 
 def _follow(scene: _Scene, moves: Moves) -> Following:
@@ -406,6 +411,8 @@ def _status(
                 observed.problem,
                 checkpoint_trouble(scene.ranks),
                 saved,
+                scene.changes.get("moves", ()),
+                scene.changes.get("followers", ()),
             ),
             "view": view,
             "progress": at,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -238,3 +239,14 @@ def test_memory_of_another_job_is_refused(pair: Pair) -> None:
         if thread.name == "follow":
             thread.join(SECONDS)
     assert pair.lost == ["the follower's memory has another layout: it is not of the same job, stage or version"]
+
+
+def test_the_copy_keeps_to_its_bandwidth(pair: Pair) -> None:
+    size = pair.states[0].saved.nbytes
+    # A second for all of it.
+    pair.source = Source(pair.transports[0], pair.states[0], pair.lost.append, SECONDS, bandwidth_mbps=size * 8e-6)
+    begin = time.monotonic()
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.level)
+    assert time.monotonic() - begin > 0.9

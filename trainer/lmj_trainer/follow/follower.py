@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lmj_api.protocol import EventKind
@@ -33,9 +34,19 @@ class Follower:
     the gradients of every step between were sent for them; so once it is complete it is the source's state, to the bit.
     """
 
-    def __init__(self, feed: Feed, state: StageState, optimizer: AdamW, transport: Transport, control: Control) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        state: StageState,
+        optimizer: AdamW,
+        transport: Transport,
+        control: Control,
+        rehearse: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``rehearse`` does once what a step does, so that the first one that counts is not slower than others."""
         self._feed, self._state, self._optimizer = feed, state, optimizer
         self._transport, self._control = transport, control
+        self._rehearse, self._rehearsed = rehearse, False
         self._groups = 0
         """Of a copy that is under way: groups that are there."""
         self._told = 0.0
@@ -49,6 +60,9 @@ class Follower:
         self._groups, self._told = 0, 0.0
         self._transport.keep(sender, lambda reason: self._feed.stop(f"its source is gone: {reason}"))
         self._control.emit(EventKind.FOLLOWING, "copies its source's state", holding=None)
+        if not self._rehearsed:
+            self._rehearse()
+            self._rehearsed = True
         offer.done(None, state.step)
         try:
             while not self._control.ordered:
@@ -81,6 +95,7 @@ class Follower:
                 self._groups = last
                 log.debug("groups %d to %d are of step %d", first, last, step)
             case Gradients(_, start, values):
+                state.dirty = True
                 state.arrays(slice(start, start + len(values)), 3)[0].copy_(values)
             case Level(step, facts):
                 self._remember(facts)

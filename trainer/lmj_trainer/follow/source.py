@@ -40,6 +40,7 @@ class _Stream:
         """Bytes that the follower has not taken into its memory yet."""
         self.sent = 0
         self.over = False
+        self.stopped = threading.Event()
 
 
 class Source:
@@ -49,8 +50,16 @@ class Source:
     ``patience`` seconds, is let go, and training goes on without it.
     """
 
-    def __init__(self, transport: Transport, state: StageState, lost: Callable[[str], None], patience: float) -> None:
-        """``lost`` is told, in any thread, why the follower was let go."""
+    def __init__(
+        self,
+        transport: Transport,
+        state: StageState,
+        lost: Callable[[str], None],
+        patience: float,
+        bandwidth_mbps: float | None = None,
+    ) -> None:
+        """``lost`` is told, in any thread, why the follower was let go. ``bandwidth_mbps``: most megabits a second of the copy."""
+        self._second_per_byte = 0.0 if bandwidth_mbps is None else 8e-6 / bandwidth_mbps
         self._transport, self._state, self._lost, self._patience = transport, state, lost, patience
         self._turn = threading.Condition()
         self._wanted: str | None = None
@@ -168,6 +177,8 @@ class Source:
                 values = torch.stack(self._state.arrays(slice(start, groups[last - 1].span.stop), 0, 3)).cpu()
                 stream.groups = last
                 self._send(stream, State(first, last, step, values), values.nbytes)
+            if self._second_per_byte:
+                stream.stopped.wait(values.nbytes * self._second_per_byte)
 
     def _facts(self) -> Facts:
         state = self._state
@@ -194,6 +205,7 @@ class Source:
         if stream.over:
             return
         stream.over = True
+        stream.stopped.set()
         if self._stream is stream:
             self._stream = None
             if reason is not None:

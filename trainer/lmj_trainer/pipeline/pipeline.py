@@ -82,6 +82,20 @@ class Pipeline:
             self._outputs.clear()
         return self._losses
 
+    def rehearse(self) -> None:
+        """Do the work of a micro-batch and forget it: kernels are chosen and memory is there when the first one comes that counts.
+
+        Nothing is sent, and neither weights nor gradients change.
+        """
+        inputs = self._batches.train(0)[0]
+        hidden = None
+        if not self._stage.first:
+            size = self._stage.config.hidden_size
+            hidden = torch.zeros(*inputs.input_ids.shape, size, device=self._stage.device, requires_grad=True)
+        output = self._stage(inputs, hidden, Place(0, 0))
+        loss = F.cross_entropy(output, inputs.labels) if self._stage.last else output.sum()
+        torch.autograd.grad(loss, self._weights, allow_unused=True)
+
     def _make_room(self, step: int, op: Op) -> None:
         # Nobody waits for weight gradients: do them while the next piece of work is not ready, and when too many wait.
         while self._deferred and (len(self._deferred) > most_deferred(self.rank, self.stages) or not self._ready(step, op)):

@@ -93,6 +93,8 @@ class StageState:
         by_name = {slot.name: slot for slot in self.slots}
         self.groups = [Group(span, decay, [(by_name[name], part) for name, part in parts]) for span, decay, parts in spans]
         """All of the block, in the order in which it changes."""
+        self.dirty = True
+        """The gradients may not be zero: what an earlier process left there is not known."""
         stage.materialise(device)
 
     def arrays(self, span: slice, first: int = 0, last: int = 4) -> list[Tensor]:
@@ -164,11 +166,14 @@ class StageState:
     def take_step(self) -> None:
         """The update of the committed step is in the whole block."""
         self._ledger.counts[Count.STEP] = self._ledger.counts[Count.COMMIT]
+        self.dirty = False
 
     def forget_gradients(self) -> None:
         """Drop the gradients of a step that was not committed."""
         self._ledger.counts[Count.PREPARED] = -1
-        self.block[3 * self.size :].zero_()
+        if self.dirty:
+            self.block[3 * self.size :].zero_()
+            self.dirty = False
 
     # --- what rank 0 remembers ---------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
 
     control.on_newer_view(newer_view)
     trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control, shelves)
-    follower = Follower(feed, state, trainer.optimizer, transport, control)
+    follower = Follower(feed, state, trainer.optimizer, transport, control, trainer.pipeline.rehearse)
     log.info("rank %d: layers %d to %d, %.1f M parameters", rank, layers.start, layers.stop - 1, state.size / 1e6)
     has = {"holding": state.holding, "snapshots": trainer.snapshots.held}
     control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address, **has)
@@ -123,6 +123,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
             follower.run(view)
             continue
         feed.listen(None)
+        log.info("view %d: %s", view.number, view.reason)
         try:
             phase = trainer.run(view)
         except ViewBrokenError as error:

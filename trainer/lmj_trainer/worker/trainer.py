@@ -71,12 +71,12 @@ class Trainer:
         self.optimizer = AdamW(state, spec.training)
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
-        self._pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
+        self.pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
         self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control)
         self._per_epoch = steps_per_epoch(batches.rows, spec.training)
         self._digest = state_digest(spec)
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
-        self._ending = Ending(job, prepared, stage, state, self._pipeline, self._checkpointer, transport, control, self._pace)
+        self._ending = Ending(job, prepared, stage, state, self.pipeline, self._checkpointer, transport, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
         self.snapshots = MemorySnapshots(every, rank, self._stages, state, transport, shelves, self._patience, self._warn)
         self._unsent = True
@@ -84,7 +84,7 @@ class Trainer:
         self._saved_at = time.monotonic()
         self._line: str | None = None
         """What is recorded of the newest step that this process committed."""
-        self._source = Source(transport, state, self._let_go, _FOLLOWER_PATIENCE)
+        self._source = Source(transport, state, self._let_go, _FOLLOWER_PATIENCE, spec.migration.bandwidth_mbps)
         control.on_follower(self._source.follow)
         # A worker before this one may have died within the update.
         self.optimizer.apply()
@@ -163,13 +163,13 @@ class Trainer:
         state, step = self._state, resume.step
         # The rank that the view names has the step for certain; rank 0, if it is another, may be one behind it.
         if resume.told_by == self._rank != 0:
-            self._pipeline.send(0, Kind.TOLD, step, payload={"committed": state.committed, "line": self._line})
+            self.pipeline.send(0, Kind.TOLD, step, payload={"committed": state.committed, "line": self._line})
         if recorder is None:
-            word = self._pipeline.take(Kind.RESUME, step, 0)
+            word = self.pipeline.take(Kind.RESUME, step, 0)
         else:
             committed = state.committed
             if resume.told_by != 0:
-                told = self._pipeline.take(Kind.TOLD, step, resume.told_by)
+                told = self.pipeline.take(Kind.TOLD, step, resume.told_by)
                 committed = told["committed"]
                 if recorder.newest < step and told["line"] is not None:
                     # The rank 0 that committed it died before it could record it, or its disk died with it.
@@ -179,7 +179,7 @@ class Trainer:
             snapshot = step > 0 and not evaluates and not durable and self._checkpoint_due(step, 0.0)
             word = {"committed": committed, "evaluates": evaluates, "snapshot": snapshot}
             for rank in range(1, self._stages):
-                self._pipeline.send(rank, Kind.RESUME, step, payload=word)
+                self.pipeline.send(rank, Kind.RESUME, step, payload=word)
         if state.step == step:
             state.forget_gradients()
             self._source.forgotten()
@@ -264,10 +264,11 @@ class Trainer:
             if recorder is not None:
                 recorder.step(progress, time.time())
 
-        losses = self._pipeline.gradients(state.step)
+        state.dirty = True
+        losses = self.pipeline.gradients(state.step)
         limit = training.max_grad_norm
         wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=self.snapshots.unsent)
-        commit = agree(self._pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)
+        commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)
         self._take_step()
         self._control.emit(EventKind.COMMITTED, progress=progress)
         if not evaluates:
@@ -300,7 +301,7 @@ class Trainer:
         step = self._state.step
         result = self._evaluate("validation", recorder, step)
         if result is None:
-            return Decision(**self._pipeline.take(Kind.BOUNDARY, step, 0))
+            return Decision(**self.pipeline.take(Kind.BOUNDARY, step, 0))
         before = self._state.best
         # Done again after a death in it, it was the best once already.
         best = before.accuracy is None or before.step == step or result.accuracy > before.accuracy
@@ -312,7 +313,7 @@ class Trainer:
         due = best or stop or self._checkpoint_due(step, time.monotonic() - self._saved_at)
         decision = Decision(snapshot=due, stop=stop, keep=not stop and self._keeps(step))
         for rank in range(1, self._stages):
-            self._pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
+            self.pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
         return decision
 
     def _test(self, recorder: Recorder | None, step: int) -> None:
@@ -334,7 +335,7 @@ class Trainer:
                 ticked = time.monotonic()
                 self._control.emit(EventKind.PREPARING, progress=self._pace.at(step, f"evaluate {split} {done}/{count}"))
 
-        counts = self._pipeline.evaluate(split, step, len(labels), tick)
+        counts = self.pipeline.evaluate(split, step, len(labels), tick)
         if counts is None or recorder is None:
             return None
         result = evaluate_counts(counts.confusion, counts.loss_sum, list(labels), split, step)
@@ -380,9 +381,9 @@ class Trainer:
                 if again:
                     self._pause(min(2.0 ** (attempt - 1), _LONGEST_RETRY_SECONDS, self._patience / 3), problem)
                 for rank in range(1, self._stages):
-                    self._pipeline.send(rank, Kind.AGAIN, step, attempt, again)
+                    self.pipeline.send(rank, Kind.AGAIN, step, attempt, again)
             else:
-                again = self._pipeline.take(Kind.AGAIN, step, 0, attempt)
+                again = self.pipeline.take(Kind.AGAIN, step, 0, attempt)
             if not again:
                 raise UserError(
                     f"the last checkpoint, of step {step}, could not be written within {limit:g} s (checkpoint.retrySeconds): "
