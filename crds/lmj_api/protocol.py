@@ -123,6 +123,15 @@ class Holding(Message):
     """All gradients of the next step are there too: if that one was committed, it can still be taken."""
 
 
+class Snapshots(Message):
+    """Snapshots of ranks' states that a pod has in its memory, which outlives its workers: committed steps of each, newest first."""
+
+    own: list[int] = []
+    """Of its own rank."""
+    kept: list[int] = []
+    """Of the rank before it, cyclically: kept for the case that that one's pod is lost."""
+
+
 class WorkerState(Message):
     """All that an agent knows of its worker."""
 
@@ -144,6 +153,8 @@ class WorkerState(Message):
     """When the worker last made progress (a commit, an evaluated batch, a prepared part), seconds since the epoch."""
     holding: Holding | None = None
     """``Ready``, ``Following``: what is in its memory, be it from before or from the worker before it; None: nothing."""
+    snapshots: Snapshots | None = None
+    """``Ready``: snapshots in its pod's memory; None: none are taken."""
     lost_rank: int | None = None
     """The peer that it lost, when it dropped its last view for one."""
     lost: str | None = None
@@ -222,6 +233,8 @@ class Event(Message):
     """``joined``, ``lostPeer``: number of the view."""
     holding: Holding | None = None
     """``ready``, ``lostPeer``, ``following``: what is in the worker's memory."""
+    snapshots: Snapshots | None = None
+    """``ready``, ``lostPeer``: the snapshots in the memory of the worker's pod."""
     peer: int | None = None
     """``lostPeer``: its rank, when one peer is to blame."""
     progress: Progress | None = None

@@ -30,6 +30,13 @@ class Resume(Message):
     initial weights where they have nothing."""
     told_by: Annotated[int, Field(ge=0)] = 0
     """A rank that has this step for certain. Others may be one behind, with its gradients: they hear from it how it was committed."""
+    snapshot: bool = False
+    """Take the snapshot of ``step`` out of memory: each rank its own."""
+    fetched: list[int] = []
+    """With ``snapshot``: ranks that have none of this step. The next rank, cyclically, has theirs and sends it to them."""
+    common_snapshot: int | None = None
+    """Without ``snapshot``: step of the newest that all have in memory. Later ones, which somebody lacks, are forgotten: so this one stays until
+    the next is everywhere."""
 
 
 class View(Message):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from lmj_api.names import checkpoint_name, pod_name, standby_name
-from lmj_api.protocol import USER_ERROR, AgentState, CheckpointInfo, Exit, Holding, Progress, WorkerPhase, WorkerState
+from lmj_api.protocol import USER_ERROR, AgentState, CheckpointInfo, Exit, Holding, Progress, Snapshots, WorkerPhase, WorkerState
 from lmj_api.spec import JobSpec
 from lmj_api.status import JobStatus
 from lmj_api.view import Member, View
@@ -80,6 +80,15 @@ class Pod:
     """None: no node takes it."""
     known: list[tuple[int, float]] = field(default_factory=list)
     """Checkpoints that its agent knows, and when they were made: those of its start, and those that its own worker made as rank 0."""
+    own: list[int] = field(default_factory=list)
+    """Steps of the snapshots of its rank in its memory, newest first."""
+    kept: list[int] = field(default_factory=list)
+    """Those of the rank before."""
+    snapshots_wanted: bool = False
+
+    @property
+    def snapshots(self) -> Snapshots | None:
+        return Snapshots(own=list(self.own), kept=list(self.kept)) if self.snapshots_wanted else None
 
     @property
     def holding(self) -> Holding | None:
@@ -290,7 +299,7 @@ class Cluster:
                 self._exit(pod, USER_ERROR, "column 'text' is not in d.csv")
                 return
             self.addresses += 1
-            self._become(pod, WorkerPhase.READY, address=f"127.0.0.1:{self.addresses}", holding=pod.holding)
+            self._become(pod, WorkerPhase.READY, address=f"127.0.0.1:{self.addresses}", **self._has(pod))
         elif worker.phase is WorkerPhase.READY:
             if pod.draining:
                 self._become(pod, WorkerPhase.DRAINED)
@@ -338,7 +347,11 @@ class Cluster:
 
     def _leave(self, pod: Pod, why: str) -> None:
         pod.deserted = False
-        self._become(pod, WorkerPhase.READY, lost=why, holding=pod.holding)
+        self._become(pod, WorkerPhase.READY, lost=why, **self._has(pod))
+
+    def _has(self, pod: Pod) -> dict[str, object]:
+        pod.snapshots_wanted = self.spec.recovery.memory_snapshot is not None
+        return {"holding": pod.holding, "snapshots": pod.snapshots}
 
     @staticmethod
     def _is_member(pod: Pod, view: View) -> bool:
@@ -350,6 +363,14 @@ class Cluster:
             if other is not pod and running and other.rank == pod.rank and other.worker.view == view.number:
                 raise Violation(f"view {view.number} has two living members of rank {pod.rank}")
         resume = view.resume
+        fresh = resume.checkpoint is not None or resume.step == 0
+        newest = -1 if fresh else resume.step if resume.common_snapshot is None else resume.common_snapshot
+        pod.own, pod.kept = ([step for step in steps if step <= newest] for steps in (pod.own, pod.kept))
+        if resume.snapshot and not self._restore(pod, view):
+            pod.step, pod.prepared = None, False
+            why = f"rank {pod.rank} does not get the snapshot of step {resume.step}"
+            self._become(pod, WorkerPhase.READY, view=view.number, lost=why, **self._has(pod))
+            return
         behind = pod.rank != resume.told_by and pod.prepared and pod.step == resume.step - 1
         if resume.checkpoint is None and resume.step > 0 and pod.step != resume.step and not behind:
             raise Violation(f"view {view.number} resumes at {resume.step} from memory, {pod.name} holds {pod.holding}")
@@ -357,7 +378,46 @@ class Cluster:
             raise Violation(f"view {view.number} resumes from a checkpoint of step {resume.step}, which was never taken")
         pod.step, pod.prepared = resume.step, False
         at = Progress(step=pod.step, steps=self.steps, epoch=0.0)
-        self._become(pod, WorkerPhase.RUNNING, view=view.number, progress=at, lost=None, holding=None, lost_rank=None)
+        self._become(
+            pod, WorkerPhase.RUNNING, view=view.number, progress=at, lost=None, holding=None, snapshots=None, lost_rank=None
+        )
+
+    def _restore(self, pod: Pod, view: View) -> bool:
+        """Whether the pod has the view's snapshot now, its own or its neighbour's."""
+        step = view.resume.step
+        if (pod.rank in view.resume.fetched) == (step in pod.own):
+            raise Violation(f"{pod.name} has snapshots of {pod.own}, and is told to fetch: {view.resume.fetched}")
+        if step not in pod.own:
+            source = self._next(pod, view)
+            if source is None:
+                return False
+            if step not in source.kept:
+                raise Violation(f"{source.name} is to give the snapshot of step {step}, and keeps {source.kept}")
+            pod.own = [step]
+        pod.step, pod.prepared = step, False
+        return True
+
+    def _next(self, pod: Pod, view: View) -> Pod | None:
+        """The living pod of the next rank, which keeps the rank's snapshots."""
+        member = view.members[((pod.rank or 0) + 1) % len(view.members)]
+        other = self.pods.get(member.pod)
+        there = other is not None and not other.gone and not other.dark and other.worker.incarnation == member.incarnation
+        return other if there else None
+
+    def _snap(self, view: View, group: list[Pod], step: int) -> None:
+        """The newest snapshots get to the neighbours; where all were there already, the next is begun when it is due."""
+        every = self.spec.recovery.memory_snapshot
+        if every is None:
+            return
+        unsent = False
+        for pod in group:
+            source = self._next(pod, view)
+            if source is not None and pod.own and pod.own[0] not in source.kept:
+                unsent = True
+                source.kept = sorted([*source.kept, pod.own[0]], reverse=True)[:2]
+        if step % every.every_steps == 0 and step < self.steps and not unsent:
+            for pod in group:
+                pod.own = [step, *(s for s in pod.own if s != step)][:2]
 
     def _lost_peer(self, pod: Pod) -> str | None:
         """Why the worker's view is broken: a member died, or went to another view."""
@@ -404,6 +464,7 @@ class Cluster:
                 at = Progress(step=step, steps=self.steps, epoch=step / 10, loss=1.0 / step)
                 pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now})
                 self._tell_follower(pod, committed=True)
+        self._snap(view, group, step)
         stop = any(pod.draining for pod in group)
         if step % self.checkpoint_every == 0 or step == self.steps or stop:
             self.save(step, group[0])

@@ -55,6 +55,13 @@ class AvoidNode(Message):
     """When a pod that avoids nodes has found no other for so long, none is avoided any more: a bad node is better than none."""
 
 
+class MemorySnapshot(Message):
+    """Snapshots of the state in memory."""
+
+    every_steps: Annotated[int, Field(ge=1)]
+    """A snapshot after every so many steps. One that is not with the neighbours yet when the next is due takes its place."""
+
+
 class Recovery(Message):
     """The failure ladder's budgets. A user's error (bad data, wrong model) is final at once and uses none."""
 
@@ -85,6 +92,9 @@ class Recovery(Message):
     replica: bool = False
     """Keep a second pod for each rank, which takes every step with it: a rank whose pod or node is lost costs no step. It takes as much memory
     as the rank, and its gradients are sent once more with every step."""
+    memory_snapshot: MemorySnapshot | None = None
+    """Snapshots of each rank's weights and moments, the last two in its own memory and in the next rank's: when a pod is lost, all go back to the
+    newest that all have, and no disk is read. Takes 48 bytes of a pod's memory for each parameter of a stage. None: the newest checkpoint it is."""
 
 
 _MOST_REPEATS = 2

@@ -108,7 +108,9 @@ def next_view(
     if first is None or not first.scanned:
         return Membership(newest, False, "waits for rank 0 to have looked through the checkpoints")
     checkpoints = [*first.checkpoints, *([saved] if saved is not None and unseen(first, saved) else [])]
-    resume, start = common_step([f.worker.holding if f.worker else None for f in ranks], checkpoints, tries)
+    holdings = [f.worker.holding if f.worker else None for f in ranks]
+    snapshots = [f.worker.snapshots if f.worker else None for f in ranks]
+    resume, start = common_step(holdings, checkpoints, tries, snapshots)
     reason = f"{_why(newest, present)}; {start}"
     number = newest.number + 1 if newest else 1
     return Membership(View(number=number, members=present, resume=resume, reason=reason), True, reason)

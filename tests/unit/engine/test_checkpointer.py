@@ -19,6 +19,7 @@ from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as module
+from lmj_trainer.worker.background import yield_to_compute
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 
 PATIENCE = 30.0
@@ -192,7 +193,7 @@ def test_a_worker_that_is_nicer_than_its_checkpoints_keeps_its_nice_value() -> N
     def thread() -> None:
         own = threading.get_native_id()
         os.setpriority(os.PRIO_PROCESS, own, 15)
-        module._yield_to_compute()  # to go back to 10 takes a privilege that pods lack
+        yield_to_compute()  # to go back to 10 takes a privilege that pods lack
         found.append(os.getpriority(os.PRIO_PROCESS, own))
 
     running = threading.Thread(target=thread)

@@ -143,3 +143,17 @@ def test_a_view_that_is_joined_when_a_newer_one_is_known_is_over_at_once(inbox: 
         inbox.check()
     inbox.open(3)
     inbox.check()
+
+
+def test_diverted_messages_go_to_who_asked_for_them_and_to_nobody_else(inbox: Inbox) -> None:
+    told: list[Envelope] = []
+    inbox.divert(Kind.SNAPSHOT, told.append)
+    now, early, late = (Envelope(view, Kind.SNAPSHOT, 4, 0, 1, f"of view {view}") for view in (1, 2, 0))
+    assert inbox.put(now)
+    assert inbox.put(early)
+    assert not inbox.put(late)
+    assert told == [now]
+    assert not inbox.poll(Kind.SNAPSHOT, 4, 0, 1)
+    inbox.open(2)
+    assert told == [now, early]
+    assert not inbox.poll(Kind.SNAPSHOT, 4, 0, 1)

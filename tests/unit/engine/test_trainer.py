@@ -14,8 +14,9 @@ import torch
 from safetensors.torch import load_file
 
 from lmj_api.names import checkpoint_name, parse_checkpoint_name
-from lmj_api.protocol import EventKind, WorkerPhase
+from lmj_api.protocol import EventKind, Snapshots, WorkerPhase
 from lmj_api.spec import LiveMigrationJob, Splits
+from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.data.prepared import prepare
 from lmj_trainer.errors import UserError
@@ -241,3 +242,36 @@ def test_the_last_checkpoint_can_never_be_written(job: LiveMigrationJob, monkeyp
     assert not line.of(EventKind.COMPLETED)
     monkeypatch.undo()
     assert make(job, Line()).run(view(2, start())) is WorkerPhase.COMPLETED
+
+
+def test_back_to_snapshots_in_memory(job: LiveMigrationJob, tmp_path: Path) -> None:
+    """One of a step with a checkpoint and an evaluation, which is not made again, and one of a step with neither."""
+    whole = elsewhere(job, tmp_path / "whole")
+    make(whole, Line()).run(view(1, start()))
+    recovery = job.spec.recovery.model_copy(update={"memory_snapshot": MemorySnapshot(every_steps=2)})
+    job = job.model_copy(update={"spec": job.spec.model_copy(update={"recovery": recovery})})
+    line = Line()
+    trainer = make(job, line)
+    inbox, snapshots = trainer._transport.inbox, trainer.snapshots
+    broken: list[int] = [7, 9]
+
+    def on(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is EventKind.COMMITTED:
+            if snapshots._thread is not None:
+                snapshots._thread.join(30)  # else the next may be left out
+            if details["progress"].step in broken:
+                broken.remove(details["progress"].step)
+                inbox.supersede(inbox.view + 1, "rank 1 was replaced")
+
+    line.on = on
+    for number, resume, own in ((1, start(), [6, 4]), (2, Resume(step=6, snapshot=True), [8, 6])):
+        with pytest.raises(ViewBrokenError, match="rank 1 was replaced"):
+            trainer.run(view(number, resume))
+        assert snapshots.held == Snapshots(own=own)
+    evaluated = [d["evaluation"].step for _, d in line.of(EventKind.EVALUATED)]
+    assert evaluated == [4, 8]
+    assert trainer.run(view(3, Resume(step=8, snapshot=True))) is WorkerPhase.COMPLETED
+    assert [d["evaluation"].step for _, d in line.of(EventKind.EVALUATED)][2:] == [12]
+    assert losses(job) == losses(whole)
+    assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(job).items())
+    assert not line.of(EventKind.WARNING)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmj_api.protocol import CheckpointInfo, Holding
+from lmj_api.protocol import CheckpointInfo, Holding, Snapshots
 from lmj_api.view import Resume
 from lmj_operator.plan.common_step import MEMORY_TRIES, common_step
 
@@ -62,3 +62,89 @@ def test_memory_that_fails_again_and_again_is_not_believed() -> None:
 def test_from_the_beginning() -> None:
     assert common_step([None, None], []) == (Resume(step=0), "starts from the beginning")
     assert common_step([AT_8, None], []) == (Resume(step=0), "goes back to the beginning, for rank 1 has nothing in memory")
+
+
+def has(*own: int, kept: tuple[int, ...] = ()) -> Snapshots:
+    return Snapshots(own=list(own), kept=list(kept))
+
+
+ALL = [has(10, 6, kept=(10, 6)), has(10, 6, kept=(10, 6)), has(10, 6, kept=(10, 6))]
+AT_12 = Holding(step=12)
+NONE = has()
+
+
+def lost(*ranks: int) -> tuple[list[Holding | None], list[Snapshots | None]]:
+    """``ranks`` have lost all of their memory."""
+    return [None if r in ranks else AT_12 for r in range(3)], [NONE if r in ranks else ALL[r] for r in range(3)]
+
+
+def test_back_to_the_newest_snapshot() -> None:
+    holdings, snapshots = lost(1)
+    assert common_step(holdings, [GOOD], 1, snapshots) == (
+        Resume(step=10, snapshot=True, fetched=[1]),
+        "goes back to the snapshot of step 10 in memory (rank 1's comes from rank 2), for rank 1 has nothing in memory",
+    )
+    holdings, snapshots = lost(2)
+    assert common_step(holdings, [], 1, snapshots)[0] == Resume(step=10, snapshot=True, fetched=[2])
+
+
+def test_memory_of_all_is_newer_than_any_snapshot() -> None:
+    assert common_step([AT_12] * 3, [GOOD], 1, ALL)[0] == Resume(step=12, common_snapshot=10)
+
+
+def test_a_snapshot_that_somebody_lacks_does_not_take_the_place_of_the_one_that_all_have() -> None:
+    """A worker was killed while it took that of step 10: the next would else be written over 6 in one memory and over 10 in none."""
+    torn = [has(6, kept=(6,)), has(10, 6, kept=(6,))]
+    assert common_step([AT_12] * 2, [GOOD], 1, torn)[0] == Resume(step=12, common_snapshot=6)
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (0, 2), (1, 2), (0, 1, 2)])
+def test_who_loses_its_memory_with_its_neighbour_has_the_checkpoint(ranks: tuple[int, ...]) -> None:
+    holdings, snapshots = lost(*ranks)
+    assert common_step(holdings, [GOOD], 1, snapshots)[0] == FROM_GOOD
+
+
+def test_every_second_rank_may_be_lost() -> None:
+    resume, reason = common_step([None, AT_12, None, AT_12], [], 1, [NONE, ALL[0], NONE, ALL[0]])
+    assert resume == Resume(step=10, snapshot=True, fetched=[0, 2])
+    assert "(rank 0's comes from rank 1 and rank 2's comes from rank 3)" in reason
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "step"),
+    [
+        ([has(10, 6, kept=(6,)), NONE], 6),  # the newest had not come when its rank died
+        ([has(10, kept=(6,)), NONE], 5),
+        ([has(10, 6, kept=(10, 6)), NONE], 10),
+        ([has(10, 6), None], 5),
+    ],
+)
+def test_a_snapshot_counts_where_all_have_it(snapshots: list[Snapshots | None], step: int) -> None:
+    resume, _ = common_step([AT_12, None], [GOOD], 1, snapshots)
+    assert resume.step == step
+    assert resume.snapshot is (step != 5)
+
+
+def test_of_snapshot_and_checkpoint_the_newer_one_counts() -> None:
+    newer = CheckpointInfo(name="step-000000011", step=11)
+    same = CheckpointInfo(name="step-000000010", step=10)
+    holdings, snapshots = lost(1)
+    assert common_step(holdings, [newer], 1, snapshots)[0] == Resume(step=11, checkpoint=newer.name)
+    assert common_step(holdings, [same], 1, snapshots)[0].snapshot, "nothing has to be read for it"
+
+
+def test_a_worker_whose_state_went_with_it_has_its_own_snapshot() -> None:
+    """On a GPU the state is the process's, the snapshots are the agent's."""
+    resume, reason = common_step([None, AT_12], [GOOD], 1, ALL[:2])
+    assert resume == Resume(step=10, snapshot=True)
+    assert reason.startswith("goes back to the snapshot of step 10 in memory (each rank has its own), for rank 0")
+    assert (
+        common_step([None, None], [GOOD], 1, ALL[:2])[1]
+        == "starts from the snapshot of step 10 in memory (each rank has its own)"
+    )
+
+
+def test_snapshots_that_failed_again_and_again_are_not_believed() -> None:
+    holdings, snapshots = lost(1)
+    assert common_step(holdings, [GOOD], MEMORY_TRIES, snapshots)[0].snapshot
+    assert common_step(holdings, [GOOD], MEMORY_TRIES + 1, snapshots)[0] == FROM_GOOD

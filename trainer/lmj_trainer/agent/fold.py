@@ -140,7 +140,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
                 raise IllegalEventError(f"worker {number} started after worker {worker.incarnation}")
             return {"incarnation": number}
         case EventKind.READY:
-            return {"address": _need(event, event.address, "an address"), "holding": event.holding}
+            return {"address": _need(event, event.address, "an address"), "holding": event.holding, "snapshots": event.snapshots}
         case EventKind.JOINED:
             view = _need(event, event.view, "a view")
             if view <= worker.view:
@@ -152,6 +152,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
                 "lost": None,
                 "lost_rank": None,
                 "holding": None,
+                "snapshots": None,
                 **({"progress": event.progress} if event.progress else {}),
             }
         case EventKind.FOLLOWING:
@@ -163,7 +164,8 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
         case EventKind.LOST_PEER:
             # A view that broke before it was joined was dropped too: hence the event's number, not the worker's.
             view, lost = _need(event, event.view, "a view"), event.message or "a peer was lost"
-            return {"view": view, "lost": lost, "lost_rank": event.peer, "holding": event.holding}
+            has = {"holding": event.holding, "snapshots": event.snapshots}
+            return {"view": view, "lost": lost, "lost_rank": event.peer, **has}
         case EventKind.WORKER_EXITED:
             return {"exit": _need(event, event.exit, "an exit"), "pid": None, "address": None}
         case _:

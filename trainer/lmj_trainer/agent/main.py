@@ -21,7 +21,7 @@ from lmj_trainer.agent.birth import Program
 from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
-from lmj_trainer.agent.memory import OPTION, open_memory
+from lmj_trainer.agent.memory import OPTION, SNAPSHOT_OPTIONS, open_memory
 from lmj_trainer.agent.server import make_app
 from lmj_trainer.agent.supervisor import Supervisor
 from lmj_trainer.checkpoint.identity import state_digest
@@ -88,7 +88,9 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         children,
         patience=job.spec.recovery.start_timeout_seconds / 2,
     )
-    supervisor = Supervisor(arguments.rank, arguments.pod, births, {OPTION: open_memory(arguments.dir)})
+    memories = [OPTION, *(SNAPSHOT_OPTIONS if job.spec.recovery.memory_snapshot is not None else ())]
+    inherited = {option: open_memory(arguments.dir) for option in memories}
+    supervisor = Supervisor(arguments.rank, arguments.pod, births, inherited)
     if arguments.lifeline:
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
     runner = web.AppRunner(make_app(supervisor, token), access_log=None, shutdown_timeout=1.0)

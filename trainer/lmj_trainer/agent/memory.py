@@ -6,6 +6,8 @@ from pathlib import Path
 
 OPTION = "--memory-fd"
 """The worker's option that names it."""
+SNAPSHOT_OPTIONS = ("--snapshots-fd", "--kept-fd")
+"""Those that name the files for snapshots of the state, and for those of another rank's."""
 
 
 def open_memory(folder: Path) -> int:

@@ -34,9 +34,20 @@ class Decision:
     pause: bool = False
     """Leave the view at this boundary, with nothing to be written: a member's follower takes its place."""
 
+    unsent: bool = False
+    """As a wish: this rank's newest snapshot in memory is not with its neighbour yet, so no other is to be begun."""
+    keep: bool = False
+    """Take a snapshot in memory at this boundary."""
+
     def __or__(self, other: Decision) -> Decision:
         """What either wants."""
-        return Decision(self.snapshot or other.snapshot, self.stop or other.stop, self.pause or other.pause)
+        return Decision(
+            self.snapshot or other.snapshot,
+            self.stop or other.stop,
+            self.pause or other.pause,
+            self.unsent or other.unsent,
+            self.keep or other.keep,
+        )
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from lmj_trainer.transport.envelope import Envelope, Kind
@@ -28,6 +29,12 @@ class Inbox:
         self._messages: dict[int, dict[tuple[Kind, int, int, int], Any]] = {}
         self._broken: tuple[str, int | None] | None = None
         self._newest, self._newest_reason = 0, ""
+        self._diverted: dict[Kind, Callable[[Envelope], None]] = {}
+
+    def divert(self, kind: Kind, call: Callable[[Envelope], None]) -> None:
+        """Have ``call`` told of every message of ``kind`` in the current view, in whatever thread it came: nobody takes those."""
+        with self._changed:
+            self._diverted[kind] = call
 
     @property
     def view(self) -> int:
@@ -42,21 +49,28 @@ class Inbox:
             self._view = view
             self._broken = (self._newest_reason, None) if view < self._newest else None
             self._messages = {number: messages for number, messages in self._messages.items() if number >= view}
-            self._messages.setdefault(view, {})
+            messages = self._messages.setdefault(view, {})
+            early = [(key, messages.pop(key)) for key in list(messages) if key[0] in self._diverted]
             self._changed.notify_all()
+        for (kind, step, index, sender), payload in early:
+            self._diverted[kind](Envelope(view, kind, step, index, sender, payload))
 
     def put(self, envelope: Envelope) -> bool:
         """Keep ``envelope``; False when its view is over (it is dropped)."""
         with self._changed:
             if envelope.view < self._view:
                 return False
-            messages = self._messages.setdefault(envelope.view, {})
-            if len(messages) >= BOUND:
-                self._broken = f"{BOUND} messages wait unread: the newest is {envelope.key}", None
-            else:
-                messages[envelope.key] = envelope.payload
-            self._changed.notify_all()
-            return True
+            diverted = self._diverted.get(envelope.kind) if envelope.view == self._view else None
+            if diverted is None:
+                messages = self._messages.setdefault(envelope.view, {})
+                if len(messages) >= BOUND:
+                    self._broken = f"{BOUND} messages wait unread: the newest is {envelope.key}", None
+                else:
+                    messages[envelope.key] = envelope.payload
+                self._changed.notify_all()
+        if diverted is not None:
+            diverted(envelope)
+        return True
 
     def fail(self, view: int, reason: str, rank: int | None = None) -> None:
         """Break ``view``, for peer ``rank`` is lost: whoever waits, or will, gets :class:`ViewBrokenError`. The first reason stays."""

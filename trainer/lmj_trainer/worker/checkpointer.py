@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from lmj_trainer.checkpoint.tensors import write_tensors
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.background import yield_to_compute
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState
@@ -55,6 +55,7 @@ class Checkpointer:
         self._copy: torch.Tensor | None = None
         self._copied = threading.Event()
         self._copied.set()
+        self._whole = False
         self._thread: threading.Thread | None = None
         self._late: tuple[int, float] | None = None
         self._awaited = False
@@ -96,6 +97,7 @@ class Checkpointer:
         self._late = step, time.monotonic() + patience
         self._awaited = awaited
         self._copied.clear()
+        self._whole = False
         arguments = (view, step, attempt, rank, stages, patience, facts)
         self._thread = threading.Thread(target=self._run, args=arguments, name=f"checkpoint-{step}", daemon=True)
         self._thread.start()
@@ -105,6 +107,14 @@ class Checkpointer:
         if self._late is not None and self.busy and time.monotonic() > self._late[1]:
             step, self._late = self._late[0], None
             self._warn(step, f"it is not written yet: is {self._root} reachable?")
+
+    def copied(self) -> torch.Tensor | None:
+        """The copy of the state whose checkpoint was begun last, once it is taken; None: there was no memory for it. Any thread may.
+
+        It stays as it is until the next checkpoint is begun.
+        """
+        self.before_apply()
+        return self._copy if self._whole else None
 
     def before_apply(self) -> None:
         """Wait until the copy is taken: the state is about to change."""
@@ -124,11 +134,12 @@ class Checkpointer:
         started = time.time()
         try:
             try:
-                _yield_to_compute()
+                yield_to_compute()
                 saved = self._state.saved
                 if self._copy is None:
                     self._copy = torch.empty_like(saved, device="cpu")
                 self._copy.copy_(saved)
+                self._whole = True
             finally:
                 self._copied.set()
             folder = make_folder(self._root, step, view)
@@ -215,11 +226,3 @@ class Checkpointer:
         message = f"step {step}, {size / 1e6:.1f} MB in {now - started:.1f} s"
         self._control.emit(EventKind.CHECKPOINTED, message, checkpoint=info, removed=removed)
         return ""
-
-
-def _yield_to_compute() -> None:
-    # Linux has a nice value for each thread: writing goes on in what compute leaves over.
-    if hasattr(os, "sched_getaffinity"):
-        thread = threading.get_native_id()
-        # Never nearer to zero than it is: that takes a privilege, which a worker that was started with a nice value lacks.
-        os.setpriority(os.PRIO_PROCESS, thread, max(10, os.getpriority(os.PRIO_PROCESS, thread)))

@@ -35,6 +35,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--memory-fd", type=int, help="the agent's file for the state: what an earlier worker left there is gone on with"
     )
+    parser.add_argument("--snapshots-fd", type=int, help="the agent's file for snapshots of the state")
+    parser.add_argument("--kept-fd", type=int, help="the agent's file for the snapshots of the rank before")
     arguments = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # Written by the signal's handler itself, so also by a process that hangs.
@@ -45,7 +47,9 @@ def main(argv: list[str]) -> int:
             prepare_standby(job, Control(arguments.fd))
             code = 0
         else:
-            code = _work(job, arguments.rank, arguments.fd, arguments.memory_fd)
+            both = arguments.snapshots_fd is not None and arguments.kept_fd is not None
+            shelves = (arguments.snapshots_fd, arguments.kept_fd) if both else None
+            code = _work(job, arguments.rank, arguments.fd, arguments.memory_fd, shelves)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = USER_ERROR
@@ -58,7 +62,7 @@ def main(argv: list[str]) -> int:
     os._exit(code)
 
 
-def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None) -> int:
+def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves: tuple[int, int] | None) -> int:
     control = Control(fd)
     spec = job.spec
 
@@ -104,10 +108,11 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None) -> int:
         feed.stop(reason)
 
     control.on_newer_view(newer_view)
-    trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control)
+    trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control, shelves)
     follower = Follower(feed, state, trainer.optimizer, transport, control, trainer.pipeline.rehearse)
     log.info("rank %d: layers %d to %d, %.1f M parameters", rank, layers.start, layers.stop - 1, state.size / 1e6)
-    control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address, holding=state.holding)
+    has = {"holding": state.holding, "snapshots": trainer.snapshots.held}
+    control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address, **has)
     while True:
         feed.listen(control.offer)
         view = control.next_order()
@@ -123,7 +128,8 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None) -> int:
             phase = trainer.run(view)
         except ViewBrokenError as error:
             log.warning("view %d is broken: %s", view.number, error)
-            control.emit(EventKind.LOST_PEER, str(error), view=view.number, holding=state.holding, peer=error.rank)
+            has = {"holding": state.holding, "snapshots": trainer.snapshots.held}
+            control.emit(EventKind.LOST_PEER, str(error), view=view.number, peer=error.rank, **has)
         else:
             transport.close()
             log.info("left: %s", phase)

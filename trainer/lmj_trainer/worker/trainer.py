@@ -28,6 +28,7 @@ from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 from lmj_trainer.worker.ending import Ending
 from lmj_trainer.worker.pace import Pace
 from lmj_trainer.worker.recorder import Recorder
+from lmj_trainer.worker.snapshots import MemorySnapshots
 
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
@@ -59,7 +60,9 @@ class Trainer:
         state: StageState,
         transport: Transport,
         control: Control,
+        shelves: tuple[int, int] | None = None,
     ) -> None:
+        """``shelves``: the agent's files for snapshots in memory, the own ones and those of another rank; None: they end with this process."""
         spec = job.spec
         self._job, self._spec, self._rank, self._stages = job, spec, rank, spec.pipeline.stages
         self._prepared, self._batches, self._stage, self._state = prepared, batches, stage, state
@@ -74,6 +77,10 @@ class Trainer:
         self._digest = state_digest(spec)
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
         self._ending = Ending(job, prepared, stage, state, self.pipeline, self._checkpointer, transport, control, self._pace)
+        every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
+        self.snapshots = MemorySnapshots(every, rank, self._stages, state, transport, shelves, self._patience, self._warn)
+        self._unsent = True
+        """On rank 0: somebody's newest snapshot was not with its neighbour when the newest step was decided on."""
         self._saved_at = time.monotonic()
         self._line: str | None = None
         """What is recorded of the newest step that this process committed."""
@@ -84,6 +91,8 @@ class Trainer:
 
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
+        self.snapshots.join(view.number)
+        self._unsent = True  # until they say otherwise
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
@@ -92,7 +101,9 @@ class Trainer:
             recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard, self._warn)
             self._checkpointer.begin(self._good_checkpoints(view.resume.step))
         try:
-            return self._train(recorder, self._resume(view.resume, recorder))
+            decision = self._resume(view.resume, recorder)
+            self.snapshots.begin()
+            return self._train(recorder, decision)
         finally:
             if recorder is not None:
                 recorder.close()
@@ -113,6 +124,14 @@ class Trainer:
         """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays."""
         state, resume = self._state, view.resume
         self._checkpointer.before_apply()
+        # A state that does not come of what is in memory is followed by none of that.
+        anew = resume.checkpoint is not None or resume.step == 0
+        newest = resume.step if resume.common_snapshot is None else resume.common_snapshot
+        self.snapshots.forget(-1 if anew else newest)
+        if resume.snapshot:
+            self._source.restart()
+            self.snapshots.restore(resume)
+            return
         if resume.checkpoint is not None:
             folder = self._layout.checkpoints / Path(resume.checkpoint).name
             manifest = read_manifest(folder)
@@ -182,6 +201,7 @@ class Trainer:
     def _take_step(self) -> None:
         """Make the update of the committed step."""
         self._checkpointer.before_apply()
+        self.snapshots.before_apply()
         with self._source.changing():
             self.optimizer.apply()
 
@@ -198,6 +218,8 @@ class Trainer:
                 self._saved_at = time.monotonic()
                 if awaited:
                     self._await_durable(recorder)
+            if decision.keep:
+                self.snapshots.take(self._checkpointer.copied if decision.snapshot else None)
             if decision.stop:
                 self._transport.flush(_FLUSH_SECONDS)
                 if not self._control.draining.is_set():
@@ -225,12 +247,14 @@ class Trainer:
         progress = self._pace.at(state.step)
 
         def decide(wish: Decision) -> Decision:
+            self._unsent = wish.unsent
             stop = wish.stop and committed < steps
             # A checkpoint at the end of an epoch waits for the evaluation, whose result it carries.
             due = stop or self._checkpoint_due(committed, time.monotonic() - self._saved_at)
             if evaluates:
                 return Decision()  # that comes first, and they will ask again
-            return Decision(snapshot=due, stop=stop, pause=wish.pause and committed < steps)
+            pause = wish.pause and committed < steps
+            return Decision(snapshot=due, stop=stop, pause=pause, keep=not stop and not pause and self._keeps(committed))
 
         def decided(commit: Commit) -> None:
             nonlocal progress
@@ -243,7 +267,7 @@ class Trainer:
         state.dirty = True
         losses = self.pipeline.gradients(state.step)
         limit = training.max_grad_norm
-        wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over)
+        wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=self.snapshots.unsent)
         commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)
         self._take_step()
         self._control.emit(EventKind.COMMITTED, progress=progress)
@@ -253,6 +277,10 @@ class Trainer:
         # An evaluation is no step: throughput starts anew.
         self._pace.begin()
         return decision
+
+    def _keeps(self, committed: int) -> bool:
+        """Whether a snapshot in memory is taken after ``committed`` steps: not of the last, for its checkpoint is waited for."""
+        return committed < self._batches.steps and not self._unsent and self.snapshots.due(committed)
 
     def _evaluates(self, committed: int) -> bool:
         """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
@@ -283,7 +311,7 @@ class Trainer:
         self._tell(result, best)
         stop = self._control.draining.is_set() and step < self._batches.steps
         due = best or stop or self._checkpoint_due(step, time.monotonic() - self._saved_at)
-        decision = Decision(snapshot=due, stop=stop)
+        decision = Decision(snapshot=due, stop=stop, keep=not stop and self._keeps(step))
         for rank in range(1, self._stages):
             self.pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
         return decision
@@ -329,6 +357,7 @@ class Trainer:
                 best_step=best.step,
                 best_accuracy=best.accuracy,
             )
+        self.snapshots.release()
         self._checkpointer.start(self._rank, self._stages, self._patience, facts, attempt, awaited=awaited)
 
     def _await_durable(self, recorder: Recorder | None) -> None:

@@ -254,10 +254,11 @@ def with_event(state: AgentState, event: Event) -> AgentState | None:
     match event.kind, worker.phase:
         # The scan of the checkpoints ends without an event, and who is ready is asked for them next.
         case EventKind.READY, WorkerPhase.STARTING if event.address is not None and state.scanned:
-            changes |= {"phase": WorkerPhase.READY, "since": event.time, "address": event.address, "holding": event.holding}
+            changes |= {"phase": WorkerPhase.READY, "since": event.time, "address": event.address}
+            changes |= {"holding": event.holding, "snapshots": event.snapshots}
         case EventKind.JOINED, WorkerPhase.READY if _told(state, event) and (event.view or 0) > worker.view:
             changes |= {"phase": WorkerPhase.RUNNING, "since": event.time, "view": event.view}
-            changes |= {"lost": None, "lost_rank": None, "holding": None}
+            changes |= {"lost": None, "lost_rank": None, "holding": None, "snapshots": None}
             changes |= {"progress": event.progress} if event.progress is not None else {}
         case EventKind.FOLLOWING, WorkerPhase.FOLLOWING:
             changes |= {"holding": event.holding}

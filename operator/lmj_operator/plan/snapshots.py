@@ -1,0 +1,35 @@
+"""The newest snapshot that all ranks can have out of memory, their own or their neighbours'."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lmj_api.protocol import Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """A snapshot of every rank."""
+
+    step: int
+    """Committed steps of it."""
+    fetched: tuple[int, ...]
+    """Ranks that get it from the next rank, cyclically, for they have none of their own."""
+
+    def origin(self, ranks: int) -> str:
+        """Where it comes from, in one clause; ``ranks``: how many there are."""
+        if not self.fetched:
+            return "each rank has its own"
+        return " and ".join(f"rank {rank}'s comes from rank {(rank + 1) % ranks}" for rank in self.fetched)
+
+
+def newest_common(snapshots: Sequence[Snapshots | None]) -> Common | None:
+    """``snapshots``: those in each rank's memory, in order of rank. None: there is no step
+    of which every rank has one, or its neighbour for it.
+    """
+    ranks = len(snapshots)
+    there = [has or Snapshots() for has in snapshots]
+    for step in sorted({step for has in there for step in has.own}, reverse=True):
+        fetched = tuple(rank for rank, has in enumerate(there) if step not in has.own)
+        if all(step in there[(rank + 1) % ranks].kept for rank in fetched):
+            return Common(step, fetched)
+    return None

@@ -1,0 +1,246 @@
+"""Snapshots in memory, beside training: copied at a step boundary, kept by the next rank too, and gone back to when a pod is lost."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import torch
+
+from lmj_api.protocol import Snapshots
+from lmj_trainer.follow.parts import Facts
+from lmj_trainer.state.shelf import Shelf, digest_of
+from lmj_trainer.state.stage_state import Best
+from lmj_trainer.transport.envelope import Envelope, Kind
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.background import yield_to_compute
+from lmj_trainer.worker.keeper import GO_ON, HAS, PIECE, Head, Keeper, Piece
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmj_api.view import Resume
+    from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.transport.port import Transport
+
+log = logging.getLogger(__name__)
+
+_COPY_TIMEOUT = 300  # seconds for one pass over memory: far more than any machine that trains needs
+
+
+class MemorySnapshots:
+    """One rank's snapshots, and those that it keeps for the rank before it. Methods are for the compute thread.
+
+    One is begun only when every rank's newest is with its neighbour, by rank 0's word, and takes the place of the one before that. So at
+    any instant there is a step of which each rank has a whole one, and its neighbour too.
+    """
+
+    def __init__(
+        self,
+        every: int | None,
+        rank: int,
+        ranks: int,
+        state: StageState,
+        transport: Transport,
+        shelves: tuple[int, int] | None,
+        patience: float,
+        warn: Callable[[str], None],
+    ) -> None:
+        """``every``: steps; None: no snapshots. ``shelves``: descriptors of the agent's files for the own ones and for the kept ones; None:
+        memory that ends with this process. ``warn`` is told, in any thread, why one could not be taken.
+        """
+        self._every, self._rank, self._ranks, self._state, self._transport = every, rank, ranks, state, transport
+        own, kept = shelves or (None, None)
+        self._own = Shelf(own) if every is not None else None
+        self._keeper = Keeper(Shelf(kept) if every is not None and ranks > 1 else None, transport, rank)
+        self._patience, self._warn = patience, warn
+        self._layout = digest_of(state.layout)
+        self._numbers = itertools.count()
+        self._thread: threading.Thread | None = None
+        self._copied = threading.Event()
+        """The state may change."""
+        self._copied.set()
+        self._taken = threading.Event()
+        """What it is copied from may be used for something else, be it the state or not."""
+        self._taken.set()
+        self._sent = True
+
+    @property
+    def held(self) -> Snapshots | None:
+        """What the operator is told."""
+        return None if self._own is None else Snapshots(own=self._own.steps, kept=self._keeper.steps)
+
+    @property
+    def unsent(self) -> bool:
+        """Whether the newest is not with the neighbour yet: none is begun before it is."""
+        return self._own is None or not self._sent
+
+    def due(self, committed: int) -> bool:
+        """Whether one is to be taken after ``committed`` steps."""
+        return self._every is not None and committed % self._every == 0
+
+    def join(self, view: int) -> None:
+        """Before ``view`` is joined."""
+        self._keeper.begin(view)
+
+    def begin(self) -> None:
+        """The view's training begins: the neighbour, who may be another than before, is offered the newest."""
+        self._wait()
+        self._numbers = itertools.count()
+        self._sent = True
+        if self._own is not None and self._own.steps:
+            self._start(self._own.steps[0], None)
+
+    def take(self, copy: Callable[[], torch.Tensor | None] | None = None) -> None:
+        """Begin the snapshot of the state's step. ``copy``: waits for a copy of the state that somebody else makes, and returns it, or None."""
+        if self._own is None:
+            raise RuntimeError("a snapshot was asked for, and recovery.memorySnapshot is not set here")
+        self._wait()
+        self._start(self._state.step, copy or (lambda: self._state.saved), shared=copy is not None)
+
+    def before_apply(self) -> None:
+        """Wait until the copy is taken: the state is about to change."""
+        _await(self._copied)
+
+    def release(self) -> None:
+        """Wait until nothing is read of anybody's copy any more."""
+        _await(self._taken)
+
+    def forget(self, after: int) -> None:
+        """The view goes on from step ``after``; -1: from a state that did not come of any that is kept. Later ones are of what is done again."""
+        self._wait()
+        if self._own is not None:
+            self._own.forget(after)
+        self._keeper.forget(after)
+
+    def restore(self, resume: Resume) -> None:
+        """Bring the state to the snapshot that the view names. Raises ViewBrokenError: it does not come."""
+        if self._own is None:
+            raise RuntimeError("the view goes on from a snapshot, and recovery.memorySnapshot is not set here")
+        self._wait()
+        view, step = self._transport.inbox.view, resume.step
+        giving = None
+        before = (self._rank - 1) % self._ranks
+        if before in resume.fetched:
+            giving = threading.Thread(target=self._give, args=(step, before, view), name=f"give-{step}", daemon=True)
+            giving.start()
+        slot = self._own.find(step)
+        if self._rank in resume.fetched or slot is None:
+            slot = self._fetch(step)
+        state, facts = self._state, self._own.facts(slot)
+        state.fill(-1)
+        state.forget_gradients()
+        state.saved.copy_(self._own.values(slot))
+        state.seconds, state.evaluated, state.best = facts.seconds, facts.evaluated, Best(facts.best_step, facts.best_accuracy)
+        state.fill(step)
+        if giving is not None:
+            giving.join()  # as long as its patience lasts
+            self._transport.inbox.check()
+
+    def _give(self, step: int, rank: int, view: int) -> None:
+        try:
+            self._keeper.give_back(step, rank, view, self._patience)
+        except ViewBrokenError as error:
+            self._transport.inbox.fail(view, f"rank {rank} did not take the snapshot of step {step}: {error}", error.rank)
+
+    def _fetch(self, step: int) -> int:
+        """The slot into which the snapshot of ``step`` came from the next rank. Raises ViewBrokenError."""
+        assert self._own is not None
+        inbox, source = self._transport.inbox, (self._rank + 1) % self._ranks
+        head = inbox.take(Kind.RESTORE, step, 0, source, self._patience)
+        if head is None:
+            raise ViewBrokenError(f"rank {source} has no snapshot of step {step}")
+        if (head.layout, head.elements) != (self._layout, self._state.saved.numel()):
+            raise ViewBrokenError(f"the snapshot of step {step} that rank {source} has is not of this job, stage or version")
+        self._own.prepare(head.layout, head.elements)
+        slot = self._own.clear()
+        values = self._own.values(slot)
+        for index in range(1, -(-head.elements // PIECE) + 1):
+            piece = inbox.take(Kind.RESTORE, step, index, source, self._patience)
+            values[piece.start : piece.start + len(piece.values)].copy_(piece.values)
+            self._transport.send(source, Envelope(inbox.view, Kind.RESTORED, step, index, self._rank))
+        self._own.complete(slot, step, head.facts)
+        return slot
+
+    def _start(self, step: int, copy: Callable[[], torch.Tensor | None] | None, *, shared: bool = False) -> None:
+        state = self._state
+        facts = Facts(state.seconds, state.evaluated, state.best.step, state.best.accuracy)
+        self._sent = False
+        if copy is not None:
+            self._taken.clear()
+            if not shared:
+                self._copied.clear()
+        arguments = (self._transport.inbox.view, step, copy, facts)
+        self._thread = threading.Thread(target=self._run, args=arguments, name=f"snapshot-{step}", daemon=True)
+        self._thread.start()
+
+    def _wait(self) -> None:
+        """Wait for the thread: it ends with its view at the latest."""
+        if self._thread is not None:
+            self._thread.join(self._patience)
+            if self._thread.is_alive():
+                raise TimeoutError(f"{self._thread.name} does not end within {self._patience:g} s")
+
+    def _run(self, view: int, step: int, copy: Callable[[], torch.Tensor | None] | None, facts: Facts) -> None:
+        yield_to_compute()
+        try:
+            slot = self._copy(step, copy, facts)
+        except (OSError, RuntimeError) as error:
+            slot, problem = None, f"rank {self._rank} has no room for it: {error}"
+        else:
+            problem = "it could not be copied"
+        finally:
+            self._copied.set()
+            self._taken.set()
+        try:
+            if slot is not None:
+                problem = self._send(view, step, slot) if self._ranks > 1 else GO_ON
+        except ViewBrokenError as error:
+            log.info("the snapshot of step %d is not with the neighbour: %s", step, error)
+            return
+        if problem == GO_ON:
+            self._sent = True
+        else:
+            self._warn(
+                f"the snapshot of step {step} in memory failed: {problem}; training goes on, and none is taken in this view"
+            )
+
+    def _copy(self, step: int, copy: Callable[[], torch.Tensor | None] | None, facts: Facts) -> int | None:
+        """The slot that has the snapshot of ``step``; None: there is no copy to make it from. Raises OSError, RuntimeError: no memory."""
+        assert self._own is not None
+        slot = self._own.find(step)
+        if slot is not None or copy is None:
+            return slot
+        self._own.prepare(self._layout, self._state.saved.numel())
+        slot = self._own.clear()
+        source = copy()
+        if source is None:
+            return None
+        self._own.values(slot).copy_(source)
+        self._own.complete(slot, step, facts)
+        return slot
+
+    def _send(self, view: int, step: int, slot: int) -> str:
+        """Why the neighbour does not have it; GO_ON: it has it. Raises ViewBrokenError."""
+        assert self._own is not None
+        values = self._own.values(slot)
+        answer = self._ask(view, step, Head(self._layout, len(values), self._own.facts(slot)))
+        for start in range(0, len(values), PIECE):
+            if answer != GO_ON:
+                break
+            answer = self._ask(view, step, Piece(start, values[start : start + PIECE]))
+        return GO_ON if answer == HAS else answer
+
+    def _ask(self, view: int, step: int, body: Head | Piece) -> str:
+        """Send the next piece; the neighbour's answer. Raises ViewBrokenError, also when there is none for long."""
+        index, target = next(self._numbers), (self._rank + 1) % self._ranks
+        self._transport.send(target, Envelope(view, Kind.SNAPSHOT, step, index, self._rank, body))
+        answer: str = self._transport.inbox.take(Kind.KEPT, step, index, target, self._patience, view)
+        return answer
+
+
+def _await(event: threading.Event) -> None:
+    if not event.wait(_COPY_TIMEOUT):
+        raise TimeoutError(f"the state was not copied within {_COPY_TIMEOUT} s: is the machine out of memory?")
