@@ -97,14 +97,14 @@ class Follower:
             case Gradients(_, start, values):
                 state.dirty = True
                 state.arrays(slice(start, start + len(values)), 3)[0].copy_(values)
-            case Level(step, facts):
+            case Level(step, facts, committed):
                 self._remember(facts)
                 if state.step == step:
                     state.forget_gradients()  # of a step that the source may do again
                 else:
                     if self._groups != len(state.groups):
                         raise RuntimeError(f"only {self._groups} of {len(state.groups)} groups came")
-                    state.fill(step)
+                    state.fill(step, committed)
                 self._tell(f"is level at step {step}")
             case Over(reason):
                 raise FeedOverError(reason)

@@ -54,6 +54,8 @@ class Level:
 
     step: int
     facts: Facts
+    committed: tuple[int, float, float] | None
+    """How ``step`` was committed, where the source knows: others may have to hear it of the follower."""
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,7 @@ class Source:
                     stream.groups = len(groups)  # it has followed before
                 if stream.groups == len(groups):
                     stream.level, self._replaced = True, False
-                    self._send(stream, Level(step, self._facts()))
+                    self._send(stream, Level(step, self._facts(), self._state.committed))
                     return
                 first, last = stream.groups, stream.groups + 1
                 start = groups[first].span.start
