@@ -10,8 +10,8 @@ from lmj_api.status import Phase
 from .cluster import Cluster, Pod, job_spec
 
 
-def cluster_of(ranks: int = 2, steps: int = 200) -> Cluster:
-    spec = job_spec(ranks, recovery={"replica": True, "maxRestarts": 100})
+def cluster_of(ranks: int = 2, steps: int = 400, **recovery: object) -> Cluster:
+    spec = job_spec(ranks, recovery={"replica": True, "maxRestarts": 100, **recovery})
     made = Cluster(spec, steps=steps, checkpoint_every=1000)
     go_on(made, lambda: all_level(made))
     return made
@@ -126,6 +126,17 @@ def test_a_follower_that_was_let_go_and_does_not_know_it_follows_again() -> None
     cluster.kill_pod(own(cluster, 1))
     go_on(cluster, lambda: at_work(cluster, 2))
     assert (cluster.status.steps_lost, cluster.status.restarts) == (0, 1)
+
+
+def test_a_follower_that_hangs_is_another_pod() -> None:
+    """Its agent answers, but its worker is stopped: its source has let go of it, and it does not hear that it is to leave."""
+    cluster = cluster_of(hangTimeoutSeconds=30)
+    pod = cluster.pods[cluster.status.followers[1].pod]
+    cluster.let_go(own(cluster, 1))
+    pod.dark = True
+    go_on(cluster, lambda: pod.name not in cluster.pods, rounds=300)
+    go_on(cluster, lambda: all_level(cluster))
+    assert cluster.status.restarts == 0
 
 
 def test_without_a_level_follower_it_is_another_pod() -> None:

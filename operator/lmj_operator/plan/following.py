@@ -79,7 +79,7 @@ def _next(
         return entry, (CreatePod(entry.rank, entry.serial),) if now >= entry.not_before else ()
     failures = entry.failures + 1
     wait = now + backoff(recovery, failures)
-    if pod is None or _gone(pod, entry, recovery, now):
+    if pod is None or _gone(pod, entry, recovery, now) or _hangs(facts, pod, recovery, now):
         gone = (DeletePod(pod.name, "the follower is lost"),) if pod is not None else ()
         return _entry(job, facts, failures, wait), gone
     entry = entry.model_copy(update={"node": pod.node})
@@ -116,6 +116,13 @@ def _let_go(facts: RankFacts, pod: PodObserved) -> LeaveView | None:
     if source.follower is not None or source.handover >= source.worker.view:
         return None  # it is followed, or tells its follower itself to take over
     return LeaveView(pod.name, source.worker.view)
+
+
+def _hangs(facts: RankFacts, pod: PodObserved, recovery: Recovery, now: float) -> bool:
+    """Whether its worker was told that its source has let go of it, and does not leave."""
+    worker = pod.agent.worker if pod.agent is not None else None
+    silent = worker is not None and now - max(worker.heartbeat, worker.since) > recovery.hang_timeout_seconds
+    return silent and _let_go(facts, pod) is not None
 
 
 def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:
