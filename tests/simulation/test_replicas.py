@@ -128,6 +128,22 @@ def test_a_follower_that_was_let_go_and_does_not_know_it_follows_again() -> None
     assert (cluster.status.steps_lost, cluster.status.restarts) == (0, 1)
 
 
+def test_one_that_cannot_keep_up_is_tried_later_and_later() -> None:
+    """Each try stops training for a while."""
+    cluster = cluster_of()
+    tries = 0
+    for _ in range(120):
+        cluster.reconcile()
+        source = own(cluster, 1)
+        target = cluster.pods[cluster.status.followers[1].pod]
+        if source.follower is not None and target.worker.phase is WorkerPhase.FOLLOWING:
+            cluster.let_go(source)
+            tries += 1
+        cluster.tick(0.5)
+    assert 2 < tries < 8
+    assert cluster.status.restarts == 0
+
+
 def test_a_follower_that_hangs_is_another_pod() -> None:
     """Its agent answers, but its worker is stopped: its source has let go of it, and it does not hear that it is to leave."""
     cluster = cluster_of(hangTimeoutSeconds=30)

@@ -98,10 +98,14 @@ def _next(
         return entry.model_copy(update={"state": "Copying"}), (left,)
     if is_level(pod) and worker.phase is WorkerPhase.FOLLOWING:
         return entry.model_copy(update={"state": "Level", "failures": 0}), ()
+    if worker.phase is WorkerPhase.READY and entry.state in ("Copying", "Level"):
+        # A stream that ends may have cost training time, as of one who cannot keep up: the next one comes later and later.
+        return entry.model_copy(update={"state": "Starting", "failures": failures, "not_before": wait}), ()
     state = "Copying" if worker.phase is WorkerPhase.FOLLOWING else "Starting"
     actions: tuple[Action, ...] = ()
     source = facts.agent
-    if worker.phase is WorkerPhase.READY and worker.address is not None and facts.in_phase(WorkerPhase.RUNNING):
+    ready = worker.phase is WorkerPhase.READY and now >= entry.not_before
+    if ready and worker.address is not None and facts.in_phase(WorkerPhase.RUNNING):
         me = Member(rank=entry.rank, pod=pod.name, incarnation=worker.incarnation, address=worker.address)
         if source is not None and facts.pod is not None and source.follower != me:
             actions = (Follow(facts.pod.name, me),)
