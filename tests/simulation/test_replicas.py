@@ -1,11 +1,13 @@
 """What a replica is for: a pod that is lost costs no step."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from lmj_api.protocol import WorkerPhase
-from lmj_api.status import Phase
+from lmj_api.status import NodeFailures, Phase
+from lmj_operator.plan import DeletePod, PodObserved, PodPhase, PodWait
 
 from .cluster import Cluster, Pod, job_spec
 
@@ -142,6 +144,38 @@ def test_one_that_cannot_keep_up_is_tried_later_and_later() -> None:
         cluster.tick(0.5)
     assert 2 < tries < 8
     assert cluster.status.restarts == 0
+
+
+def waiting_follower(cluster: Cluster) -> tuple[str, tuple[PodObserved, ...]]:
+    """The name of rank 1's follower, and what is observed when no node takes its pod."""
+    name = cluster.status.followers[1].pod
+    wait = PodWait("Unschedulable", "0 of 2 nodes are available", cluster.now)
+    pods = tuple(
+        replace(p, phase=PodPhase.PENDING, agent=None, node=None, created=cluster.now, waits=wait) if p.name == name else p
+        for p in cluster.look()
+    )
+    return name, pods
+
+
+def test_a_follower_that_waits_is_made_anew_from_another_template() -> None:
+    cluster = cluster_of()
+    name, pods = waiting_follower(cluster)
+    assert not cluster.plan(pods).actions
+    made = cluster.plan(tuple(replace(p, outdated=p.name == name) for p in pods))
+    assert [a.name for a in made.actions if isinstance(a, DeletePod)] == [name]
+    assert made.status.followers[1].serial == cluster.status.followers[1].serial + 1
+
+
+def test_a_follower_that_no_node_takes_for_those_that_are_avoided_is_made_anew() -> None:
+    cluster = cluster_of()
+    cluster.nodes = ("a", "b")
+    cluster.status.nodes.append(NodeFailures(node="a", avoided_since=cluster.now, reason="it fails"))
+    name, pods = waiting_follower(cluster)
+    cluster.now += cluster.spec.recovery.avoid_node.fallback_seconds + 1
+    made = cluster.plan(pods)
+    assert [a.name for a in made.actions if isinstance(a, DeletePod)] == [name]
+    assert made.status.followers[1].serial == cluster.status.followers[1].serial + 1
+    assert made.status.nodes[0].avoided_since is None
 
 
 def test_a_follower_that_hangs_is_another_pod() -> None:

@@ -130,7 +130,7 @@ def _hangs(facts: RankFacts, pod: PodObserved, recovery: Recovery, now: float) -
 
 
 def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:
-    if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING) or pod.node_leaving is not None:
+    if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING) or pod.node_leaving is not None or pod.outdated:
         return True
     if pod.agent is None:
         if pod.waits is not None:
