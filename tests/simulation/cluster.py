@@ -202,6 +202,7 @@ class Cluster:
                 if (
                     pod is not None
                     and self._answers(pod)
+                    and not pod.dark
                     and pod.worker.phase in (WorkerPhase.RUNNING, WorkerPhase.FOLLOWING)
                     and pod.worker.view <= number
                 ):

@@ -44,6 +44,21 @@ def test_a_rank_moves(ranks: tuple[int, ...]) -> None:
     assert (migrating.status, migrating.reason) == ("False", "NothingMoves")
 
 
+def test_no_more_ranks_move_at_once_than_may() -> None:
+    cluster = cluster_of(3, maxConcurrent=1, timeoutSeconds=6)
+    cluster.move_request = "0,1,2"
+    seen = 0
+
+    def moved() -> bool:
+        nonlocal seen
+        seen = max(seen, len(cluster.status.followers))
+        return cluster.status.migrations == 3
+
+    go_on(cluster, moved, rounds=200)
+    assert seen == 1
+    assert_clean(cluster, 3)
+
+
 def test_a_request_is_taken_up_once() -> None:
     cluster = cluster_of()
     cluster.move_request = "1"

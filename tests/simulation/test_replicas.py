@@ -1,17 +1,19 @@
 """What a replica is for: a pod that is lost costs no step."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from lmj_api.protocol import WorkerPhase
-from lmj_api.status import Phase
+from lmj_api.status import NodeFailures, Phase
+from lmj_operator.plan import DeletePod, PodObserved, PodPhase, PodWait
 
 from .cluster import Cluster, Pod, job_spec
 
 
-def cluster_of(ranks: int = 2, steps: int = 200) -> Cluster:
-    spec = job_spec(ranks, recovery={"replica": True, "maxRestarts": 100})
+def cluster_of(ranks: int = 2, steps: int = 400, **recovery: object) -> Cluster:
+    spec = job_spec(ranks, recovery={"replica": True, "maxRestarts": 100, **recovery})
     made = Cluster(spec, steps=steps, checkpoint_every=1000)
     go_on(made, lambda: all_level(made))
     return made
@@ -126,6 +128,65 @@ def test_a_follower_that_was_let_go_and_does_not_know_it_follows_again() -> None
     cluster.kill_pod(own(cluster, 1))
     go_on(cluster, lambda: at_work(cluster, 2))
     assert (cluster.status.steps_lost, cluster.status.restarts) == (0, 1)
+
+
+def test_one_that_cannot_keep_up_is_tried_later_and_later() -> None:
+    """Each try stops training for a while."""
+    cluster = cluster_of()
+    tries = 0
+    for _ in range(120):
+        cluster.reconcile()
+        source = own(cluster, 1)
+        target = cluster.pods[cluster.status.followers[1].pod]
+        if source.follower is not None and target.worker.phase is WorkerPhase.FOLLOWING:
+            cluster.let_go(source)
+            tries += 1
+        cluster.tick(0.5)
+    assert 2 < tries < 8
+    assert cluster.status.restarts == 0
+
+
+def waiting_follower(cluster: Cluster) -> tuple[str, tuple[PodObserved, ...]]:
+    """The name of rank 1's follower, and what is observed when no node takes its pod."""
+    name = cluster.status.followers[1].pod
+    wait = PodWait("Unschedulable", "0 of 2 nodes are available", cluster.now)
+    pods = tuple(
+        replace(p, phase=PodPhase.PENDING, agent=None, node=None, created=cluster.now, waits=wait) if p.name == name else p
+        for p in cluster.look()
+    )
+    return name, pods
+
+
+def test_a_follower_that_waits_is_made_anew_from_another_template() -> None:
+    cluster = cluster_of()
+    name, pods = waiting_follower(cluster)
+    assert not cluster.plan(pods).actions
+    made = cluster.plan(tuple(replace(p, outdated=p.name == name) for p in pods))
+    assert [a.name for a in made.actions if isinstance(a, DeletePod)] == [name]
+    assert made.status.followers[1].serial == cluster.status.followers[1].serial + 1
+
+
+def test_a_follower_that_no_node_takes_for_those_that_are_avoided_is_made_anew() -> None:
+    cluster = cluster_of()
+    cluster.nodes = ("a", "b")
+    cluster.status.nodes.append(NodeFailures(node="a", avoided_since=cluster.now, reason="it fails"))
+    name, pods = waiting_follower(cluster)
+    cluster.now += cluster.spec.recovery.avoid_node.fallback_seconds + 1
+    made = cluster.plan(pods)
+    assert [a.name for a in made.actions if isinstance(a, DeletePod)] == [name]
+    assert made.status.followers[1].serial == cluster.status.followers[1].serial + 1
+    assert made.status.nodes[0].avoided_since is None
+
+
+def test_a_follower_that_hangs_is_another_pod() -> None:
+    """Its agent answers, but its worker is stopped: its source has let go of it, and it does not hear that it is to leave."""
+    cluster = cluster_of(hangTimeoutSeconds=30)
+    pod = cluster.pods[cluster.status.followers[1].pod]
+    cluster.let_go(own(cluster, 1))
+    pod.dark = True
+    go_on(cluster, lambda: pod.name not in cluster.pods, rounds=300)
+    go_on(cluster, lambda: all_level(cluster))
+    assert cluster.status.restarts == 0
 
 
 def test_without_a_level_follower_it_is_another_pod() -> None:

@@ -79,7 +79,7 @@ def _next(
         return entry, (CreatePod(entry.rank, entry.serial),) if now >= entry.not_before else ()
     failures = entry.failures + 1
     wait = now + backoff(recovery, failures)
-    if pod is None or _gone(pod, entry, recovery, now):
+    if pod is None or _gone(pod, entry, recovery, now) or _hangs(facts, pod, recovery, now):
         gone = (DeletePod(pod.name, "the follower is lost"),) if pod is not None else ()
         return _entry(job, facts, failures, wait), gone
     entry = entry.model_copy(update={"node": pod.node})
@@ -98,10 +98,14 @@ def _next(
         return entry.model_copy(update={"state": "Copying"}), (left,)
     if is_level(pod) and worker.phase is WorkerPhase.FOLLOWING:
         return entry.model_copy(update={"state": "Level", "failures": 0}), ()
+    if worker.phase is WorkerPhase.READY and entry.state in ("Copying", "Level"):
+        # A stream that ends may have cost training time, as of one who cannot keep up: the next one comes later and later.
+        return entry.model_copy(update={"state": "Starting", "failures": failures, "not_before": wait}), ()
     state = "Copying" if worker.phase is WorkerPhase.FOLLOWING else "Starting"
     actions: tuple[Action, ...] = ()
     source = facts.agent
-    if worker.phase is WorkerPhase.READY and worker.address is not None and facts.in_phase(WorkerPhase.RUNNING):
+    ready = worker.phase is WorkerPhase.READY and now >= entry.not_before
+    if ready and worker.address is not None and facts.in_phase(WorkerPhase.RUNNING):
         me = Member(rank=entry.rank, pod=pod.name, incarnation=worker.incarnation, address=worker.address)
         if source is not None and facts.pod is not None and source.follower != me:
             actions = (Follow(facts.pod.name, me),)
@@ -118,8 +122,15 @@ def _let_go(facts: RankFacts, pod: PodObserved) -> LeaveView | None:
     return LeaveView(pod.name, source.worker.view)
 
 
+def _hangs(facts: RankFacts, pod: PodObserved, recovery: Recovery, now: float) -> bool:
+    """Whether its worker was told that its source has let go of it, and does not leave."""
+    worker = pod.agent.worker if pod.agent is not None else None
+    silent = worker is not None and now - max(worker.heartbeat, worker.since) > recovery.hang_timeout_seconds
+    return silent and _let_go(facts, pod) is not None
+
+
 def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:
-    if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING) or pod.node_leaving is not None:
+    if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING) or pod.node_leaving is not None or pod.outdated:
         return True
     if pod.agent is None:
         if pod.waits is not None:

@@ -32,11 +32,8 @@ class Moves:
     request: str | None
     """As in the status."""
     actions: tuple[Action, ...] = ()
-
-    @property
-    def ranks(self) -> frozenset[int]:
-        """Those that are under way."""
-        return frozenset(move.rank for move in self.moves if move.given_up is None)
+    ranks: frozenset[int] = frozenset()
+    """Those that are under way; the others wait for their turn."""
 
 
 def parse_request(text: str, ranks: int) -> tuple[int, ...]:
@@ -109,23 +106,32 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
         kept += [_begun(f, f.pod.node_leaving, now) for f in ranks if f.rank not in known and _must_leave(f.pod)]  # type: ignore[union-attr,arg-type]
     moves: list[MoveStatus] = []
     actions: list[Action] = []
+    turns = {(m.rank, m.serial) for m in _in_turn(status.moves, spec)}
     for entry in kept:
         facts = ranks[entry.rank]
-        if entry.given_up is None and now - entry.since > spec.timeout_seconds:
-            entry = _given_up(entry, spec)
+        if entry.given_up is None and len(_in_turn(moves, spec)) < spec.max_concurrent:
+            if (entry.rank, entry.serial) not in turns:
+                entry = entry.model_copy(update={"since": now})  # its time begins with its turn
+            if now - entry.since > spec.timeout_seconds:
+                entry = _given_up(entry, spec)
         moves.append(entry)
         if entry.given_up is not None and spec.on_timeout is MigrationTimeout.CHECKPOINT and _is_there(facts):
             # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
             assert facts.pod is not None
             actions.append(Drain(facts.pod.name))
-    under_way = [m for m in moves if m.given_up is None]
-    for entry in under_way[: spec.max_concurrent]:
+    under_way = _in_turn(moves, spec)
+    for entry in under_way:
         facts = ranks[entry.rank]
         ready = facts.entry is not None and facts.entry.state == "Level" and facts.pod is not None
         if runs and view is not None and ready and facts.agent is not None and facts.agent.handover < view.number:
             assert facts.pod is not None
             actions.append(HandOver(facts.pod.name, view.number))
-    return Moves(tuple(moves), request if request is not None else status.move_request, tuple(actions))
+    return Moves(
+        tuple(moves),
+        request if request is not None else status.move_request,
+        tuple(actions),
+        frozenset(m.rank for m in under_way),
+    )
 
 
 def leaving(actions: tuple[Action, ...], moves: Sequence[MoveStatus]) -> tuple[Action, ...]:
@@ -153,6 +159,10 @@ def _must_leave(pod: PodObserved | None) -> bool:
 def _begun(facts: RankFacts, reason: str, now: float) -> MoveStatus:
     node = facts.pod.node if facts.pod is not None else facts.known.node
     return MoveStatus(rank=facts.rank, serial=facts.serial, node=node, reason=reason, since=now)
+
+
+def _in_turn(moves: Sequence[MoveStatus], spec: Migration) -> list[MoveStatus]:
+    return [m for m in moves if m.given_up is None][: spec.max_concurrent]
 
 
 def _is_there(facts: RankFacts) -> bool:

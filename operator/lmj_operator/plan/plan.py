@@ -290,7 +290,11 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
         # As any pod that is out of date before it runs: another one, and nobody's failure.
         nodes = scene.changes["nodes"] = lifted(nodes)
         anew = {f.rank: Want(f.next_serial, 1) for f in scene.ranks if f.pod in stuck and scene.wanted[f.rank].serial == f.serial}
-        scene = replace(scene, wanted={**scene.wanted, **anew})
+        ranks = tuple(
+            replace(f, follower=replace(f.follower, outdated=True)) if f.follower is not None and f.follower in stuck else f
+            for f in scene.ranks
+        )
+        scene = replace(scene, ranks=ranks, wanted={**scene.wanted, **anew})
     taken = take_standbys(observed, scene.ranks, scene.wanted, not_before, now)
     scene = replace(scene, ranks=taken.ranks, wanted=taken.wanted)
     claims = kept_claims(observed, scene.wanted, taken.claims)

@@ -173,6 +173,20 @@ def test_gradients_that_were_not_committed_are_sent_again(pair: Pair) -> None:
     pair.assert_equal()
 
 
+def test_who_is_level_knows_how_the_step_was_committed(pair: Pair) -> None:
+    """It may be the only one: its source dies, and the other ranks have not heard of the commit."""
+    pair.step()
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.level)
+    pair.stop()
+    assert pair.states[0].committed == (1, 0.5, 1e-3)
+    assert pair.states[1].committed == pair.states[0].committed
+    before = pair.states[1].saved.clone()
+    pair.optimizers[1].apply()
+    assert torch.equal(pair.states[1].saved, before)
+
+
 def test_who_has_followed_before_is_level_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     pair.source.follow("follower")
     pair.step()

@@ -11,7 +11,7 @@ import pytest
 from cluster_jobs import SETTINGS, MemoryApi, error, job_body
 
 from lmj_api.protocol import Progress
-from lmj_api.status import Condition, Incident, JobStatus, Phase
+from lmj_api.status import Condition, Incident, JobStatus, Phase, RankStatus
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.status_store import read_status
@@ -277,3 +277,13 @@ def test_a_task_for_a_status_that_cannot_be_read_is_refused() -> None:
     place = Place(None, Cache(), None, SETTINGS, None, None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cannot be read"):
         JobTask(body, place)
+
+
+def test_a_request_that_names_no_rank_is_told_of_once() -> None:
+    ranks = [RankStatus(rank=rank, state="Running") for rank in (0, 1)]
+    before = JobStatus(ranks=ranks)
+    after = before.model_copy(update={"move_request": "3 now"})
+    text = "'3 now' names no ranks to move: write ranks from 0 to 1, as in 0,1"
+    assert notes(before, after) == [Note("RequestInvalid", text, warning=True)]
+    assert notes(after, after) == []
+    assert notes(before, before.model_copy(update={"move_request": "1 now"})) == []

@@ -101,14 +101,14 @@ class Follower:
             case Gradients(_, start, values):
                 state.dirty = True
                 state.arrays(slice(start, start + len(values)), 3)[0].copy_(values)
-            case Level(step, facts, digest):
+            case Level(step, facts, digest, committed):
                 self._remember(facts)
                 if state.step == step:
                     state.forget_gradients()  # of a step that the source may do again
                 else:
                     if self._groups != len(state.groups):
                         raise RuntimeError(f"only {self._groups} of {len(state.groups)} groups came")
-                    state.fill(step)
+                    state.fill(step, committed)
                 mine = state.digest()
                 if mine != digest:
                     state.fill(-1)

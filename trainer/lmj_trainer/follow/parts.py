@@ -56,6 +56,8 @@ class Level:
     facts: Facts
     digest: str
     """XXH3-128 of weights and moments, hex: the follower has the same, or it is none."""
+    committed: tuple[int, float, float] | None
+    """How ``step`` was committed, where the source knows: others may have to hear it of the follower."""
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ class Source:
 
     def _level(self, stream: _Stream, digest: str) -> None:
         stream.level, self._replaced = True, False
-        self._send(stream, Level(self._state.step, self._facts(), digest))
+        self._send(stream, Level(self._state.step, self._facts(), digest, self._state.committed))
 
     def _facts(self) -> Facts:
         state = self._state

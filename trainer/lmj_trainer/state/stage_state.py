@@ -121,10 +121,18 @@ class StageState:
             return None
         return Holding(step=self.step, prepared=self._ledger.counts[Count.PREPARED] == self.step + 1)
 
-    def fill(self, step: int) -> None:
-        """The block holds the state of ``step`` from now on (-1: of none, because it is about to be written)."""
-        self._ledger.counts[Count.PREPARED] = self._ledger.counts[Count.COMMIT] = -1
-        self._ledger.counts[Count.STEP] = step
+    def fill(self, step: int, committed: tuple[int, float, float] | None = None) -> None:
+        """The block holds the state of ``step`` from now on (-1: of none, because it is about to be written).
+
+        ``committed``: as the property, where it is known; only of ``step`` itself it matters.
+        """
+        counts, measures = self._ledger.counts, self._ledger.measures
+        counts[Count.PREPARED] = counts[Count.COMMIT] = -1
+        counts[Count.STEP] = step
+        if committed is not None and committed[0] == step:
+            # Last: above the block's step it would be an update to be made.
+            measures[Measure.COEFFICIENT], measures[Measure.RATE] = committed[1:]
+            counts[Count.COMMIT] = step
 
     # --- a step ------------------------------------------------------------------------------------------------------------
 
