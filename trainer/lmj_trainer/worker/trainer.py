@@ -75,6 +75,8 @@ class Trainer:
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
         self._ending = Ending(job, prepared, stage, state, self.pipeline, self._checkpointer, transport, control, self._pace)
         self._saved_at = time.monotonic()
+        self._asked = Decision()
+        """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
         self._line: str | None = None
         """What is recorded of the newest step that this process committed."""
         self._source = Source(transport, state, self._let_go, _FOLLOWER_PATIENCE, spec.migration.bandwidth_mbps)
@@ -85,6 +87,7 @@ class Trainer:
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
+        self._asked = Decision()
         self._restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
@@ -229,7 +232,8 @@ class Trainer:
             # A checkpoint at the end of an epoch waits for the evaluation, whose result it carries.
             due = stop or self._checkpoint_due(committed, time.monotonic() - self._saved_at)
             if evaluates:
-                return Decision()  # that comes first, and they will ask again
+                self._asked = Decision(stop=stop, pause=wish.pause and committed < steps)
+                return Decision()  # that comes first
             return Decision(snapshot=due, stop=stop, pause=wish.pause and committed < steps)
 
         def decided(commit: Commit) -> None:
@@ -281,9 +285,10 @@ class Trainer:
             self._state.best = Best(step, result.accuracy)
         self._state.evaluated = step
         self._tell(result, best)
-        stop = self._control.draining.is_set() and step < self._batches.steps
+        asked, self._asked = self._asked, Decision()
+        stop = asked.stop or (self._control.draining.is_set() and step < self._batches.steps)
         due = best or stop or self._checkpoint_due(step, time.monotonic() - self._saved_at)
-        decision = Decision(snapshot=due, stop=stop)
+        decision = Decision(snapshot=due, stop=stop, pause=asked.pause)
         for rank in range(1, self._stages):
             self.pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
         return decision
