@@ -1,5 +1,7 @@
 """Ranks that move while training goes on."""
 
+from dataclasses import replace
+
 import pytest
 
 from lmj_api.protocol import WorkerPhase
@@ -42,6 +44,34 @@ def test_a_rank_moves(ranks: tuple[int, ...]) -> None:
     assert [i.kind for i in cluster.status.incidents] == ["Moved"] * len(ranks)
     migrating = next(c for c in cluster.status.conditions if c.type == "Migrating")
     assert (migrating.status, migrating.reason) == ("False", "NothingMoves")
+
+
+def test_a_node_that_is_uncordoned_is_not_left_and_may_be_cordoned_again() -> None:
+    cluster = cluster_of(timeoutSeconds=10, onTimeout="Stay")
+
+    def look(cordoned: bool) -> None:
+        reason = "node node is cordoned" if cordoned else None
+        cluster.reconcile(tuple(replace(p, node_leaving=reason) if p.name.endswith("1-1") else p for p in cluster.look()))
+
+    look(True)
+    assert [m.rank for m in cluster.status.moves] == [1]
+    look(False)
+    assert cluster.status.moves == []
+    look(True)
+    cluster.now += 11
+    look(True)
+    assert cluster.status.moves[0].given_up is not None
+    look(False)
+    look(True)
+    assert [m.given_up for m in cluster.status.moves] == [None]
+
+
+def test_a_move_that_was_asked_for_is_not_of_a_node() -> None:
+    cluster = cluster_of()
+    cluster.move_request = "1"
+    cluster.reconcile()
+    cluster.reconcile()
+    assert [m.rank for m in cluster.status.moves] == [1]
 
 
 def test_no_more_ranks_move_at_once_than_may() -> None:

@@ -20,6 +20,9 @@ FOLLOWER_SECONDS = 2.0
 MOVED = "Moved"
 """Kind of the incident that a move is recorded as."""
 
+ASKED = "it was asked for"
+"""Reason of a move that no node is the reason of."""
+
 KEPT = 10
 """Incidents that are kept, as of failures."""
 
@@ -97,7 +100,7 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
     """The moves that are wanted at ``now``; ``runs``: ``view`` trains."""
     spec, status = observed.spec.migration, observed.status
     serials = {f.rank: f.serial for f in ranks}
-    kept = [m for m in status.moves if serials.get(m.rank) == m.serial]
+    kept = [m for m in status.moves if serials.get(m.rank) == m.serial and not _may_stay(m, ranks[m.rank].pod)]
     request = observed.move_request
     if request is not None and request != status.move_request:
         kept += _requested(request, ranks, kept, now)
@@ -149,7 +152,12 @@ def _requested(text: str, ranks: tuple[RankFacts, ...], known: Sequence[MoveStat
     except ValueError:
         return []
     busy = {m.rank for m in known if m.given_up is None}
-    return [_begun(ranks[rank], "it was asked for", now) for rank in wanted if rank not in busy]
+    return [_begun(ranks[rank], ASKED, now) for rank in wanted if rank not in busy]
+
+
+def _may_stay(entry: MoveStatus, pod: PodObserved | None) -> bool:
+    """Whether what the move is made for is over: its node was uncordoned. When it is cordoned again, that is another move."""
+    return entry.reason != ASKED and pod is not None and pod.node == entry.node and pod.node_leaving is None
 
 
 def _must_leave(pod: PodObserved | None) -> bool:

@@ -14,8 +14,9 @@ import torch
 from lmj_api.protocol import EventKind, Holding
 from lmj_api.spec import Training
 from lmj_trainer.follow import source as source_module
-from lmj_trainer.follow.feed import Offer
+from lmj_trainer.follow.feed import Feed, Offer
 from lmj_trainer.follow.follower import Follower
+from lmj_trainer.follow.parts import Begin, Part, Prepared
 from lmj_trainer.follow.source import Source
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
@@ -259,6 +260,22 @@ def test_a_follower_that_was_let_go_follows_no_more(pair: Pair, monkeypatch: pyt
     pair.step()
     pair.line.wait(lambda: pair.line.over)
     assert pair.line.told[-1][2] == Holding(step=1, prepared=True)
+
+
+def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:
+    feed, met = Feed(), []
+    feed.listen(lambda offer: None)
+    feed.put(Part(1, 0, Begin("source", "layout")), lambda problem, step: None)
+
+    def told(problem: str | None, step: int) -> None:
+        thread = threading.Thread(target=feed.put, args=(Part(1, 2, Prepared(1)), lambda problem, step: None), daemon=True)
+        thread.start()
+        thread.join(2)
+        met.append(thread.is_alive())
+
+    feed.put(Part(1, 1, Prepared(1)), told)
+    feed.close(1, "it is over")
+    assert met == [False]
 
 
 def test_memory_of_another_job_is_refused(pair: Pair) -> None:

@@ -145,6 +145,17 @@ def test_drained_and_gone_on_is_undisturbed(job: LiveMigrationJob, tmp_path: Pat
     assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(job).items())
 
 
+def test_a_follower_takes_over_where_every_step_is_evaluated(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = job.spec.model_copy(update={"training": job.spec.training.model_copy(update={"batch_size": 64})})
+    line = Line()
+    trainer = make(job.model_copy(update={"spec": spec}), line)
+    monkeypatch.setattr(type(trainer._source), "level", property(lambda source: True))
+    line.on = lambda kind, details: setattr(line, "handover", 1) if kind is EventKind.COMMITTED else None
+    with pytest.raises(ViewBrokenError, match="a follower takes over at step 2"):
+        trainer.run(view(1, start()))
+    assert list(line.evaluated()) == [1, 2]
+
+
 def test_a_worker_that_lived_on_goes_where_the_next_view_says(job: LiveMigrationJob, tmp_path: Path) -> None:
     """Back to the start, then back to a checkpoint, in one process."""
     whole = elsewhere(job, tmp_path / "whole")

@@ -45,26 +45,27 @@ class Feed:
 
     def put(self, part: Part, done: Done) -> None:
         """A part arrived."""
+        refused: list[Done] = []
+        refusal = ""
         with self._changed:
             if isinstance(part.body, Begin):
                 if self._offer is None:
-                    refusal = "this worker follows nobody now"
+                    refusal, refused = "this worker follows nobody now", [done]
                 elif part.stream == self._stream:
-                    refusal = "this stream has begun before"
+                    refusal, refused = "this stream has begun before", [done]
                 else:
-                    self._end("another stream has begun")
+                    refusal = "another stream has begun"
+                    refused = self._end(refusal)
                     self._stream, self._next, self._over = part.stream, 1, None
                     self._offer(Offer(part.stream, part.body, done))
-                    return
             elif part.stream != self._stream:
-                refusal = "the stream is over"
+                refusal, refused = "the stream is over", [done]
             elif self._over is not None:
-                refusal = self._over
+                refusal, refused = self._over, [done]
             else:
                 self._parts[part.number] = part, done
                 self._changed.notify_all()
-                return
-        done(refusal, -1)
+        _refuse(refused, refusal)
 
     def take(self, stream: int, timeout: float) -> tuple[Part, Done] | None:
         """The next part of ``stream``; None: nothing within ``timeout`` seconds. Raises FeedOverError when the stream is over."""
@@ -87,13 +88,21 @@ class Feed:
 
     def close(self, stream: int, reason: str) -> None:
         """``stream`` is over; what was not taken of it is refused."""
+        refused: list[Done] = []
         with self._changed:
             if stream == self._stream:
-                self._end(reason)
+                refused = self._end(reason)
+        _refuse(refused, reason)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str) -> list[Done]:
+        """Who is to be told that his part was not taken."""
         parts, self._parts = self._parts, {}
         self._over = self._over or reason
         self._changed.notify_all()
-        for _, done in parts.values():
-            done(reason, -1)
+        return [done for _, done in parts.values()]
+
+
+def _refuse(refused: list[Done], reason: str) -> None:
+    # Without the lock: who is told may wait for a thread that has a part to put.
+    for done in refused:
+        done(reason, -1)

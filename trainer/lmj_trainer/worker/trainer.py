@@ -82,6 +82,8 @@ class Trainer:
         self._unsent = True
         """On rank 0: somebody's newest snapshot was not with its neighbour when the newest step was decided on."""
         self._saved_at = time.monotonic()
+        self._asked = Decision()
+        """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
         self._line: str | None = None
         """What is recorded of the newest step that this process committed."""
         self._source = Source(transport, state, self._let_go, _FOLLOWER_PATIENCE, spec.migration.bandwidth_mbps)
@@ -94,6 +96,7 @@ class Trainer:
         self.snapshots.join(view.number)
         self._unsent = True  # until they say otherwise
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
+        self._asked = Decision()
         self._restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
@@ -252,7 +255,8 @@ class Trainer:
             # A checkpoint at the end of an epoch waits for the evaluation, whose result it carries.
             due = stop or self._checkpoint_due(committed, time.monotonic() - self._saved_at)
             if evaluates:
-                return Decision()  # that comes first, and they will ask again
+                self._asked = Decision(stop=stop, pause=wish.pause and committed < steps)
+                return Decision()  # that comes first
             pause = wish.pause and committed < steps
             return Decision(snapshot=due, stop=stop, pause=pause, keep=not stop and not pause and self._keeps(committed))
 
@@ -309,9 +313,11 @@ class Trainer:
             self._state.best = Best(step, result.accuracy)
         self._state.evaluated = step
         self._tell(result, best)
-        stop = self._control.draining.is_set() and step < self._batches.steps
+        asked, self._asked = self._asked, Decision()
+        stop = asked.stop or (self._control.draining.is_set() and step < self._batches.steps)
         due = best or stop or self._checkpoint_due(step, time.monotonic() - self._saved_at)
-        decision = Decision(snapshot=due, stop=stop, keep=not stop and self._keeps(step))
+        keep = not stop and not asked.pause and self._keeps(step)
+        decision = Decision(snapshot=due, stop=stop, pause=asked.pause, keep=keep)
         for rank in range(1, self._stages):
             self.pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
         return decision
