@@ -78,7 +78,7 @@ class Network:
         """Take all links, routes and rules away. No error for what is gone already."""
         for entry in json.loads(run(["ip", "-j", "link", "show"])):
             if entry["ifname"].startswith(f"{self.bridge}n"):
-                run(["ip", "link", "del", entry["ifname"]])
+                remove_link(entry["ifname"])
         if exists(self.bridge):
             run(["ip", "link", "del", self.bridge])  # its routes go with it
         while self._rule("-D"):
@@ -94,8 +94,7 @@ class Network:
 
     def disconnect(self, number: int) -> None:
         """Remove a node's cable."""
-        if exists(self.link(number)):
-            run(["ip", "link", "del", self.link(number)])
+        remove_link(self.link(number))
 
     def link_up(self, number: int) -> None:
         run(["ip", "link", "set", self.link(number), "up"])
@@ -127,6 +126,15 @@ def choose_network(name: str) -> Network:
 def _used() -> list[ipaddress.IPv4Network]:
     routes = [entry["dst"] for entry in json.loads(run(["ip", "-j", "-4", "route", "show"]))]
     return [ipaddress.IPv4Network(destination, strict=False) for destination in routes if destination != "default"]
+
+
+def remove_link(name: str) -> None:
+    """Take a link away, unless it is gone. The kernel takes one away too, some time after the namespace of its other end is over."""
+    try:
+        run(["ip", "link", "del", name])
+    except ClusterError:
+        if exists(name):
+            raise
 
 
 def exists(link: str) -> bool:

@@ -12,6 +12,7 @@ from cluster import Cluster, ClusterError, Unavailable
 from cluster.api import ApiError
 from cluster.faults import Refuse, Rule
 from cluster.images import BASE
+from cluster.network import remove_link
 from cluster.process import wait_until
 from cluster.proxy import Proxy, in_thread
 
@@ -269,3 +270,7 @@ def test_a_cluster_that_fails_says_why(own_cluster: Cluster, second: Cluster) ->
         own_cluster.up(2)
     with pytest.raises(ClusterError, match="is not up"):
         second.node_names()
+
+
+def test_a_link_that_is_gone_already_is_no_error(own_cluster: Cluster) -> None:
+    remove_link("lmj-none")
