@@ -65,7 +65,7 @@ class AgentClient:
             async for line in lines(
                 self._address, f"/v1/events?after={after}", self._headers, opened, STATE_SECONDS, QUIET_SECONDS
             ):
-                yield Event.model_validate_json(line)
+                yield Event.model_validate_json(line, extra="ignore")
                 del line
         except (StreamError, ValidationError) as error:
             raise AgentError(f"GET {self._base}/events: {error}") from error
@@ -81,7 +81,7 @@ class AgentClient:
                 text = await answer.text()
                 if answer.status >= 400:
                     raise AgentError(f"{method} {url}: HTTP {answer.status}: {text.strip()[:200]}")
-                return AgentState.model_validate_json(text)
+                return AgentState.model_validate_json(text, extra="ignore")
         except ValidationError as error:
             raise AgentError(f"{method} {url}: not an agent's state: {error.errors()[0]['msg']}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

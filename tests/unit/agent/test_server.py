@@ -94,6 +94,13 @@ async def test_leaving_a_view_tells_what_is_in_memory(client: Make, make_view: M
     assert (worker.view, worker.lost, worker.holding) == (1, "told to leave", Holding(step=7, prepared=True))
 
 
+async def test_what_a_newer_operator_says_besides_is_ignored(client: Make) -> None:
+    it, http = await client("ready view leave wait")
+    answer = await http.put("/v1/worker", json={"incarnation": 1, "newer": {"than": "this"}})
+    assert answer.status == 200
+    await it.until(lambda s: s.worker.incarnation == 1)
+
+
 async def test_mistakes(client: Make) -> None:
     _, http = await client("")
     await refused(await http.put("/v1/worker", data=b"{"), 400, "not a StartWorker")

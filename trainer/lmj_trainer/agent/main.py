@@ -168,7 +168,7 @@ def _announce(folder: Path, host: str, port: int) -> None:
 
 def _job(path: Path, rank: int | None) -> LiveMigrationJob:
     try:
-        job = LiveMigrationJob.model_validate_json(path.read_bytes())
+        job = LiveMigrationJob.model_validate_json(path.read_bytes(), extra="ignore")
     except OSError as error:
         raise UserError(f"{path}: the job cannot be read: {error.strerror}") from error
     except ValidationError as error:

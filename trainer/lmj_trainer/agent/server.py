@@ -156,7 +156,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 async def _body(request: web.Request, kind: type[M]) -> M:
     try:
-        return kind.model_validate_json(await request.read())
+        return kind.model_validate_json(await request.read(), extra="ignore")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # Written by the signal's handler itself, so also by a process that hangs.
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
-    job = LiveMigrationJob.model_validate_json(arguments.job.read_bytes())
+    job = LiveMigrationJob.model_validate_json(arguments.job.read_bytes(), extra="ignore")
     try:
         if arguments.rank is None:
             prepare_standby(job, Control(arguments.fd))

@@ -63,7 +63,7 @@ class _Text:
 
     @property
     def status(self) -> JobStatus:
-        return JobStatus.model_validate_json(self.json)
+        return JobStatus.model_validate_json(self.json, extra="ignore")
 
 
 class StatusStore:
