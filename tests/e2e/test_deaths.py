@@ -16,31 +16,37 @@ from .jobs import DEADLINE, Job
 pytestmark = pytest.mark.e2e
 
 STEPS = 120
+LARGE = ("--set", "model.scratch.hiddenSize=256", "--set", "model.scratch.intermediateSize=1024")
+"""A model whose checkpoint takes a while to write: a death in the middle of it can be made."""
 
 
-@pytest.fixture(scope="module")
-def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
-    """Those of a run that was left alone."""
-    job = Job(tmp_path_factory.mktemp("undisturbed"))
-    done = job.run("--set", f"training.maxSteps={STEPS}")
+def undisturbed(folder: Path, *options: str) -> dict[int, float]:
+    """The losses of a run that was left alone."""
+    job = Job(folder)
+    done = job.run("--set", f"training.maxSteps={STEPS}", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return job.losses()
 
 
+@pytest.fixture(scope="module")
+def losses_of_large(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    return undisturbed(tmp_path_factory.mktemp("large"), *LARGE)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_worker_dies_within_the_write_of_a_checkpoint(losses: dict[int, float], tmp_path: Path, rank: int) -> None:
+def test_a_worker_dies_within_the_write_of_a_checkpoint(losses_of_large: dict[int, float], tmp_path: Path, rank: int) -> None:
     job = Job(tmp_path)
-    process = job.start("--set", f"training.maxSteps={STEPS}", "--set", "checkpoint.everySteps=3")
+    process = job.start("--set", f"training.maxSteps={STEPS}", "--set", "checkpoint.everySteps=3", *LARGE)
     job.wait_for_step(10, process)
     victim, deadline = job.worker(rank), time.monotonic() + DEADLINE
-    # No pause: the file has its name beside the real one for a millisecond.
+    # No pause: the file has its name beside the real one while it is written, some hundredths of a second.
     while not list((job.output / "checkpoints").glob(f"step-*/.rank-{rank}.*.partial")):
         assert time.monotonic() < deadline
         assert process.poll() is None
     os.kill(victim, signal.SIGKILL)
     out, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, out + err
-    assert job.losses() == losses
+    assert job.losses() == losses_of_large
     status = job.status()
     assert (status["restarts"], status["stepsLost"]) == (1, 0)
     found = survey(job.output / "checkpoints", None, everything=True)
@@ -48,8 +54,9 @@ def test_a_worker_dies_within_the_write_of_a_checkpoint(losses: dict[int, float]
     assert {f.info.problem for f in found} <= {None, "half-written (no manifest)"}, "none claims to be what it is not"
 
 
-def test_all_pods_die_at_once(losses: dict[int, float], tmp_path: Path) -> None:
-    job = Job(tmp_path)
+def test_all_pods_die_at_once(tmp_path: Path) -> None:
+    losses = undisturbed(tmp_path / "undisturbed")
+    job = Job(tmp_path / "disturbed")
     process = job.start("--set", f"training.maxSteps={STEPS}")
     job.wait_for_step(50, process)
     for agent in [job.agent(0), job.agent(1)]:
