@@ -19,6 +19,8 @@ from cluster_fixture import Target
 from operator_jobs import wait_for
 from quickstart_jobs import QUICKSTART, quickstart_job
 
+from lmj_api.names import parse_checkpoint_name
+
 pytestmark = pytest.mark.e2e
 
 RUN_SECONDS = 600.0
@@ -96,7 +98,7 @@ def test_a_quickstart_that_is_deleted_as_it_trains_leaves_nothing_but_its_volume
         at = job.step
         job.kubectl("delete", "lmj", "quickstart", "--namespace", job.namespace, "--timeout=60s")
         job.wait_until_gone()
-        saved = [int(file.parent.name.partition("-")[2]) for file in job.results.glob("checkpoints/step-*/manifest.json")]
+        saved = [parse_checkpoint_name(file.parent.name)[0] for file in job.results.glob("checkpoints/step-*/manifest.json")]
         assert max(saved) >= at, "the pods took a last checkpoint as they were told to go"
         assert job.get("pvc/quickstart-output")["status"]["phase"] == "Bound"  # results outlive the job
         assert "forbidden" not in chart.said()
