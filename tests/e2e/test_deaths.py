@@ -36,10 +36,12 @@ def losses_of_large(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_worker_dies_within_the_write_of_a_checkpoint(losses_of_large: dict[int, float], tmp_path: Path, rank: int) -> None:
     job = Job(tmp_path)
-    process = job.start("--set", f"training.maxSteps={STEPS}", "--set", "checkpoint.everySteps=3", *LARGE)
+    process = job.start(
+        "--set", f"training.maxSteps={STEPS}", "--set", "checkpoint.everySteps=3", "--set", "checkpoint.keep=100", *LARGE
+    )
     job.wait_for_step(10, process)
     victim, deadline = job.worker(rank), time.monotonic() + DEADLINE
-    # No pause: the file has its name beside the real one while it is written, some hundredths of a second.
+    # None of them is removed while it is looked into, for all are kept. No pause: the file has its name beside the real one while it is written, some hundredths of a second.
     while not list((job.output / "checkpoints").glob(f"step-*/.rank-{rank}.*.partial")):
         assert time.monotonic() < deadline
         assert process.poll() is None
