@@ -41,7 +41,8 @@ def test_a_worker_dies_within_the_write_of_a_checkpoint(losses_of_large: dict[in
     )
     job.wait_for_step(10, process)
     victim, deadline = job.worker(rank), time.monotonic() + DEADLINE
-    # None of them is removed while it is looked into, for all are kept. No pause: the file has its name beside the real one while it is written, some hundredths of a second.
+    # None is removed while it is looked into, for all are kept. No pause: the file has its name beside the real one while it is
+    # written, some hundredths of a second.
     while not list((job.output / "checkpoints").glob(f"step-*/.rank-{rank}.*.partial")):
         assert time.monotonic() < deadline
         assert process.poll() is None
