@@ -318,3 +318,40 @@ def test_a_state_that_differs_is_found_out(pair: Pair) -> None:
         if thread.name == "follow":
             thread.join(SECONDS)
     assert "is not that of its source" in pair.lost[0]
+
+
+def test_gradients_that_are_out_when_the_follower_gets_level_are_not_forgotten(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.source.follow(None)
+    pair.source.boundary()
+    pair.stop()
+    pair.line.told.clear()
+    reading, go_on = threading.Event(), threading.Event()
+    digest = pair.states[0].digest
+
+    def slow() -> str:
+        value = digest()
+        reading.set()
+        assert go_on.wait(SECONDS)
+        return value
+
+    monkeypatch.setattr(pair.states[0], "digest", slow)
+    pair.source.follow("follower")
+    pair.source.boundary()
+    assert reading.wait(SECONDS)
+    # The state is read beside training, which has the gradients of the next step by now.
+    pair.gradients()
+    pair.states[0].prepare()
+    pair.source.prepared()
+    go_on.set()
+    with pair.line.changed:
+        assert not pair.line.changed.wait_for(lambda: pair.line.level, 0.5), "its gradients would be gone"
+    pair.commit()
+    pair.line.wait(lambda: pair.line.level)
+    pair.step()
+    pair.stop()
+    pair.assert_equal()

@@ -40,7 +40,6 @@ class _Stream:
         self.level = False
         self.under_way = 0
         """Bytes that the follower has not taken into its memory yet."""
-        self.sent = 0
         self.over = False
         self.stopped = threading.Event()
 
@@ -193,16 +192,16 @@ class Source:
                 if stream.over:
                     return
                 step = self._state.step
-                digest = self._state.digest() if attempt == _READS else None
-                if digest is not None:
-                    self._level(stream, digest)
+                if attempt == _READS:
+                    self._level(stream, self._state.digest())
                     return
             digest = self._state.digest()
             with self._turn:
                 if stream.over:
                     return
-                # Whoever takes a step has the turn from before the first change until it is counted.
-                if self._state.step == step:
+                # Whoever takes a step has the turn from before the first change until it is counted. Gradients that are out already
+                # would be forgotten with Level, and the step that they are of taken without them.
+                if self._state.step == step and not self._fixed:
                     self._level(stream, digest)
                     return
 
@@ -223,7 +222,6 @@ class Source:
                 self._turn.notify_all()
 
         stream.under_way += size
-        stream.sent += size
         self._transport.tell(stream.address, Part(stream.number, next(stream.parts), body), done)
 
     def _fail(self, stream: _Stream, reason: str) -> None:
