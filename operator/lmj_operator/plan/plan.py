@@ -269,16 +269,8 @@ def _with_failures(scene: _Scene, failures: tuple[Failure, ...]) -> _Scene:
         scene.step,
         scene.now,
     )
-    return _Scene(
-        scene.observed,
-        scene.now,
-        scene.ranks,
-        scene.newest,
-        scene.step,
-        wants(scene.ranks, failures),
-        failures,
-        {"incidents": incidents, "nodes": bad},
-    )
+    changes = {**scene.changes, "incidents": incidents, "nodes": bad}
+    return replace(scene, wanted=wants(scene.ranks, failures), failures=failures, changes=changes)
 
 
 def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str) -> Plan:
