@@ -23,7 +23,8 @@ from lmj_operator.plan.following import Following, follow
 from lmj_operator.plan.incidents import is_open, record, settle
 from lmj_operator.plan.ladder import climb, fruitless
 from lmj_operator.plan.membership import joined, newest_view, next_view
-from lmj_operator.plan.moves import Moves, follower_wait, handing_over, leaving, move, moved, with_handed_over
+from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_left
+from lmj_operator.plan.moves import Moves, leaving, move, overdue
 from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.phases import TERMINAL
@@ -233,10 +234,10 @@ def _run(scene: _Scene) -> Plan:
 
 
 def _with_moved(scene: _Scene) -> _Scene:
-    """With each rank that was handed over to its follower in that one's pod."""
+    """With each rank that was handed over to its follower in that one's pod, and each that left through a checkpoint in need of one."""
     observed, view = scene.observed, scene.newest
-    ranks = with_handed_over(observed, scene.ranks, view)
-    if view is None or ranks == scene.ranks:
+    ranks = with_left(observed, with_handed_over(observed, scene.ranks, view))
+    if ranks == scene.ranks:
         return scene
     incidents, count = moved(observed.status.incidents, scene.ranks, ranks, view, scene.step, scene.now)
     changes = {**scene.changes, "incidents": incidents, "migrations": observed.status.migrations + count}
@@ -277,7 +278,9 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     """Pods, workers and the view, towards what is wanted."""
     observed, now = scene.observed, scene.now
     nodes = scene.changes.get("nodes", observed.status.nodes)
-    stuck = stranded(observed.pods, nodes, observed.spec.recovery.avoid_node, now)
+    asked = {entry.pod for entry in observed.status.followers if entry.to is not None}
+    free = [pod for pod in observed.pods if pod.name not in asked]
+    stuck = stranded(free, nodes, observed.spec.recovery.avoid_node, now)
     if stuck:
         # As any pod that is out of date before it runs: another one, and nobody's failure.
         nodes = scene.changes["nodes"] = lifted(nodes)
@@ -287,6 +290,8 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
             for f in scene.ranks
         )
         scene = replace(scene, ranks=ranks, wanted={**scene.wanted, **anew})
+    late = overdue(observed.status.moves, scene.ranks, observed.spec.migration, now)
+    scene = replace(scene, wanted={**scene.wanted, **{rank: Want(scene.ranks[rank].next_serial, 1) for rank in late}})
     taken = take_standbys(observed, scene.ranks, scene.wanted, not_before, now)
     scene = replace(scene, ranks=taken.ranks, wanted=taken.wanted)
     claims = kept_claims(observed, scene.wanted, taken.claims)
@@ -320,7 +325,7 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     if promoted:
         waits.append(0.0)
     scene.changes.update(followers=[e for e in following.entries if e.rank not in promoted], made=following.made)
-    scene.changes.update(moves=list(moves.moves), move_request=moves.request)
+    scene.changes.update(moves=list(moves.moves), move_request=moves.request, move_refused=moves.refused)
     actions = avoiding(actions + following.actions, nodes) + moves.actions
     if not observed.one_node:
         actions = leaving(actions, moves.moves)
@@ -351,8 +356,9 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
 
 def _follow(scene: _Scene, moves: Moves) -> Following:
     observed = scene.observed
-    ranks = frozenset(f.rank for f in scene.ranks) if observed.spec.recovery.replica else moves.ranks
-    return follow(observed.name, scene.ranks, observed.status.made, ranks, observed.spec.recovery, scene.now)
+    replicas: dict[int, str | None] = {f.rank: None for f in scene.ranks} if observed.spec.recovery.replica else {}
+    wanted = {**replicas, **dict(moves.targets)}
+    return follow(observed.name, scene.ranks, observed.status.made, wanted, observed.spec.recovery, scene.now)
 
 
 def _runs(ranks: tuple[RankFacts, ...], view: View) -> bool:
