@@ -21,12 +21,13 @@ _LONGEST_SECONDS = 3600.0
 def migrate(
     target: Annotated[Path, typer.Argument(help="The job's file, or its output folder.", metavar="FILE|DIR")] = Path(),
     rank: Annotated[list[int] | None, typer.Option("--rank", help="A rank to move; may be given again. Without it: all.")] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="NODE", help="On a cluster only: see above.")] = None,
     sets: SetOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Move ranks of the running job of FILE, or with the output folder DIR, into new processes while training goes on.
 
-    On a cluster: kubectl annotate lmj JOB "lmj.dev/migrate=0,1 $(date +%s)" --overwrite
+    On a cluster: kubectl annotate lmj JOB "lmj.dev/migrate=0,1 to=NODE $(date +%s)" --overwrite, where to=NODE may be left out.
     """
     from lmj_api.layout import Layout
     from lmj_operator.backend.local.lock import lock_holder
@@ -34,6 +35,9 @@ def migrate(
     from lmj_operator.cli.errors import FAILED, CommandError
     from lmj_operator.cli.load import read_job
 
+    if to is not None:
+        ask = f'kubectl annotate lmj JOB "lmj.dev/migrate={",".join(map(str, rank or [0]))} to={to} $(date +%s)" --overwrite'
+        raise CommandError(f"--to {to}: a job on this machine has no other node to move to; for one on a cluster: {ask}")
     folder = target / ".lmj" if target.is_dir() else Layout.of(read_job(target, list(sets or ())).spec).run
     store = RunStore(folder)
     before = _status(store)
@@ -68,6 +72,8 @@ def _wait(store: "RunStore", before: "JobStatus", ranks: list[int], output: Outp
         fresh = [i for i in now.incidents if i not in before.incidents and i.kind == "Moved"]
         if now.migrations >= before.migrations + len(ranks) and all(i.seconds is not None for i in fresh):
             return now
+        if now.move_request == asked and now.move_refused is not None:
+            raise CommandError(now.move_refused, code=FAILED)
         failed = next((m for m in now.moves if m.rank in ranks and m.given_up is not None), None)
         if failed is not None and now.move_request == asked:
             raise CommandError(f"rank {failed.rank}: {failed.given_up}", code=FAILED)
