@@ -6,7 +6,7 @@ import pytest
 
 from lmj_api.protocol import CheckpointTrouble, WorkerPhase
 from lmj_api.status import Phase
-from lmj_operator.plan import CreatePod
+from lmj_operator.plan import CreatePod, PodPhase
 from lmj_operator.plan.request import MoveRequest, parse_request
 
 from .cluster import Cluster, Pod, job_spec
@@ -467,3 +467,21 @@ def test_a_worker_that_dies_when_it_was_told_to_leave_gets_another_pod() -> None
 
 def test_a_new_pod_says_where_it_is_to_be() -> None:
     assert str(CreatePod(1, 2, ("a",), "c")) == "create pod r1-2, on c, not on a"
+
+
+def test_a_pod_that_is_deleted_hands_over_to_its_follower_where_that_is_level() -> None:
+    """Its agent hears of it by a signal and is not asked any more; the others leave with it at a boundary."""
+    cluster = cluster_of()
+    cluster.move_request = "1"
+    go_on(cluster, lambda: bool(cluster.status.followers) and cluster.status.followers[0].state == "Level")
+    pod, target = own(cluster, 1), cluster.status.followers[0].pod
+    pod.draining = True
+    for _ in range(40):
+        seen = cluster.look()
+        cluster.reconcile(tuple(replace(p, phase=PodPhase.TERMINATING, agent=None) if p.name == pod.name else p for p in seen))
+        cluster.tick(0.5)
+        if pod.worker.phase is not WorkerPhase.RUNNING:
+            cluster.pods.pop(pod.name, None)
+    assert own(cluster, 1).name == target
+    assert (cluster.status.phase, cluster.status.steps_lost) == (Phase.RUNNING, 0)
+    assert set(cluster.losses.values()) == {1}
