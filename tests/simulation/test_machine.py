@@ -171,6 +171,12 @@ class FaultsWithCheckpoints(Faults):
     spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 1}, migration={"strategy": "Checkpoint", "timeoutSeconds": 60})
 
 
+TestFaultsWithCheckpoints = FaultsWithCheckpoints.TestCase
+TestFaultsWithCheckpoints.settings = settings(
+    max_examples=10, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+
 class FaultsWithStandbys(Faults):
     """The same, with pods that wait to become a rank."""
 
@@ -199,8 +205,6 @@ TestFaults = Faults.TestCase
 TestFaults.settings = SETTINGS
 TestFaultsWithReplicas = FaultsWithReplicas.TestCase
 TestFaultsWithReplicas.settings = SETTINGS
-TestFaultsWithCheckpoints = FaultsWithCheckpoints.TestCase
-TestFaultsWithCheckpoints.settings = SETTINGS
 TestFaultsWithStandbys = FaultsWithStandbys.TestCase
 TestFaultsWithStandbys.settings = SETTINGS
 TestFaultsWithBoth = FaultsWithBoth.TestCase
