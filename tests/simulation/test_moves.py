@@ -485,3 +485,12 @@ def test_a_pod_that_is_deleted_hands_over_to_its_follower_where_that_is_level() 
     assert own(cluster, 1).name == target
     assert (cluster.status.phase, cluster.status.steps_lost) == (Phase.RUNNING, 0)
     assert set(cluster.losses.values()) == {1}
+
+
+def test_a_request_that_was_given_up_does_not_keep_a_rank_on_a_node_that_is_drained() -> None:
+    cluster = wide(timeoutSeconds=10)
+    cluster.move_request = "1 to=x"
+    go_on(cluster, lambda: bool(cluster.status.moves) and cluster.status.moves[0].given_up is not None)
+    leaving_node(cluster, 1, node_leaving="node b is cordoned")
+    assert own(cluster, 1).node != "b"
+    assert_clean(cluster, 1)

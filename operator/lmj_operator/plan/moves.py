@@ -112,6 +112,8 @@ def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, n
             return True
     elif facts.serial != entry.serial or spec.strategy is MigrationStrategy.NEVER:
         return False
+    elif entry.reason == ASKED and entry.given_up is not None:
+        return _cause(pod, spec) is None  # that it was not to be had then is no reason to stay where the rank may not
     if entry.reason == ASKED or pod is None or pod.node != entry.node:
         return True
     return _cause(pod, spec) is not None and (pod.node_leaving is not None or pod.misplaced == entry.reason)
