@@ -76,12 +76,15 @@ def test_both_ranks_move_when_asked(job: ClusterJob) -> None:
     assert_nothing_lost(job, moves=2)
 
 
-def test_the_operator_is_killed_while_a_rank_moves(job: ClusterJob, operator: Watched) -> None:
-    job.kubectl("annotate", "lmj", "-n", job.namespace, job.name, "lmj.dev/migrate=1 now")
+def test_the_operator_is_killed_while_a_rank_moves_to_a_node_that_was_named(job: ClusterJob, operator: Watched) -> None:
+    # The scheduler would rather have the free one.
+    node = nodes(job)[0]
+    job.kubectl("annotate", "lmj", "-n", job.namespace, job.name, f"lmj.dev/migrate=1 to={node} now")
     wait_for("a follower", lambda: bool(job.status.get("followers")), job.describe)
     operator.process.kill()
     operator.process.start()
     wait_for("the move", lambda: job.status["migrations"] == 1, job.describe)
+    assert nodes(job)[1] == node
     assert_nothing_lost(job, moves=1)
 
 

@@ -12,7 +12,7 @@ from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.conditions import MIGRATING, STALE, WAITING
-from lmj_operator.plan.moves import MOVED, parse_request
+from lmj_operator.plan.moved import MOVED
 from lmj_operator.plan.times import rfc3339
 
 log = logging.getLogger(__name__)
@@ -48,21 +48,13 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
         for c in after.conditions
         if c.type in (WAITING, STALE, MIGRATING) and c.status == "True" and (c.type, c.reason) not in held
     ]
-    if after.move_request is not None and after.move_request != before.move_request:
-        made += _misread(after.move_request, len(after.ranks))
+    if after.move_refused is not None and after.move_request != before.move_request:
+        made.append(Note("RequestRefused", after.move_refused, warning=True))
     if before.started is None and after.started is not None:
         made.append(Note("Started", "its pods are being made"))
     if after.phase is not before.phase:
         made.append(Note(after.phase.value, after.message or after.phase.value, warning=after.phase is Phase.FAILED))
     return made
-
-
-def _misread(request: str, ranks: int) -> list[Note]:
-    try:
-        parse_request(request, ranks)
-    except ValueError as error:
-        return [Note("RequestInvalid", str(error), warning=True)]
-    return []
 
 
 def _noticed(incident: Incident) -> str:

@@ -11,7 +11,7 @@ import pytest
 from cluster_jobs import SETTINGS, MemoryApi, error, job_body
 
 from lmj_api.protocol import Progress
-from lmj_api.status import Condition, Incident, JobStatus, Phase, RankStatus
+from lmj_api.status import Condition, Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.status_store import read_status
@@ -279,11 +279,9 @@ def test_a_task_for_a_status_that_cannot_be_read_is_refused() -> None:
         JobTask(body, place)
 
 
-def test_a_request_that_names_no_rank_is_told_of_once() -> None:
-    ranks = [RankStatus(rank=rank, state="Running") for rank in (0, 1)]
-    before = JobStatus(ranks=ranks)
-    after = before.model_copy(update={"move_request": "3 now"})
-    text = "'3 now' names no ranks to move: write ranks from 0 to 1, as in 0,1"
-    assert notes(before, after) == [Note("RequestInvalid", text, warning=True)]
+def test_a_request_that_is_refused_is_told_of_once() -> None:
+    before = JobStatus()
+    after = before.model_copy(update={"move_request": "3 now", "move_refused": "there is no rank 3"})
+    assert notes(before, after) == [Note("RequestRefused", "there is no rank 3", warning=True)]
     assert notes(after, after) == []
     assert notes(before, before.model_copy(update={"move_request": "1 now"})) == []
