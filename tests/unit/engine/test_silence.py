@@ -59,6 +59,14 @@ def fill(connection: socket.socket) -> None:
     assert Flow.of(connection).stuck
 
 
+def keep_sending(connection: socket.socket, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(BlockingIOError):
+            connection.send(b"x")
+        time.sleep(0.01)
+
+
 def test_a_peer_that_does_not_read_is_not_silent(link) -> None:
     """Its kernel acknowledges; the time-out alone would end the connection all the same, as below."""
     mine, theirs = link
@@ -66,11 +74,7 @@ def test_a_peer_that_does_not_read_is_not_silent(link) -> None:
         assert becomes(mine, 200)
         fill(mine)
         assert becomes(mine, 0)
-        until = time.monotonic() + 8 * SECONDS
-        while time.monotonic() < until:
-            with contextlib.suppress(BlockingIOError):
-                mine.send(b"x")
-            time.sleep(0.01)
+        keep_sending(mine, 8 * SECONDS)
         theirs.setblocking(False)
         deadline = time.monotonic() + DEADLINE
         while timeout_of(mine) != 200 and time.monotonic() < deadline:
@@ -84,12 +88,8 @@ def test_the_time_out_alone_ends_a_connection_whose_peer_does_not_read(link) -> 
     mine, _ = link
     mine.setsockopt(socket.IPPROTO_TCP, USER_TIMEOUT, 200)
     fill(mine)
-    deadline = time.monotonic() + DEADLINE
     with pytest.raises(TimeoutError):
-        while time.monotonic() < deadline:
-            with contextlib.suppress(BlockingIOError):
-                mine.send(b"x")
-            time.sleep(0.01)
+        keep_sending(mine, DEADLINE)
 
 
 def test_connections_of_others_keep_their_own_deadlines(link) -> None:

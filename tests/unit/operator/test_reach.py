@@ -105,6 +105,6 @@ async def test_a_machine_without_power_is_told_at_once_to_who_would_wait_for_lon
     session: aiohttp.ClientSession, silent: socket.socket
 ) -> None:
     begin = time.monotonic()
-    with pytest.raises(MachineError, match="POST http://127.0.0.1:[0-9]+/v1/drain: its machine takes no connection"):
+    with pytest.raises(MachineError, match=r"POST http://127.0.0.1:[0-9]+/v1/drain: its machine takes no connection"):
         await AgentClient(session, address(silent), "t").drain()
     assert time.monotonic() - begin < 4  # a slow agent gets 5 s
