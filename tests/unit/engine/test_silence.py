@@ -14,7 +14,7 @@ from lmj_trainer.transport.silence import Flow, SilenceWatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the watch is Linux's")
 
-SECONDS = 0.2
+SECONDS = 0.4
 DEADLINE = 10.0
 USER_TIMEOUT = 18
 
@@ -74,7 +74,7 @@ def test_a_peer_that_does_not_read_is_not_silent(link) -> None:
         assert becomes(mine, 200)
         fill(mine)
         assert becomes(mine, 0)
-        keep_sending(mine, 8 * SECONDS)
+        keep_sending(mine, 4 * SECONDS)
         theirs.setblocking(False)
         deadline = time.monotonic() + DEADLINE
         while timeout_of(mine) != 200 and time.monotonic() < deadline:
@@ -116,7 +116,7 @@ def test_a_connection_that_is_being_made_has_time_for_a_packet_that_is_lost() ->
             last.setblocking(False)
             last.connect_ex(full.getsockname())
         with watched(lambda _local, _remote: True):
-            assert becomes(last, 1500)
+            assert becomes(last, 1000)
             assert Flow.of(last).connecting
             for _ in range(2):
                 full.accept()[0].close()

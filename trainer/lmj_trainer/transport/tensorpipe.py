@@ -62,7 +62,7 @@ def take(part: Part) -> Future[tuple[str | None, int]]:
 class TensorPipeTransport:
     """The port over RPC. At most one in a process: torch keeps the current agent in a global."""
 
-    def __init__(self, timeout: float = 60.0, silence: float = 0.4) -> None:
+    def __init__(self, timeout: float = 60.0, silence: float = 0.5) -> None:
         """``timeout``: seconds after which a peer that does not take a message is lost; ``silence``: the same for one whose machine does
         not acknowledge that it got anything.
         """
