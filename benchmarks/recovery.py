@@ -133,7 +133,10 @@ def main() -> int:
         print("needs Linux: processes are found in /proc", file=sys.stderr)
         return 3
     started = time.monotonic()
-    say = lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: E731
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
     source = random.Random(options.seed)
     ours_done: list[Trial] = []
     torch_done: list[Trial] = []
