@@ -28,6 +28,7 @@ from operator_jobs import ClusterJob, OperatorProcess, wait_for
 from report import goal, quantile, report
 from steps import Steps, median_step
 
+from lmj_api.spec import Recovery
 from lmj_operator.plan.times import epoch_seconds
 
 NODES = 3
@@ -311,7 +312,7 @@ def main() -> int:
     parser.add_argument(
         "--silence",
         type=float,
-        default=1.0,
+        default=Recovery().silence_timeout_seconds,
         metavar="SECONDS",
         help="recovery.silenceTimeoutSeconds (default %(default)g, as without)",
     )

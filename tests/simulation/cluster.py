@@ -63,6 +63,8 @@ class Pod:
     draining: bool = False
     gone: bool = False
     reachable: bool = True
+    cut: bool = False
+    """There is no way from the operator to its machine; it does not know it from one without power."""
     unreachable_since: float | None = None
     step: int | None = None
     """Committed steps in the pod's memory, which outlives its workers; None: nothing restored yet."""
@@ -275,7 +277,18 @@ class Cluster:
         rank = None if pod.standby else pod.rank
         since = pod.unreachable_since
         return PodObserved(
-            pod.name, rank, pod.serial, phase, pod.created, pod.node, code, None, agent, since, unlisted=not pod.listed
+            pod.name,
+            rank,
+            pod.serial,
+            phase,
+            pod.created,
+            pod.node,
+            code,
+            None,
+            agent,
+            since,
+            dark=(pod.dark or pod.cut) and not pod.reachable,
+            unlisted=not pod.listed,
         )
 
     # What the world does by itself.

@@ -86,11 +86,13 @@ class Faults(RuleBasedStateMachine):
         if living:
             self.cluster.break_link(living[pick % len(living)])
 
-    @rule(pick=PICK)
-    def agent_becomes_unreachable(self, pick: int) -> None:
+    @rule(pick=PICK, cut=st.booleans())
+    def agent_becomes_unreachable(self, pick: int, cut: bool) -> None:
+        """It is stopped, or, with ``cut``, the operator's network to its machine is."""
         living = self.cluster.living()
         if living:
-            living[pick % len(living)].reachable = False
+            pod = living[pick % len(living)]
+            pod.reachable, pod.cut = False, cut
 
     @rule(pick=PICK)
     def power_is_cut(self, pick: int) -> None:

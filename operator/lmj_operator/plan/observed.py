@@ -52,6 +52,8 @@ class PodObserved:
     """The agent's answer; None: it did not answer this time."""
     unreachable_since: float | None = None
     """Since when a running agent has not answered."""
+    dark: bool = False
+    """Its machine takes no connection: it is off, or there is no way to it. One whose agent is slow, or stopped, takes them."""
     vouched: bool = False
     """Somebody nearer than the operator says that it is well: a silent agent may then be the operator's own network's fault."""
     waits: PodWait | None = None

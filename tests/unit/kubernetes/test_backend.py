@@ -1,6 +1,9 @@
 """The backend: what it sees, what it does, and what it does not ask the API server for."""
 
 import asyncio
+import contextlib
+import socket
+import sys
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -121,6 +124,25 @@ async def test_a_silent_agent_is_unreachable_since_it_was_first_missed(at: Fixtu
     second = (await at.backend.observe()).pods[0]
     assert first.agent is None
     assert first.unreachable_since == second.unreachable_since == 1000.0
+    assert not first.dark  # its machine is there, and says that nobody listens
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others refuse what they have no room for")
+async def test_a_machine_that_takes_no_connection_is_dark(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.2", module.AGENT_PORT), backlog=0))
+        for _ in range(2):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        at.cache.put_pod(running(ip="127.0.0.2"))
+        seen = (await at.backend.observe()).pods[0]
+        assert (seen.agent, seen.dark, seen.unreachable_since) == (None, True, 1000.0)
+    at.cache.put_pod(running(ip="127.0.0.1"))
+    seen = (await at.backend.observe()).pods[0]
+    assert seen.agent is not None
+    assert not seen.dark
 
 
 async def test_pods_of_an_earlier_job_of_this_name_are_not_ours(at: Fixture) -> None:

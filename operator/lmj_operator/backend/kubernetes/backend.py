@@ -165,14 +165,16 @@ class KubernetesBackend:
             seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job, self._rank(seen))))
         uid = pod["metadata"]["uid"]
         client = await self._client(pod) if seen.phase is PodPhase.RUNNING else None
-        agent, asked = None, self._clock()
+        agent, dark, asked = None, False, self._clock()
         if client is not None:
             agent = await self._agents.state(_agent_key(pod), seen.name, seen.rank, client)
+            dark = agent is None and self._agents.is_dark(_agent_key(pod))
         if agent is not None:
             self._unreachable.pop(uid, None)
         elif seen.phase is PodPhase.RUNNING:
             self._unreachable.setdefault(uid, asked)
-        return replace(seen, agent=agent, unreachable_since=self._unreachable.get(uid), outdated=self._outdated(pod, seen))
+        since, outdated = self._unreachable.get(uid), self._outdated(pod, seen)
+        return replace(seen, agent=agent, unreachable_since=since, dark=dark, outdated=outdated)
 
     def _rank(self, seen: PodObserved) -> int | None:
         """The rank that a pod has by now."""
