@@ -22,7 +22,7 @@ from steps import repeated
 
 CYCLE = 10
 """Steps between two checkpoints on the disk; a snapshot in memory is taken after each step."""
-STEPS = 2 * CYCLE
+STEPS = CYCLE
 """Steps of a turn: whole cycles, so that each turn has its part of the checkpoints wherever it begins."""
 START_SECONDS = 120.0
 TURN_SECONDS = 120.0
@@ -30,19 +30,19 @@ PIN_SECONDS = 0.005
 """How often new threads are looked for. A thread begins on the core of the one that made it."""
 SPARE, BUSY = "a core to spare", "no core to spare"
 BARE, KEPT = "neither", "both"
-# About as many tokens for each parameter and step as BERT-base in batches of 32 x 128 has: that decides what a copy costs beside a step.
+# What a copy costs beside a step goes by the tokens of a batch: here some 2,000. The larger the batch, the less it costs.
 MODEL = {
     "model.scratch.layers": 4,
     "model.scratch.hiddenSize": 256,
     "model.scratch.intermediateSize": 1024,
-    "training.batchSize": 128,
+    "training.batchSize": 96,
     "recovery.silenceTimeoutSeconds": 60,  # who is stopped for a turn acknowledges nothing once its buffers are full
 }
 ARMS: Mapping[str, Mapping[str, object]] = {
     BARE: {**MODEL, "checkpoint.everySteps": FOREVER},
     KEPT: {**MODEL, "checkpoint.everySteps": CYCLE, "recovery.memorySnapshot.everySteps": 1},
 }
-REST_SECONDS = 30.0
+REST_SECONDS = 20.0
 Say = Callable[[str], None]
 
 

@@ -92,7 +92,7 @@ class Storm:
             case Kind.DISK:
                 filler = self.own.small_disk / "filler"
                 fill(filler)
-                self._later(0.5 + 3 * strength, filler.unlink)
+                self._later(0.5 + 3 * strength, lambda: filler.unlink(missing_ok=True))
             case Kind.MOVE:
                 self._requests += 1
                 request = f"lmj.dev/migrate={rank} {self._requests}"
