@@ -256,7 +256,10 @@ def main() -> int:
         print("needs Linux: processes are found in /proc", file=sys.stderr)
         return 3
     started = time.monotonic()
-    say = lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: E731
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
     sizes = (BASE,) if options.base else (TINY, ONE, FOUR)
     beside = BASE if options.base else ONE
     done: dict[tuple[str, str], list[Move]] = {}

@@ -141,7 +141,10 @@ def main() -> int:
         print("needs Linux, where processes are found in /proc, and two cores", file=sys.stderr)
         return 3
     started = time.monotonic()
-    say = lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: E731
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
     codes = [] if options.only == "costs" else [kills(options, say)]
     codes += [] if options.only == "kills" else [costs.measure(options.cost_rounds, not options.no_rest, say)]
     return max(codes)

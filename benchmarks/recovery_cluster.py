@@ -321,7 +321,10 @@ def main() -> int:
         print("needs root on Linux: nodes are namespaces of this machine", file=sys.stderr)
         return 3
     started = time.monotonic()
-    say = lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: E731
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
     faults = {"pod": (POD,), "node": (NODE,), None: (POD, NODE)}[options.fault]
     done: list[Trial] = []
     memory: dict[str, dict[str, list[float]]] = {}
