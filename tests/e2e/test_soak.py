@@ -20,17 +20,16 @@ from cluster_faults import Storm, agents
 from cluster_fixture import Target
 from jobs import Job, job_document
 from operator_fixture import forget_volumes
-from operator_jobs import ClusterJob, OperatorProcess, wait_for
+from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SEED = int(os.environ.get("LMJ_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
 FAULTS = int(os.environ.get("LMJ_SOAK_FAULTS", "100"))
-STEPS_EACH = 60
+STEPS_EACH = 90
 """Steps of the job for each fault: what passes between two, and while one is under way."""
 STEPS = 300 + STEPS_EACH * FAULTS
 END_SECONDS = 300.0
-CRD = Path(__file__).parents[2] / "crds" / "lmj.dev_livemigrationjobs.yaml"
 
 
 def say(text: str) -> None:
@@ -39,8 +38,7 @@ def say(text: str) -> None:
 
 @pytest.fixture
 def operator(cluster: Target, own_cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
-    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/livemigrationjobs.lmj.dev")
+    define(cluster)
     process = OperatorProcess(cluster.kubeconfig, tmp_path / "operator.log", BASE)
     process.start()
     yield process
