@@ -258,9 +258,8 @@ def table(turns: list[Turn]) -> tuple[list[Goal], dict[str, float]]:
         used = {arm: statistics.median(t.processor for t in turns if (t.arm, t.mode) == (arm, mode)) for arm in ARMS}
         cells = [f"{steps[BARE]:.3f} s", f"{steps[KEPT]:.3f} s", *(f"{x:+.1%}" for x in (medians[mode], min(each), max(each)))]
         print(f"{mode:18}" + "".join(f"{cell:>15}" for cell in cells) + f"{used[BARE]:.3f} and {used[KEPT]:.3f} s".rjust(24))
-    print(
-        "a core to spare: the compute threads of both ranks share one core, all other threads of the job have the other one (so a rank that waits for its copy leaves the core to the other)"
-    )
+    print("a core to spare: the compute threads of both ranks share one core, all other threads of the job have the other one;")
+    print("  a rank that waits for its copy then leaves the core to the other")
     print("no core to spare: one compute thread a core, and all other threads in between")
     goals = [
         goal("a snapshot every step and a disk checkpoint every 10, with a core to spare", "<=", 2, 100 * medians[SPARE], "%")
