@@ -58,15 +58,26 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
 
 
 def _noticed(incident: Incident) -> str:
-    where = f" on {incident.node}" if incident.node is not None else ""
-    return f"{incident.message}; rank {incident.rank}{where} at step {incident.step}, noticed by {incident.noticed_by}"
+    return f"{incident.message}; rank {incident.rank} {_where(incident)} at step {incident.step}, noticed {_by(incident)}"
 
 
 def _recovered(incident: Incident, seconds: float) -> str:
+    """The whole story: what shows only this event, as after an hour, shows all of it."""
     cost = f"{incident.steps_lost or 0} steps done again"
     if incident.kind == MOVED:
         return f"rank {incident.rank} moved; training paused for {seconds:.2f} s, {cost}; {incident.recovery}"
-    return f"recovered from {incident.kind} of rank {incident.rank} in {seconds:.1f} s, {cost}; {incident.recovery}"
+    what = f"{incident.kind} of rank {incident.rank} {_where(incident)}"
+    when = f"noticed {_by(incident)} at step {incident.step}"
+    return f"recovered from {what} in {seconds:.2f} s, {cost}; {when}; {incident.recovery}; it was: {incident.message}"
+
+
+def _where(incident: Incident) -> str:
+    return f"in {incident.pod}" + (f" on {incident.node}" if incident.node is not None else "")
+
+
+def _by(incident: Incident) -> str:
+    """Who noticed, and when: an event itself tells to the second when it was written, and people are shown its age alone."""
+    return f"by {incident.noticed_by} at {incident.time}"
 
 
 class Notebook:

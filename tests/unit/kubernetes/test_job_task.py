@@ -259,14 +259,18 @@ def test_notes_tell_what_is_new() -> None:
         update={"phase": Phase.RECOVERING, "message": "pod p is gone", "incidents": [hit], "conditions": [waits]}
     )
     assert notes(before, down) == [
-        Note("PodGone", "pod p is gone; rank 1 on n at step 5, noticed by its peers", warning=True),
+        Note("PodGone", "pod p is gone; rank 1 in p on n at step 5, noticed by its peers at t", warning=True),
         Note("Unschedulable", "pod p: no room", warning=True),
         Note("Recovering", "pod p is gone"),
     ]
     mended = hit.model_copy(update={"seconds": 2.0, "steps_lost": 3, "recovery": "view 2: goes on"})
     up = down.model_copy(update={"phase": Phase.RUNNING, "message": "view 2 trains", "incidents": [mended]})
     assert notes(down, up) == [
-        Note("Recovered", "recovered from PodGone of rank 1 in 2.0 s, 3 steps done again; view 2: goes on"),
+        Note(
+            "Recovered",
+            "recovered from PodGone of rank 1 in p on n in 2.00 s, 3 steps done again; noticed by its peers at t at step 5;"
+            " view 2: goes on; it was: pod p is gone",
+        ),
         Note("Running", "view 2 trains"),
     ]
     assert notes(up, up.model_copy(update={"progress": Progress(step=1, steps=2, epoch=0.5)})) == []
