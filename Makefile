@@ -19,7 +19,8 @@ PYTEST := $(BIN)/python -m pytest
 .PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-operator crd chart-lint images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
-unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME
+# Compiled tests are kept: compiling them again each time costs as much as importing torch.
+unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets.

@@ -50,7 +50,8 @@ class World:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr("lmj_operator.controller.job_task.FIRST_RETRY_SECONDS", 0.05)
     async with aiohttp.ClientSession() as session:
         made = World(session)
         posting = asyncio.create_task(made.notebook.run())
