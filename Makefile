@@ -19,7 +19,8 @@ PYTEST := $(BIN)/python -m pytest
 .PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-operator crd chart-lint images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
-unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME
+# Compiled tests are kept: compiling them again each time costs as much as importing torch.
+unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets.
@@ -59,7 +60,7 @@ quickstart: $(STAMP) ## Train the example: a BERT classifier as a two-stage pipe
 bench: $(STAMP) ## Compare this pipeline with PyTorch's and with one process.
 	@$(BIN)/python benchmarks/pipeline.py
 
-bench-recovery: $(STAMP) ## Kill workers of a job and of the same under torchrun: time to the next new step (Linux). ARGS='--help' tells more.
+bench-recovery: $(STAMP) ## Kill workers of a job and of the same under torchrun: time to the next new step, and what being ready costs (Linux). ARGS='--help' tells more.
 	@$(BIN)/python benchmarks/recovery.py $(ARGS)
 
 bench-recovery-cluster: $(STAMP) ## Delete pods of a job and cut nodes' power on a cluster of plain processes (root on Linux, Go). ARGS='--trials 20'

@@ -1,7 +1,27 @@
 """For all tests."""
 
+import gc
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 # A test that is slow on a busy machine is not wrong.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """What is imported is never garbage: the collector need not look through all of torch again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """At the interpreter's end all is looked through: some libraries report what is left."""
+    gc.unfreeze()

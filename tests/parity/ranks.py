@@ -14,11 +14,36 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from warm_ranks import Forked, WarmRanks
+
 from lmj_api.protocol import Command, CommandKind, Event, EventKind, Holding
 from lmj_api.spec import Device, LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 
 DEADLINE = 240.0  # seconds: generous, for two slow cores
+
+_warm: WarmRanks | None = None
+"""Forks the workers without a GPU; None: they are started cold."""
+
+
+def environment() -> dict[str, str]:
+    """Variables of a worker."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "lo"}
+
+
+@contextlib.contextmanager
+def forked() -> Iterator[None]:
+    """Within it workers are forked from one process that has everything imported, where the system can."""
+    global _warm
+    if sys.platform != "linux":
+        yield
+        return
+    _warm = WarmRanks(environment() | {"CUDA_VISIBLE_DEVICES": ""})
+    try:
+        yield
+    finally:
+        _warm.close()
+        _warm = None
 
 
 class Rank:
@@ -30,18 +55,22 @@ class Rank:
         self.events: queue.Queue[Event | None] = queue.Queue()
         self.seen: list[Event] = []
         self.log = log
-        command = [sys.executable, "-m", "lmj_trainer", "worker", "--job", str(job), "--rank", str(rank)]
-        command += ["--pod", f"test-r{rank}-1", "--incarnation", str(incarnation), "--fd", str(theirs.fileno())]
-        if memory is not None:
-            command += ["--memory-fd", str(memory)]
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "lo"}
-        if not cuda:
-            environment["CUDA_VISIBLE_DEVICES"] = ""
+        arguments = ["--job", str(job), "--rank", str(rank), "--pod", f"test-r{rank}-1", "--incarnation", str(incarnation)]
+        files = {"--fd": theirs.fileno()} | ({} if memory is None else {"--memory-fd": memory})
+        self.process: subprocess.Popen[bytes] | Forked
         with log.open("ab") as output:
-            passed = [theirs.fileno(), *([] if memory is None else [memory])]
-            self.process = subprocess.Popen(
-                command, pass_fds=passed, env=environment, stdout=output, stderr=output, start_new_session=True
-            )
+            if _warm is not None and not cuda:
+                self.process = _warm.bear(arguments, files, output.fileno())
+            else:
+                named = [word for option, file in files.items() for word in (option, str(file))]
+                self.process = subprocess.Popen(
+                    [sys.executable, "-m", "lmj_trainer", "worker", *arguments, *named],
+                    pass_fds=list(files.values()),
+                    env=environment() | ({} if cuda else {"CUDA_VISIBLE_DEVICES": ""}),
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
         theirs.close()
         self._socket = ours
         threading.Thread(target=self._read, daemon=True).start()

@@ -8,13 +8,13 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from parity_jobs import make_data, make_job, make_model
-from ranks import DEADLINE, Group, group, run
+from ranks import DEADLINE, Group, forked, group, run
 from safetensors.torch import load_file
 
 from lmj_api.protocol import EventKind
@@ -41,6 +41,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, data: Path, model: Pat
     output = tmp_path_factory.mktemp("undisturbed")
     run(make_job(output, data, model, 2), output / "logs")
     return output
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers(undisturbed: Path) -> Iterator[None]:
+    """Those of the undisturbed run are started cold, all others forked: so these are compared too."""
+    with forked():
+        yield
 
 
 def losses(output: Path) -> list[float]:

@@ -184,9 +184,9 @@ class Cluster:
                 if name not in {standby.pod for standby in self.status.standbys}:
                     raise Violation(f"{name} is made before it is stored")
                 self.pods.setdefault(name, Pod(name, None, serial, self.now, standby=True, listed=False))
-            case CreatePod(int(rank), serial, avoid):
+            case CreatePod(int(rank), serial, avoid, wanted):
                 name = pod_name(JOB, rank, serial)
-                able = [node for node in self.nodes if node not in avoid]
+                able = [node for node in self.nodes if node not in avoid and wanted in (None, node)]
                 node = able[rank % len(able)] if able else None
                 known = [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
                 self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node, known=known))

@@ -1,5 +1,9 @@
 """The real plan against the fake cluster, with every fault at every moment."""
 
+from unittest import TestCase
+
+import hypothesis
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -111,9 +115,9 @@ class Faults(RuleBasedStateMachine):
         for pod in self.cluster.pods.values():
             pod.gone = pod.gone or pod.dark
 
-    @rule(rank=st.integers(0, RANKS - 1), again=st.integers(0, 1000))
-    def a_move_is_asked_for(self, rank: int, again: int) -> None:
-        self.cluster.move_request = f"{rank} {again}"
+    @rule(rank=st.integers(0, RANKS - 1), to=st.sampled_from(["", " to=a", " to=b", " to=none"]), again=st.integers(0, 1000))
+    def a_move_is_asked_for(self, rank: int, to: str, again: int) -> None:
+        self.cluster.move_request = f"{rank}{to} {again}"
 
     @rule(wanted=st.booleans())
     def suspend(self, wanted: bool) -> None:
@@ -167,6 +171,18 @@ class FaultsWithReplicas(Faults):
     spec = job_spec(RANKS, recovery={**RECOVERY, "replica": True})
 
 
+class FaultsWithCheckpoints(Faults):
+    """The same, with moves through a checkpoint."""
+
+    spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 1}, migration={"strategy": "Checkpoint", "timeoutSeconds": 60})
+
+
+TestFaultsWithCheckpoints = FaultsWithCheckpoints.TestCase
+TestFaultsWithCheckpoints.settings = settings(
+    max_examples=10, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
+
+
 class FaultsWithStandbys(Faults):
     """The same, with pods that wait to become a rank."""
 
@@ -186,16 +202,21 @@ class FaultsWithBoth(FaultsWithStandbys):
     spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 2, "replica": True})
 
 
-SETTINGS = settings(
-    max_examples=30,
-    stateful_step_count=30,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
-TestFaults = Faults.TestCase
-TestFaults.settings = SETTINGS
-TestFaultsWithReplicas = FaultsWithReplicas.TestCase
-TestFaultsWithReplicas.settings = SETTINGS
-TestFaultsWithStandbys = FaultsWithStandbys.TestCase
-TestFaultsWithStandbys.settings = SETTINGS
-TestFaultsWithBoth = FaultsWithBoth.TestCase
-TestFaultsWithBoth.settings = SETTINGS
+def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase]]:
+    """Test cases of ``machine``: a few histories for every change, other ones each time, and many for the slow tests."""
+    stories = settings(stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+
+    class Few(machine.TestCase):  # type: ignore[misc, name-defined]
+        settings = hypothesis.settings(stories, max_examples=10)
+
+    class Many(machine.TestCase):  # type: ignore[misc, name-defined]
+        settings = hypothesis.settings(stories, max_examples=100)
+        pytestmark = pytest.mark.slow
+
+    return Few, Many
+
+
+TestFaults, TestManyFaults = examples(Faults)
+TestFaultsWithReplicas, TestManyFaultsWithReplicas = examples(FaultsWithReplicas)
+TestFaultsWithStandbys, TestManyFaultsWithStandbys = examples(FaultsWithStandbys)
+TestFaultsWithBoth, TestManyFaultsWithBoth = examples(FaultsWithBoth)

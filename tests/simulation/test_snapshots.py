@@ -7,7 +7,7 @@ import pytest
 from lmj_api.status import Phase
 
 from .cluster import Cluster, Pod, job_spec
-from .test_machine import RANKS, RECOVERY, SETTINGS, Faults
+from .test_machine import RANKS, RECOVERY, Faults, examples
 
 EVERY = 4
 
@@ -91,5 +91,4 @@ class SnapshotFaults(Faults):
     spec = job_spec(RANKS, recovery={**RECOVERY, "memorySnapshot": {"everySteps": EVERY}})
 
 
-TestSnapshots = SnapshotFaults.TestCase
-TestSnapshots.settings = SETTINGS
+TestSnapshots, TestManySnapshots = examples(SnapshotFaults)

@@ -132,6 +132,8 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
         text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
         failure = Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent", blames_node=True)
         return _judged(failure, recovery, why, worker.exit.stderr if worker.exit else ())
+    if worker.phase is WorkerPhase.DRAINED and pod.outdated:
+        return None  # as it was to
     if worker.phase is WorkerPhase.DRAINED:
         return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD, noticed_by="its agent")
     limit = recovery.start_timeout_seconds

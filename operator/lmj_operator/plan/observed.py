@@ -60,8 +60,10 @@ class PodObserved:
     """What a pending pod waits for, where that is known; another pod would wait for the same."""
     node_leaving: str | None = None
     """Why its node is to be left, in one clause: cordoned, or about to be taken away; None: it is not."""
+    misplaced: str | None = None
+    """Why the spec's placement does not allow its node any more, in one clause; None: it does."""
     outdated: bool = False
-    """Nothing runs in it yet, and the spec wants another one by now: that may not have to wait."""
+    """Nothing runs in it yet, and the spec wants another one by now: that may not have to wait. Or its worker left, as it was to."""
     unlisted: bool = False
     """Its labels call it a standby."""
 

@@ -1,6 +1,7 @@
 """A supervisor over fake workers."""
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -21,6 +22,8 @@ from lmj_trainer.agent.supervisor import Supervisor
 FAKE = str(Path(__file__).with_name("fake_worker.py"))
 FAKE_WARM = str(Path(__file__).with_name("fake_warm.py"))
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "SHOWN": "shown"}
+if "PYTHONPATH" in os.environ:  # a warm parent is to be of the checkout that is tested
+    ENVIRONMENT["PYTHONPATH"] = os.environ["PYTHONPATH"]
 POD = "job-r0-1"
 
 

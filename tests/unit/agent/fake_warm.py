@@ -44,6 +44,7 @@ def no_fork() -> int:
 
 
 def work(argv: list[str]) -> int:
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # what it means to its warm parent is nothing to a worker
     if argv[0] == "exit":
         sys.exit("told to")
     if argv[0] == "raise":

@@ -3,7 +3,7 @@
 ``python fake_worker.py ACT... --fd FD``: acts are done in order. ``view`` waits for a view and joins it, ``leave`` leaves it when
 told, ``drain`` waits for a drain, ``wait`` waits for ever, ``commit:N`` commits N steps at once, ``say:JSON`` sends a raw line,
 ``err:TEXT`` writes to stderr, ``stand`` has it say where it stands when it is asked, ``fork`` leaves a child behind and prints its pid,
-``orphan:SECONDS`` one that lives so long in a session of its own,
+``orphan:FILE`` one in a session of its own that lives until there is such a file (a minute at most),
 ``show`` prints what its memory file holds, ``touch:FILE`` makes a file, ``tell`` prints :func:`facts`, ``close`` closes the line,
 ``kill:N`` sends itself a signal, ``exit:N`` exits.
 """
@@ -77,7 +77,9 @@ def main(argv: list[str]) -> int:
                     os.dup2(write, 0)
                     os.closerange(1, 100)
                     os.write(0, b".")
-                    time.sleep(float(argument))
+                    end = time.monotonic() + 60
+                    while not os.path.exists(argument) and time.monotonic() < end:
+                        time.sleep(0.01)
                     os._exit(0)
                 os.read(read, 1)
                 sys.stderr.write(f"child {child}\n")

@@ -85,6 +85,19 @@ async def test_a_worker_that_is_replaced_says_where_it_stood(rig: Make) -> None:
     assert any("fake_worker.py" in line and "in main" in line for line in ended.stderr)
 
 
+async def test_a_worker_that_ends_by_being_asked_where_it_stands_is_not_waited_for(
+    rig: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmj_trainer.agent.process.EXPLAIN_SECONDS", 600.0)
+    it = rig("ready wait")
+    await it.supervisor.put_worker(1)
+    await it.until(lambda s: s.worker.phase is P.READY)
+    async with asyncio.timeout(20):
+        await it.supervisor.put_worker(2)
+    [ended] = [e.exit for e in it.supervisor.log.after(0) if e.exit]
+    assert ended.message == "killed to make room for worker 2"
+
+
 async def test_the_whole_group_goes(rig: Make) -> None:
     it = rig("fork ready exit:1")
     await it.supervisor.put_worker(1)

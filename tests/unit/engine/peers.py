@@ -1,11 +1,13 @@
 """Peers for the transport's contract: one interface over a transport in this process, and over one in a process of its own.
 
 Run as a program (``peers.py FD``) it is a nursery: it imports torch once and forks a peer for each socket that it is sent, so a peer starts
-in milliseconds. A peer obeys one pickled call at a time and ends when its socket does.
+in milliseconds, in another network namespace if it is sent one beside. A peer obeys one pickled call at a time and ends when its socket does.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import pickle
 import select
@@ -14,7 +16,6 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,14 @@ class MemoryPeer(Calls):
 class ProcessPeer:
     """In a process of its own, over RPC. Has the methods of :class:`Calls`."""
 
-    def __init__(self, nursery: Nursery, timeout: float) -> None:
+    def __init__(self, nursery: Nursery, timeout: float, silence: float = 1.0, namespace: Path | None = None) -> None:
+        """``namespace``: file of the network namespace that it lives in, listening on its ``eth0``; None: loopback here."""
         self._socket, theirs = socket.socketpair()
-        with theirs:
-            socket.send_fds(nursery.socket, [struct.pack("d", timeout)], [theirs.fileno()])
+        with theirs, contextlib.ExitStack() as files:
+            sent = [theirs.fileno()]
+            if namespace is not None:
+                sent.append(files.enter_context(namespace.open()).fileno())
+            socket.send_fds(nursery.socket, [struct.pack("dd", timeout, silence)], sent)
         self._socket.settimeout(2 * DEADLINE)
         self.pid = self._receive()
 
@@ -121,13 +126,12 @@ class ProcessPeer:
 class Nursery:
     """The parent of process peers."""
 
-    def __init__(self, inside: Sequence[str] = (), interface: str = "lo") -> None:
-        """``inside``: command that runs it elsewhere; ``interface``: where its peers listen."""
+    def __init__(self) -> None:
         self.socket, theirs = socket.socketpair()
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": interface, "CUDA_VISIBLE_DEVICES": ""}
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "TP_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
         with theirs:
             self._process = subprocess.Popen(
-                [*inside, sys.executable, str(Path(__file__)), str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment
+                [sys.executable, str(Path(__file__)), str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment
             )
 
     def close(self) -> None:
@@ -155,10 +159,18 @@ def _exactly(channel: socket.socket, size: int) -> bytes:
     return data
 
 
-def _be_a_peer(channel: socket.socket, timeout: float) -> None:
+def _move(namespace: int) -> None:
+    """Have this process live in another network namespace."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, 0) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+    os.environ["TP_SOCKET_IFNAME"] = "eth0"
+
+
+def _be_a_peer(channel: socket.socket, timeout: float, silence: float) -> None:
     from lmj_trainer.transport.tensorpipe import TensorPipeTransport
 
-    calls = Calls(TensorPipeTransport(timeout))
+    calls = Calls(TensorPipeTransport(timeout, silence))
     _write(channel, os.getpid())
     while True:
         name, arguments, named = _read(channel)
@@ -175,18 +187,21 @@ def _nurse(fd: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     requests = socket.socket(fileno=fd)
     while True:
-        message, fds, _, _ = socket.recv_fds(requests, 8, 1)
+        message, fds, _, _ = socket.recv_fds(requests, 16, 2)
         if not message:
             return
         if os.fork() == 0:
             requests.close()
             try:
-                _be_a_peer(socket.socket(fileno=fds[0]), *struct.unpack("d", message))
+                for namespace in fds[1:]:
+                    _move(namespace)
+                _be_a_peer(socket.socket(fileno=fds[0]), *struct.unpack("dd", message))
             except EOFError:
                 os._exit(0)
             finally:
                 os._exit(1)
-        os.close(fds[0])
+        for each in fds:
+            os.close(each)
 
 
 if __name__ == "__main__":

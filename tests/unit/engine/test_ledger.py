@@ -164,9 +164,9 @@ def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.Monk
         assert torch.equal(successor.saved, expected), f"killed in call {number}"
 
 
-def test_killed_at_any_moment(memory: int) -> None:
+@pytest.mark.parametrize("steps", [60, pytest.param(150, marks=pytest.mark.slow)])
+def test_killed_at_any_moment(memory: int, steps: int) -> None:
     """Real processes and real SIGKILLs."""
-    steps = 150
     state = fresh(memory)
     choose = random.Random(5)
     kills = 0
@@ -183,7 +183,7 @@ def test_killed_at_any_moment(memory: int) -> None:
             finally:
                 os._exit(0)
         before = state.step
-        while state.step < min(before + choose.randrange(1, 20), steps):
+        while state.step < min(before + choose.randrange(1, 12), steps):
             assert os.waitpid(child, os.WNOHANG) == (0, 0) or state.step == steps
         if state.step < steps:
             os.kill(child, signal.SIGKILL)

@@ -229,6 +229,7 @@ def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigration
             failures.append(details["trouble"].step)
 
     monkeypatch.setattr(checkpointer_module, "write_tensors", room)
+    monkeypatch.setattr(trainer_module, "_LONGEST_RETRY_SECONDS", 0.1)
     # Where the whole run has no other checkpoint than the last.
     spec = job.spec.model_copy(update={"dataset": job.spec.dataset.model_copy(update={"splits": Splits()})})
     line = Line(on)
@@ -245,6 +246,7 @@ def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigration
 def test_the_last_checkpoint_can_never_be_written(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be called done that is not durable: the job fails, and says of what; run again, it goes on."""
     monkeypatch.setattr(checkpointer_module, "write_tensors", full)
+    monkeypatch.setattr(trainer_module, "_LONGEST_RETRY_SECONDS", 0.1)
     checkpoint = job.spec.checkpoint.model_copy(update={"retry_seconds": 0.5})
     job = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": checkpoint})})
     line = Line()

@@ -22,6 +22,7 @@ _spec = importlib.util.spec_from_file_location("engine_peers", Path(__file__).wi
 peers = sys.modules["engine_peers"] = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(peers)
 
+SILENCE = 0.5  # seconds: a machine that is silent for so long is lost
 LOST = 20.0  # seconds within which a death must be told, far more than it takes
 
 
@@ -53,11 +54,11 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
 
 
 @pytest.fixture
-def process_peer(nursery: Any) -> Iterator[Callable[[float], Any]]:
+def process_peer(nursery: Any) -> Iterator[Callable[..., Any]]:
     made = []
 
-    def make(timeout: float) -> Any:
-        made.append(peers.ProcessPeer(nursery, timeout))
+    def make(*arguments: Any) -> Any:
+        made.append(peers.ProcessPeer(nursery, *arguments))
         return made[-1]
 
     yield make
@@ -208,7 +209,7 @@ def test_many_replacements_leave_nothing_behind(peer) -> None:
 
 
 def test_a_stopped_peer_is_noticed_by_time_out(process_peer) -> None:
-    a, b = process_peer(2.0), process_peer(2.0)
+    a, b = process_peer(1.0), process_peer(1.0)
     form(1, a, b)
     a.send(1, 1)
     assert b.take(0) == 1
@@ -218,16 +219,15 @@ def test_a_stopped_peer_is_noticed_by_time_out(process_peer) -> None:
 
 
 @pytest.fixture
-def two_machines() -> Iterator[tuple[Any, Any, Callable[[], None]]]:
-    """A nursery in each of two network namespaces, and what cuts the power of the second: nobody sends a reset."""
+def two_machines() -> Iterator[tuple[Path, Path, Callable[[], object]]]:
+    """Two network namespaces, and what cuts the power of the second: nobody sends a reset."""
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces are made by root on Linux, with ip")
 
-    def ip(*words: str) -> None:
-        subprocess.run(["ip", *words], check=True, timeout=peers.DEADLINE, capture_output=True)
+    def ip(*words: str) -> bytes:
+        return subprocess.run(["ip", *words], check=True, timeout=peers.DEADLINE, capture_output=True).stdout
 
     names = [f"lmj-silence-{os.getpid()}-{k}" for k in range(2)]
-    nurseries = []
     try:
         for name in names:
             ip("netns", "add", name)
@@ -235,18 +235,19 @@ def two_machines() -> Iterator[tuple[Any, Any, Callable[[], None]]]:
         for k, name in enumerate(names):
             ip("-n", name, "addr", "add", f"10.255.254.{k + 1}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
-            nurseries.append(peers.Nursery(["ip", "netns", "exec", name], "eth0"))
-        yield *nurseries, lambda: ip("-n", names[1], "link", "set", "eth0", "down")
-        for nursery in nurseries:
-            nursery.close()
+        deadline = time.monotonic() + peers.DEADLINE
+        while not all(b"state UP" in ip("-n", name, "link", "show", "eth0") for name in names):
+            assert time.monotonic() < deadline, "the link does not come up"
+        first, second = (Path("/run/netns", name) for name in names)
+        yield first, second, lambda: ip("-n", second.name, "link", "set", "eth0", "down")
     finally:
         for name in names:
             subprocess.run(["ip", "netns", "del", name], check=False, timeout=peers.DEADLINE, capture_output=True)
 
 
-def test_a_peer_without_power_is_noticed_by_its_silence(two_machines) -> None:
+def test_a_peer_without_power_is_noticed_by_its_silence(two_machines, process_peer) -> None:
     first, second, cut = two_machines
-    pairs = [(peers.ProcessPeer(first, 600.0), peers.ProcessPeer(second, 600.0)) for _ in range(2)]
+    pairs = [(process_peer(600.0, SILENCE, first), process_peer(600.0, SILENCE, second)) for _ in range(2)]
     for a, b in pairs:
         form(1, a, b)
         a.send(1, 1)
@@ -257,20 +258,18 @@ def test_a_peer_without_power_is_noticed_by_its_silence(two_machines) -> None:
     waits_for_an_answer.send(1, 2, index=1)
     for a in (waits_for_an_answer, has_sent_nothing):
         assert "rank 1 " in broken(a, 1)
-    for peer in (peer for pair in pairs for peer in pair):
-        os.kill(peer.pid, signal.SIGKILL)
 
 
 def test_a_stopped_process_is_not_silent(process_peer) -> None:
     """Its kernel answers for it: a busy or starved peer is not lost."""
-    a, b = process_peer(600.0), process_peer(600.0)
+    a, b = process_peer(600.0, SILENCE), process_peer(600.0, SILENCE)
     form(1, a, b)
     a.send(1, 1)
     assert b.take(0) == 1
     b.stop()
     a.send(1, 2, index=1)
-    with pytest.raises(ViewBrokenError, match=r"no activation 0 of step 999 from rank 1 within 4 s"):
-        a.take(1, 4.0, step=999)
+    with pytest.raises(ViewBrokenError, match=r"no activation 0 of step 999 from rank 1 within 2 s"):
+        a.take(1, 4 * SILENCE, step=999)
     os.kill(b.pid, signal.SIGCONT)
     assert b.take(0, index=1) == 2
 

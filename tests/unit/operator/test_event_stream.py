@@ -29,7 +29,7 @@ class Server:
         for part in self.answer:
             writer.write(part)
             await writer.drain()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.001)
         if self.stays:
             with contextlib.suppress(ConnectionError):
                 await reader.read()

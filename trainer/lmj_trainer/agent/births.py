@@ -58,6 +58,7 @@ class Births:
     async def close(self) -> None:
         """End the warm parent; workers live on. Idempotent."""
         if self._keeping is not None:
+            await asyncio.sleep(0)  # one that never began would not end what it keeps
             self._keeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeping

@@ -51,7 +51,7 @@ class WorkerProcess:
         self._reason: str | None = None
         self._stderr = Tail()
         self._said = asyncio.Event()
-        """Something came on its stderr."""
+        """Something came on its stderr, or its end."""
 
     def send(self, command: Command) -> None:
         """Tell the worker, when it is born. One that is gone, or going, hears nothing: its end is told by :meth:`run`."""
@@ -84,7 +84,7 @@ class WorkerProcess:
             os.kill(self._pid, signal.SIGUSR1)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2 * EXPLAIN_SECONDS):
-                while True:
+                while not self._reaped:  # the signal may have ended it: then it says nothing more
                     async with asyncio.timeout(wait):
                         await self._said.wait()
                     self._said.clear()
@@ -149,6 +149,7 @@ class WorkerProcess:
             self._kill_group(pid)  # what it forked and left behind
             self._reaped = True
             code = children.reap(pid)
+            self._said.set()
             _, late = await asyncio.wait([hearing, *output], timeout=OUTPUT_SECONDS)
             for task in late:
                 task.cancel()

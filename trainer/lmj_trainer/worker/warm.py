@@ -6,6 +6,7 @@ agent becomes its parent: the agent learns of its end from the kernel, and the e
 """
 
 import argparse
+import contextlib
 import gc
 import json
 import os
@@ -103,7 +104,8 @@ def _bear(request: Request, files: Sequence[int], control: socket.socket, work: 
     try:
         between = os.fork()
     except OSError as error:
-        os.write(files[0], str(error).encode())
+        with contextlib.suppress(BrokenPipeError):  # nobody waits for this worker any more
+            os.write(files[0], str(error).encode())
         return
     if between != 0:
         os.waitpid(between, 0)
