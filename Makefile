@@ -60,7 +60,7 @@ quickstart: $(STAMP) ## Train the example: a BERT classifier as a two-stage pipe
 bench: $(STAMP) ## Compare this pipeline with PyTorch's and with one process.
 	@$(BIN)/python benchmarks/pipeline.py
 
-bench-recovery: $(STAMP) ## Kill workers of a job and of the same under torchrun: time to the next new step (Linux). ARGS='--help' tells more.
+bench-recovery: $(STAMP) ## Kill workers of a job and of the same under torchrun: time to the next new step, and what being ready costs (Linux). ARGS='--help' tells more.
 	@$(BIN)/python benchmarks/recovery.py $(ARGS)
 
 bench-recovery-cluster: $(STAMP) ## Delete pods of a job and cut nodes' power on a cluster of plain processes (root on Linux, Go). ARGS='--trials 20'
@@ -119,8 +119,8 @@ test-e2e: $(STAMP) ## Only the tests that run the real command with real process
 	@echo "==> end-to-end tests"
 	@OMP_NUM_THREADS=1 $(PYTEST) -q -m 'e2e and not slow'
 
-test-all: check $(STAMP) ## The slow tests too.
-	@OMP_NUM_THREADS=1 $(PYTEST) -q
+test-all: check $(STAMP) ## The slow tests too, and new examples for the tests of properties.
+	@LMJ_EXPLORE=1 OMP_NUM_THREADS=1 $(PYTEST) -q
 
 # --- make things ---------------------------------------------------------------------------------------------------------
 

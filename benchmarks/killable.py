@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 from steps import Steps
@@ -31,6 +31,7 @@ class Killable(ABC):
     """A job with its files in ``folder``. A new start goes on where the one before was."""
 
     name: str
+    environment: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, folder: Path, sets: Mapping[str, object] | None = None) -> None:
         """``sets``: fields of the quickstart's spec that are other than there, by their path."""
@@ -56,7 +57,7 @@ class Killable(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | QUIET | TORCHRUN,
+                env=os.environ | QUIET | TORCHRUN | dict(self.environment),
                 start_new_session=True,
             )
 
@@ -126,6 +127,15 @@ class Ours(Killable):
     def data(self) -> Path:
         """The tokenized rows, once it has started."""
         return next((self.folder / "cache").glob("*/train.labels.npy")).parent
+
+
+class StopAndCopy(Ours):
+    """The same, but training stops while a rank that moves is copied."""
+
+    name = "this project, training stopped for the copy"
+    environment: ClassVar = {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(CONTENDERS / "stop_and_copy"), os.environ.get("PYTHONPATH")])),
+    }
 
 
 class Torchrun(Killable):

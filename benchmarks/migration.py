@@ -10,12 +10,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from killable import Killable, Ours, Torchrun
+from killable import Killable, Ours, StopAndCopy, Torchrun
 from report import goal, quantile, report
 from steps import median_step, repeated
 
@@ -33,7 +33,8 @@ AFTER = 8
 AT_SWITCH = 2
 """Steps before and after the switch, of which the longest counts: the operator tells the step that it saw."""
 MICRO_BATCHES = 4
-LIVE, RESTART, GROUP = "live move", "restart from a checkpoint", "torchrun, the whole group"
+LIVE, STOP = "live move", "stop and copy"
+RESTART, GROUP = "restart from a checkpoint", "torchrun, the whole group"
 
 
 @dataclass(frozen=True)
@@ -184,8 +185,8 @@ def measured(job: Killable, way: str, size: Size, rank: int, begun: float, switc
     return Move(way, size.name, rank, pause, longest, total, rate, again, usual, unrest(job.seen, begun), around)
 
 
-def live(job: Ours, size: Size, rank: int, number: int) -> Move:
-    """Move the rank, and see what it costs."""
+def live(job: Ours, size: Size, rank: int, number: int, way: str = LIVE) -> Move:
+    """Move the rank, and see what it costs. Stopped for the copy, it pauses at the longest gap of all, not at the switch."""
     store = RunStore(job.folder / ".lmj")
     settle(job)
     before = _status(store).migrations
@@ -193,7 +194,8 @@ def live(job: Ours, size: Size, rank: int, number: int) -> Move:
     store.write_request(f"{rank} {number}")
     wait(job, f"the move of rank {rank}", lambda: _status(store).migrations > before)
     incident = next(i for i in reversed(_status(store).incidents) if i.kind == "Moved")
-    return measured(job, LIVE, size, rank, begun, incident.step)
+    move = measured(job, way, size, rank, begun, incident.step)
+    return move if way == LIVE else replace(move, pause=move.longest)
 
 
 def restart(job: Ours, size: Size, rank: int) -> Move:
@@ -256,7 +258,10 @@ def main() -> int:
         print("needs Linux: processes are found in /proc", file=sys.stderr)
         return 3
     started = time.monotonic()
-    say = lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: E731
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
     sizes = (BASE,) if options.base else (TINY, ONE, FOUR)
     beside = BASE if options.base else ONE
     done: dict[tuple[str, str], list[Move]] = {}
@@ -277,6 +282,14 @@ def main() -> int:
                     note(restart(ours, size, (number + 1) % 2))
             finally:
                 ours.stop()
+            if size == beside:
+                stopping = StopAndCopy(Path(temporary) / f"{size.name}-stopping", size.sets)
+                stopping.start()
+                try:
+                    for number in range(options.restarts):
+                        note(live(stopping, size, (number + 1) % 2, number, STOP))
+                finally:
+                    stopping.stop()
             if size == beside and not options.base:
                 theirs = Torchrun(Path(temporary) / "torchrun", ours.data(), size.sets)
                 theirs.start()
@@ -296,9 +309,8 @@ def main() -> int:
     )
     print("unrest: what the pause is where nothing happens, for steps are not all of one length.")
     print("speed: steps a second during the move, of those before; the new process imports and copies on the same cores.")
-    print(
-        "torchrun's worker ends just after a checkpoint, so that it has nothing to do again. Stop-and-copy is not measured: there is none."
-    )
+    print("stop and copy: the same program, but training waits until the target has the state; its pause is the longest gap.")
+    print("torchrun's worker ends just after a checkpoint, so that it has nothing to do again.")
     return report(
         _name(options), judged(done), {"moves": [asdict(m) for moves in done.values() for m in moves], "MB a stage": megabytes}
     )

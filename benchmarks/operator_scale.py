@@ -47,7 +47,7 @@ class Load:
 
     def start(self) -> None:
         path = os.pathsep.join([str(HERE), str(HERE.parent / "tests")])
-        arguments = ["--kubeconfig", self.plane.admin, "--control", str(self.control)]
+        arguments: list[str | Path] = ["--kubeconfig", self.plane.admin, "--control", str(self.control)]
         self.agents.start([python(), "-m", "operator_load.agents", *arguments], {"PYTHONPATH": path})
         command = [python(), "-m", "lmj_operator.cli.main", "operator", "--listen", f"127.0.0.1:{self.port}"]
         command += ["--trainer-image", "registry.invalid/lmj-trainer:1", "--namespace", NAMESPACE]
@@ -123,7 +123,10 @@ def main() -> int:
         )
         return 3
     started = time.monotonic()
-    say = lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: E731
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
     with Plane(2 + options.jobs * options.ranks * 2 // PODS_A_NODE) as plane:
         load = Load(plane, options)
         try:

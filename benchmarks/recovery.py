@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import costs
 from killable import Killable, Ours, Torchrun, born, proportional_mb
 from report import goal, quantile, report
 from steps import median_step
@@ -128,12 +129,29 @@ def main() -> int:
     parser.add_argument("--ours", type=int, default=6, help="workers killed in a turn of this project's (default %(default)s)")
     parser.add_argument("--torchrun", type=int, default=2, help="workers killed in a turn of torchrun's (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="decides which workers die, and when (default %(default)s)")
+    parser.add_argument(
+        "--only", choices=("kills", "costs"), help="only deaths, or only what being ready for them costs (default both)"
+    )
+    parser.add_argument(
+        "--cost-rounds", type=int, default=8, help="turns with snapshots and checkpoints, and without (default %(default)s)"
+    )
+    parser.add_argument("--no-rest", action="store_true", help="leave out what a standby and a replica cost at rest")
     options = parser.parse_args()
-    if sys.platform != "linux":
-        print("needs Linux: processes are found in /proc", file=sys.stderr)
+    if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
+        print("needs Linux, where processes are found in /proc, and two cores", file=sys.stderr)
         return 3
     started = time.monotonic()
-    say = lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: E731
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    codes = [] if options.only == "costs" else [kills(options, say)]
+    codes += [] if options.only == "kills" else [costs.measure(options.cost_rounds, not options.no_rest, say)]
+    return max(codes)
+
+
+def kills(options: argparse.Namespace, say: Callable[[str], None]) -> int:
+    """Kill workers in turns, print what it cost, and write the results; the exit code."""
     source = random.Random(options.seed)
     ours_done: list[Trial] = []
     torch_done: list[Trial] = []

@@ -28,6 +28,7 @@ from operator_jobs import ClusterJob, OperatorProcess, wait_for
 from report import goal, quantile, report
 from steps import Steps, median_step
 
+from lmj_api.spec import Recovery
 from lmj_operator.plan.times import epoch_seconds
 
 NODES = 3
@@ -311,7 +312,7 @@ def main() -> int:
     parser.add_argument(
         "--silence",
         type=float,
-        default=1.0,
+        default=Recovery().silence_timeout_seconds,
         metavar="SECONDS",
         help="recovery.silenceTimeoutSeconds (default %(default)g, as without)",
     )
@@ -321,7 +322,10 @@ def main() -> int:
         print("needs root on Linux: nodes are namespaces of this machine", file=sys.stderr)
         return 3
     started = time.monotonic()
-    say = lambda text: print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)  # noqa: E731
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
     faults = {"pod": (POD,), "node": (NODE,), None: (POD, NODE)}[options.fault]
     done: list[Trial] = []
     memory: dict[str, dict[str, list[float]]] = {}

@@ -69,7 +69,7 @@ checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) i
 def step(number: int) -> None:
     due = checkpointer is not None and (number + 1) % 10 == 5 and not checkpointer.busy
     losses, rate = pipeline.gradients(number), training.learning_rate
-    commit = agree(pipeline, state, losses, training.max_grad_norm, rate, lambda: Decision(snapshot=due))
+    commit = agree(pipeline, state, losses, training.max_grad_norm, rate, lambda wish: Decision(snapshot=due))
     if checkpointer is not None:
         checkpointer.before_apply()
     optimizer.apply()

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from common import THREADS, Workload, serve
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleavedZeroBubble
+from torch.distributed.pipelining.stage import _PipelineStageBase
 
 work = Workload.from_environment()
 torch.set_num_threads(THREADS)
@@ -48,7 +49,7 @@ del whole
 weights = [p for part in parts.values() for p in part.parameters()]
 optimizer = torch.optim.AdamW(weights, lr=work.learning_rate, fused=True)
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{os.environ['MASTER_PORT']}", rank=rank, world_size=ranks)
-made = [PipelineStage(part, index, stages, torch.device("cpu")) for index, part in parts.items()]
+made: list[_PipelineStageBase] = [PipelineStage(part, index, stages, torch.device("cpu")) for index, part in parts.items()]
 loss = torch.nn.functional.cross_entropy
 schedule: Any = (
     Schedule1F1B(made[0], work.micro_batches, loss_fn=loss)

@@ -12,7 +12,7 @@ SHORT = "lmj"
 
 
 MIGRATE = f"{GROUP}/migrate"
-"""Annotation of a job that asks to move ranks: ``1`` or ``0,1``, and anything after a space, to ask again."""
+"""Annotation of a job that asks to move ranks: ``1`` or ``0,1``, then ``to=NODE`` if it matters, and any other word, to ask again."""
 
 
 def pod_name(job: str, rank: int, serial: int) -> str:

@@ -84,6 +84,8 @@ class FollowerStatus(Message):
     """The pod."""
     node: str | None = None
     """Node of the pod."""
+    to: str | None = None
+    """The node that it has to be on; None: any."""
     state: Literal["Pending", "Starting", "Copying", "Level"] = "Pending"
     """``Pending``: there is no pod yet. ``Level``: it has all steps, and takes the rank's place when that is lost."""
     incarnation: int = 1
@@ -103,12 +105,16 @@ class MoveStatus(Message):
     """Serial of the pod that it leaves."""
     node: str | None = None
     """Node that it leaves."""
+    to: str | None = None
+    """Node that it is to run on; None: any other."""
+    strategy: Literal["Live", "Checkpoint"] = "Live"
+    """How: while training goes on, or through a checkpoint."""
     reason: str
     """Why, in one clause."""
     since: float
     """When it was asked for, seconds since the epoch."""
     given_up: str | None = None
-    """Why it did not come to it; the rank stays where it is. None: it is under way."""
+    """Why it did not come to a live move, and what follows. None: it is under way."""
 
 
 class NodeFailures(Message):
@@ -221,6 +227,8 @@ class JobStatus(Message):
     """Ranks that are being moved, or could not be."""
     move_request: str | None = None
     """The last request to move ranks that was taken up, as it was written."""
+    move_refused: str | None = None
+    """Why that request is not followed; None: it is, or was."""
     made: dict[str, int] = {}
     """Highest serial of each rank that was given to a follower."""
     standbys: list[StandbyStatus] = []

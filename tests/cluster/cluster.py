@@ -23,6 +23,8 @@ from cluster.settings import FILE, Settings, load_settings, this_process
 DEFAULT_RUN = Path(__file__).parent / ".build" / "run"
 SHARED_CLASS = "shared"
 """StorageClass of the volumes that ``shared_volume`` makes."""
+SMALL_MB = 32
+"""Size of the disk that tests may fill."""
 
 _NODES_OWN = ("/run", "/var/lib", "/var/log", "/var/run", "/proc", "/sys")
 
@@ -70,6 +72,7 @@ class Cluster:
             pki.make([network.host, network.api_service, "127.0.0.1"], [node.name for node in self._nodes()])
             shutil.copy(pki.kubeconfig(ADMIN), self.kubeconfig)
             self._controlplane().up(binaries)
+            self._mount_small_disk()
             with ThreadPoolExecutor(nodes) as pool:
                 for done in [pool.submit(self._boot, node, binaries, images) for node in self._nodes()]:
                     done.result()
@@ -93,6 +96,8 @@ class Cluster:
                 finally:  # a node that does not go is no reason to leave the rest
                     self._controlplane().down()
                     self._network().down()
+            if self.small_disk.is_mount():
+                run(["umount", "--lazy", self.small_disk])
             shutil.rmtree(self.folder)
             self._lock.unlink(missing_ok=True)
         say(f"{self.name}: down in {time.monotonic() - start:.1f} s")
@@ -182,6 +187,11 @@ class Cluster:
         self.api.apply(f"/api/v1/persistentvolumes/{name}", volume)
         return folder
 
+    @property
+    def small_disk(self) -> Path:
+        """A file system of ``SMALL_MB`` that this machine and all nodes share, for a test to fill; pods reach it by a hostPath volume."""
+        return self.folder / "small"
+
     # --- faults -------------------------------------------------------------------------------------------------------
 
     def power_cut(self, name: str) -> None:
@@ -225,6 +235,12 @@ class Cluster:
         for image in images:
             if f"docker.io/lmj/{image.stem}:1" not in have:
                 node.load_image(image)
+
+    def _mount_small_disk(self) -> None:
+        """Before any node starts: a node begins with the mounts that are there, and sees none that comes later."""
+        self.small_disk.mkdir(exist_ok=True)
+        if not self.small_disk.is_mount():
+            run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_MB}m,mode=0777", "lmj-small", self.small_disk])
 
     def _prepare(self) -> None:
         """What a pod needs from the controllers, and the storage class."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from jobs import Job, wait_until
 
@@ -64,8 +65,13 @@ def plan(seed: int, counts: Mapping[Kind, int]) -> list[Fault]:
 
 def last_step(job: Job) -> int:
     """The newest committed step; 0: none."""
+    return newest_step(job.metrics)
+
+
+def newest_step(metrics: Path) -> int:
+    """The last step in a job's metrics; 0: none."""
     try:
-        with job.metrics.open("rb") as file:
+        with metrics.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 1000))
             line = file.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
     except FileNotFoundError:

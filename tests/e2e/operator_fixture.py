@@ -16,9 +16,7 @@ from cluster.faults import Rule
 from cluster.images import BASE
 from cluster.proxy import Proxy, in_thread
 from cluster_fixture import Target
-from operator_jobs import ClusterJob, OperatorProcess, wait_for
-
-CRD = Path(__file__).parents[2] / "crds" / "lmj.dev_livemigrationjobs.yaml"
+from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,7 @@ def watched_operator(
     target: Target, own: Cluster, folder: Path, *, rules: Sequence[Rule] = (), seed: int = 0
 ) -> Iterator[Watched]:
     """An operator that runs until the end of the block."""
-    target.kubectl("apply", "--server-side", "-f", str(CRD))
-    target.kubectl("wait", "--for=condition=Established", "crd/livemigrationjobs.lmj.dev")
+    define(target)
     with in_thread(Proxy.before(target.kubeconfig, rules=rules, seed=seed)) as proxy:
         process = OperatorProcess(proxy.kubeconfig(folder / "kubeconfig"), folder / "log", BASE)
         process.start()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from cluster_fixture import Target
 from jobs import job_document, write_data
 
+CRD = Path(__file__).parents[2] / "crds" / "lmj.dev_livemigrationjobs.yaml"
 DEADLINE = 300.0
 KINDS = "pods,services,secrets,networkpolicies,poddisruptionbudgets,livemigrationjobs"
 KILL_WORKERS = """
@@ -32,6 +33,18 @@ def wait_for(what: str, holds: Callable[[], bool], describe: Callable[[], str], 
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {seconds:g} s\n{describe()}")
         time.sleep(0.2)
+
+
+def define(target: Target) -> None:
+    """Have the cluster know jobs. (``kubectl wait`` fails at a definition that is so new that it has no conditions yet.)"""
+    target.kubectl("apply", "--server-side", "-f", str(CRD))
+
+    def established() -> bool:
+        crd = json.loads(target.kubectl("get", "crd", "livemigrationjobs.lmj.dev", "-o", "json"))
+        conditions = (crd.get("status") or {}).get("conditions") or []
+        return any((c["type"], c["status"]) == ("Established", "True") for c in conditions)
+
+    wait_for("the definition in force", established, lambda: str(CRD), 60)
 
 
 class OperatorProcess:

@@ -92,7 +92,7 @@ class Size:
         return self.threads <= limit.threads and self.files <= limit.files and self.memory <= limit.memory + memory
 
 
-FEW, MANY = 10, 50
+FEW, MANY = 10, 60
 SLACK = 8 << 20
 """Bytes that a process may grow by in ``MANY - FEW`` view changes: logs of events fill up, allocators settle. It was 1 MB."""
 

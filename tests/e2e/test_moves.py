@@ -66,6 +66,23 @@ def test_moves_change_nothing(tmp_path: Path, moves: int) -> None:
     assert [step for step, _ in losses] == list(range(1, len(losses) + 1))
 
 
+def test_moves_through_a_checkpoint_lose_no_step_and_are_no_restart(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    with running(job, 100_000, SPARSE, "migration.strategy=Checkpoint") as process:
+        wait_until(lambda: last_step(job) > 3, process)
+        first = [job.worker(rank) for rank in (0, 1)]
+        for ranks in ((1,), (0, 1)):
+            told = migrate(job, *ranks)
+            assert [(i["kind"], i["stepsLost"]) for i in told["incidents"]] == [("Moved", 0)] * len(ranks)
+            print(ranks, [f"{i['seconds']:.3f} s" for i in told["incidents"]])
+        assert not {job.worker(rank) for rank in (0, 1)} & set(first)
+        leave(job, process, last_step(job) + 20)
+    status = job.status()
+    assert (status["migrations"], status["stepsLost"], status["restarts"]) == (3, 0, 0)
+    steps = [step for step, _ in steps_and_losses(job)]
+    assert steps == list(range(1, len(steps) + 1))
+
+
 def follower(job: Job) -> dict[str, Any] | None:
     followers: list[dict[str, Any]] = job.status()["followers"]
     return followers[0] if followers else None

@@ -5,22 +5,19 @@ That a job trains to its end there as it does here, and what is left of one that
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from cluster import Cluster
 from cluster.images import BASE
 from cluster_fixture import Target
-from operator_jobs import KILL_WORKERS, ClusterJob, OperatorProcess, wait_for
+from operator_jobs import KILL_WORKERS, ClusterJob, OperatorProcess, define, wait_for
 
 pytestmark = pytest.mark.e2e
-CRD = Path(__file__).parents[2] / "crds" / "lmj.dev_livemigrationjobs.yaml"
 
 
 @pytest.fixture(scope="module")
 def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
-    cluster.kubectl("apply", "--server-side", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/livemigrationjobs.lmj.dev")
+    define(cluster)
     process = OperatorProcess(cluster.kubeconfig, tmp_path_factory.mktemp("operator") / "log", BASE)
     process.start()
     yield process

@@ -63,6 +63,8 @@ class Pod:
     draining: bool = False
     gone: bool = False
     reachable: bool = True
+    cut: bool = False
+    """There is no way from the operator to its machine; it does not know it from one without power."""
     unreachable_since: float | None = None
     step: int | None = None
     """Committed steps in the pod's memory, which outlives its workers; None: nothing restored yet."""
@@ -182,9 +184,9 @@ class Cluster:
                 if name not in {standby.pod for standby in self.status.standbys}:
                     raise Violation(f"{name} is made before it is stored")
                 self.pods.setdefault(name, Pod(name, None, serial, self.now, standby=True, listed=False))
-            case CreatePod(int(rank), serial, avoid):
+            case CreatePod(int(rank), serial, avoid, wanted):
                 name = pod_name(JOB, rank, serial)
-                able = [node for node in self.nodes if node not in avoid]
+                able = [node for node in self.nodes if node not in avoid and wanted in (None, node)]
                 node = able[rank % len(able)] if able else None
                 known = [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
                 self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node, known=known))
@@ -275,7 +277,18 @@ class Cluster:
         rank = None if pod.standby else pod.rank
         since = pod.unreachable_since
         return PodObserved(
-            pod.name, rank, pod.serial, phase, pod.created, pod.node, code, None, agent, since, unlisted=not pod.listed
+            pod.name,
+            rank,
+            pod.serial,
+            phase,
+            pod.created,
+            pod.node,
+            code,
+            None,
+            agent,
+            since,
+            dark=(pod.dark or pod.cut) and not pod.reachable,
+            unlisted=not pod.listed,
         )
 
     # What the world does by itself.

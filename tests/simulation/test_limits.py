@@ -1,5 +1,7 @@
 """Budgets and time-outs of the plan, on the fake cluster."""
 
+from dataclasses import replace
+
 import pytest
 
 from lmj_api.protocol import WorkerPhase
@@ -177,8 +179,27 @@ def test_a_pod_that_its_peers_lost_too_is_replaced_at_once() -> None:
     assert cluster.now - cut <= 3
     [incident] = cluster.status.incidents
     assert incident.kind == "PodGone"
-    assert incident.message == "the agent of sim-r1-1 has not answered for 0.5 s, and its peers lost it"
+    assert incident.message == "the machine of sim-r1-1 takes no connection, and its peers lost it"
     assert rest(cluster).status.phase is Phase.SUCCEEDED
+
+
+def test_a_pod_that_its_peers_lost_gets_time_to_answer_while_its_machine_is_there() -> None:
+    cluster = Cluster(job_spec(2))
+    at_step(cluster, 7)
+    pod = cluster.pods["sim-r1-1"]
+    pod.reachable = False
+    cluster.break_link(cluster.pods["sim-r0-1"])
+    cluster.pods["sim-r0-1"].worker = cluster.pods["sim-r0-1"].worker.model_copy(update={"lost_rank": 1})
+    for _ in range(3):
+        cluster.tick()
+        cluster.reconcile()
+        assert "sim-r1-2" not in cluster.pods
+    for _ in range(2):
+        cluster.tick()
+        cluster.reconcile()
+    assert "sim-r1-2" in cluster.pods
+    [incident] = cluster.status.incidents
+    assert incident.message == "the agent of sim-r1-1 has not answered for 3 s, and its peers lost it"
 
 
 def test_a_pod_that_its_peers_see_is_left_alone() -> None:
@@ -187,7 +208,8 @@ def test_a_pod_that_its_peers_see_is_left_alone() -> None:
     cluster.pods["sim-r1-1"].reachable = False
     for _ in range(20):
         cluster.tick()
-        assert cluster.reconcile().actions == ()
+        seen = tuple(replace(pod, dark=pod.agent is None) for pod in cluster.look())  # the operator's own network is cut
+        assert cluster.reconcile(seen).actions == ()
     assert cluster.status.restarts == 0
     cluster.pods["sim-r1-1"].reachable = True
     cluster.tick()

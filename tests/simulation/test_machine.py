@@ -90,11 +90,13 @@ class Faults(RuleBasedStateMachine):
         if living:
             self.cluster.break_link(living[pick % len(living)])
 
-    @rule(pick=PICK)
-    def agent_becomes_unreachable(self, pick: int) -> None:
+    @rule(pick=PICK, cut=st.booleans())
+    def agent_becomes_unreachable(self, pick: int, cut: bool) -> None:
+        """It is stopped, or, with ``cut``, the operator's network to its machine is."""
         living = self.cluster.living()
         if living:
-            living[pick % len(living)].reachable = False
+            pod = living[pick % len(living)]
+            pod.reachable, pod.cut = False, cut
 
     @rule(pick=PICK)
     def power_is_cut(self, pick: int) -> None:
@@ -113,9 +115,9 @@ class Faults(RuleBasedStateMachine):
         for pod in self.cluster.pods.values():
             pod.gone = pod.gone or pod.dark
 
-    @rule(rank=st.integers(0, RANKS - 1), again=st.integers(0, 1000))
-    def a_move_is_asked_for(self, rank: int, again: int) -> None:
-        self.cluster.move_request = f"{rank} {again}"
+    @rule(rank=st.integers(0, RANKS - 1), to=st.sampled_from(["", " to=a", " to=b", " to=none"]), again=st.integers(0, 1000))
+    def a_move_is_asked_for(self, rank: int, to: str, again: int) -> None:
+        self.cluster.move_request = f"{rank}{to} {again}"
 
     @rule(wanted=st.booleans())
     def suspend(self, wanted: bool) -> None:
@@ -167,6 +169,18 @@ class FaultsWithReplicas(Faults):
     """The same, each rank with a follower."""
 
     spec = job_spec(RANKS, recovery={**RECOVERY, "replica": True})
+
+
+class FaultsWithCheckpoints(Faults):
+    """The same, with moves through a checkpoint."""
+
+    spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 1}, migration={"strategy": "Checkpoint", "timeoutSeconds": 60})
+
+
+TestFaultsWithCheckpoints = FaultsWithCheckpoints.TestCase
+TestFaultsWithCheckpoints.settings = settings(
+    max_examples=10, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+)
 
 
 class FaultsWithStandbys(Faults):

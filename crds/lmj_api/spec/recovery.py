@@ -81,9 +81,9 @@ class Recovery(Message):
     """A worker that is not ready to join by then is restarted. Tokenizing the dataset counts."""
     hang_timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """A running job without a committed step or evaluated batch for so long is hung: its workers are restarted."""
-    silence_timeout_seconds: Annotated[float, Field(ge=0.2)] = 1.0
+    silence_timeout_seconds: Annotated[float, Field(ge=0.2)] = 0.5
     """A peer whose machine acknowledges nothing for so long is lost: nobody sends a reset after a power cut. A busy or stopped process is not
-    meant: the machine answers for it."""
+    meant: the machine answers for it. A packet that was lost is repeated after 0.2 s: with hardly more than that one is enough to lose a peer."""
     standby: Annotated[int, Field(ge=0, le=64)] = 0
     """Warm pods without a rank: one takes the place of a pod that is gone at once, with everything imported. Each holds what a rank's pod
     asks for."""

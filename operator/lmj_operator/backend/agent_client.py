@@ -1,5 +1,6 @@
 """Talks to one agent: HTTP, JSON, a bearer token, every call with a deadline."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import aiohttp
@@ -8,15 +9,24 @@ from pydantic import ValidationError
 from lmj_api.protocol import AgentState, Event, Following, StartWorker, ViewNumber
 from lmj_api.view import Member, View
 from lmj_operator.backend.event_stream import StreamError, lines
+from lmj_operator.backend.reach import is_there
 
 CALL_SECONDS = 5.0
 STATE_SECONDS = 1.0
+PATIENCE_SECONDS = 0.05
+"""An agent that has not answered by then may be slow, or without power: its machine is asked."""
+REACH_SECONDS = 0.2
+"""A machine that has taken none of three connections by then is not there. In a cluster it takes one in a millisecond."""
 QUIET_SECONDS = 12.0
 """An event stream without a line for so long is opened anew: an agent with nothing to tell sends an empty one every 5 s."""
 
 
 class AgentError(Exception):
     """The agent did not answer, or refused; the text says which."""
+
+
+class MachineError(AgentError):
+    """The agent did not answer, and its machine takes no connection: it is off, or there is no way to it."""
 
 
 class AgentClient:
@@ -29,7 +39,7 @@ class AgentClient:
         self._headers = {"Authorization": f"Bearer {token}"}
 
     async def state(self) -> AgentState:
-        """What the agent knows. Raises :class:`AgentError`."""
+        """What the agent knows. Raises :class:`AgentError`, as all calls do, and :class:`MachineError` when its machine is not there."""
         return await self._call("GET", "state", None, STATE_SECONDS)
 
     async def start_worker(self, incarnation: int, rank: int | None = None) -> AgentState:
@@ -71,6 +81,23 @@ class AgentClient:
             raise AgentError(f"GET {self._base}/events: {error}") from error
 
     async def _call(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
+        """The answer of the agent, for which a slow one has ``seconds``; a machine that is not there is not waited for so long."""
+        asking = asyncio.create_task(self._ask(method, path, body, seconds))
+        doubting: asyncio.Task[bool] | None = None
+        try:
+            await asyncio.wait([asking], timeout=PATIENCE_SECONDS)
+            if not asking.done():
+                doubting = asyncio.create_task(is_there(self._address, REACH_SECONDS))
+                await asyncio.wait([asking, doubting], return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done() and not doubting.result():
+                    raise MachineError(f"{method} {self._base}/{path}: its machine takes no connection")
+            return await asking
+        finally:
+            asking.cancel()
+            if doubting is not None:
+                doubting.cancel()
+
+    async def _ask(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
         headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
         timeout = aiohttp.ClientTimeout(total=seconds)
         url = f"{self._base}/{path}"

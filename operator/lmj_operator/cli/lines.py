@@ -3,7 +3,7 @@
 from lmj_api.protocol import Evaluation, EventKind, Progress
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
-from lmj_operator.plan.moves import MOVED
+from lmj_operator.plan.moved import MOVED
 
 
 def event_line(heard: PodEvent) -> str | None:

@@ -12,7 +12,7 @@ from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.conditions import MIGRATING, STALE, WAITING
-from lmj_operator.plan.moves import MOVED, parse_request
+from lmj_operator.plan.moved import MOVED
 from lmj_operator.plan.times import rfc3339
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
         for c in after.conditions
         if c.type in (WAITING, STALE, MIGRATING) and c.status == "True" and (c.type, c.reason) not in held
     ]
-    if after.move_request is not None and after.move_request != before.move_request:
-        made += _misread(after.move_request, len(after.ranks))
+    if after.move_refused is not None and after.move_request != before.move_request:
+        made.append(Note("RequestRefused", after.move_refused, warning=True))
     if before.started is None and after.started is not None:
         made.append(Note("Started", "its pods are being made"))
     if after.phase is not before.phase:
@@ -57,24 +57,27 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     return made
 
 
-def _misread(request: str, ranks: int) -> list[Note]:
-    try:
-        parse_request(request, ranks)
-    except ValueError as error:
-        return [Note("RequestInvalid", str(error), warning=True)]
-    return []
-
-
 def _noticed(incident: Incident) -> str:
-    where = f" on {incident.node}" if incident.node is not None else ""
-    return f"{incident.message}; rank {incident.rank}{where} at step {incident.step}, noticed by {incident.noticed_by}"
+    return f"{incident.message}; rank {incident.rank} {_where(incident)} at step {incident.step}, noticed {_by(incident)}"
 
 
 def _recovered(incident: Incident, seconds: float) -> str:
+    """The whole story: what shows only this event, as after an hour, shows all of it."""
     cost = f"{incident.steps_lost or 0} steps done again"
     if incident.kind == MOVED:
         return f"rank {incident.rank} moved; training paused for {seconds:.2f} s, {cost}; {incident.recovery}"
-    return f"recovered from {incident.kind} of rank {incident.rank} in {seconds:.1f} s, {cost}; {incident.recovery}"
+    what = f"{incident.kind} of rank {incident.rank} {_where(incident)}"
+    when = f"noticed {_by(incident)} at step {incident.step}"
+    return f"recovered from {what} in {seconds:.2f} s, {cost}; {when}; {incident.recovery}; it was: {incident.message}"
+
+
+def _where(incident: Incident) -> str:
+    return f"in {incident.pod}" + (f" on {incident.node}" if incident.node is not None else "")
+
+
+def _by(incident: Incident) -> str:
+    """Who noticed, and when: an event itself tells to the second when it was written, and people are shown its age alone."""
+    return f"by {incident.noticed_by} at {incident.time}"
 
 
 class Notebook:

@@ -13,9 +13,12 @@ class CreatePod:
     serial: int
     avoid: tuple[str, ...] = ()
     """Nodes that it must not run on, in order. They say nothing to a backend that has one node."""
+    node: str | None = None
+    """The node that it must run on; None: any."""
 
     def __str__(self) -> str:
-        where = f", not on {', '.join(self.avoid)}" if self.avoid else ""
+        where = f", on {self.node}" if self.node is not None else ""
+        where += f", not on {', '.join(self.avoid)}" if self.avoid else ""
         return f"create pod {'s' if self.rank is None else f'r{self.rank}'}-{self.serial}{where}"
 
 

@@ -6,7 +6,7 @@ claim's serial, whatever its name says.
 
 from dataclasses import dataclass, replace
 
-from lmj_api.status import Claim
+from lmj_api.status import Claim, MoveStatus
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.wants import Want
@@ -45,13 +45,18 @@ def take_standbys(
     """Give each rank whose pod would have to be made one that is warm, as long as there are any; replacements wait until ``not_before``."""
     spares = [pod for pod in observed.pods if _is_spare(observed, pod)]
     own_nodes = {placed.stage for placed in observed.spec.placement.stages if placed.node_selector}
+    moving = {m.rank: m for m in observed.status.moves if m.strategy == "Checkpoint"}
     after, wants = list(ranks), dict(wanted)
     claims: list[Claim] = []
     for facts in ranks:
         # A stage that may run on some nodes alone cannot be had from a pod that was put anywhere.
         if now < not_before or not spares or facts.rank in own_nodes or not _is_vacant(facts, wanted[facts.rank]):
             continue
-        pod = min(spares, key=lambda spare: (spare.node == _node(facts), spare.serial))
+        entry = moving.get(facts.rank)
+        able = [s for s in spares if entry is None or observed.one_node or _suits(s, entry)]
+        if not able:
+            continue
+        pod = min(able, key=lambda spare: (spare.node == _node(facts), spare.serial))
         spares.remove(pod)
         # Another pod may have been made with the serial that was wanted, and not been seen yet.
         serial = max(wanted[facts.rank].serial, facts.next_serial)
@@ -75,6 +80,12 @@ def _is_spare(observed: Observed, pod: PodObserved) -> bool:
     if pod.rank is not None or pod.phase is not PodPhase.RUNNING or agent is None or pod.name not in _names(observed):
         return False
     return agent.warm and agent.rank is None and not agent.draining
+
+
+def _suits(spare: PodObserved, entry: MoveStatus) -> bool:
+    """Whether ``spare`` is where the rank that moves is to be."""
+    stays = spare.node_leaving is None and spare.misplaced is None
+    return stays and spare.node != entry.node and (entry.to is None or spare.node == entry.to)
 
 
 def _names(observed: Observed) -> set[str]:

@@ -94,11 +94,17 @@ def conditions(
 
 def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) -> tuple[str, str]:
     """How far the move that is least so is, in a word; and all of them in a sentence."""
-    states = {follower.rank: follower.state for follower in followers}
-    order = ("Pending", "Starting", "Copying", "Level")
-    under_way = [(move, states.get(move.rank, "Pending")) for move in moves if move.given_up is None]
+    states: dict[int, str] = {follower.rank: follower.state for follower in followers}
+    order = ("Checkpoint", "Pending", "Starting", "Copying", "Level")
+    under_way = [
+        (move, "Checkpoint" if move.strategy == "Checkpoint" else states.get(move.rank, "Pending"))
+        for move in moves
+        if move.given_up is None
+    ]
     told = [
-        f"rank {m.rank} leaves {m.node or 'its node'}, for {m.reason}: its new pod is {state.lower()}" for m, state in under_way
+        f"rank {m.rank} leaves {m.node or 'its node'}{f' for {m.to}' if m.to is not None else ''}, for {m.reason}: "
+        + ("through a checkpoint" if m.strategy == "Checkpoint" else f"its new pod is {state.lower()}")
+        for m, state in under_way
     ]
     return min((state for _, state in under_way), key=order.index), "; ".join(told)
 

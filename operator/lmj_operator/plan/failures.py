@@ -15,8 +15,9 @@ from lmj_operator.plan.rules import judge
 UNREACHABLE_SECONDS = 30.0
 """An agent that had a worker and does not answer for so long is taken for gone."""
 
-ACCUSED_SECONDS = 0.5
-"""The same, when a peer lost it too: two who do not see it are enough. One that its peers do see is left alone."""
+ACCUSED_SECONDS = 3.0
+"""The same, when a peer lost it too. An agent on a machine that is there may only be slow; of one whose machine takes no connection
+nothing is waited for: two who do not see it are enough. One that its peers do see is left alone."""
 
 DROP_GRACE_SECONDS = 1.0
 """A member that dropped the view tells of a broken peer before the peer's agent does: wait so long for the cause to show."""
@@ -102,6 +103,10 @@ def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, 
     if pod.agent is None and pod.waits is None:
         had_worker = facts.known.pod == pod.name and facts.known.incarnation > 0
         silent = recovery.hang_timeout_seconds if pod.vouched else UNREACHABLE_SECONDS
+        if accused and had_worker and pod.dark:
+            text = f"the machine of {pod.name} takes no connection, and its peers lost it"
+            by = "its peers and the operator"
+            return Failure("PodGone", facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True)
         if accused:
             silent = min(silent, ACCUSED_SECONDS)
         limit = silent if had_worker else recovery.start_timeout_seconds
@@ -127,6 +132,8 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
         text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
         failure = Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent", blames_node=True)
         return _judged(failure, recovery, why, worker.exit.stderr if worker.exit else ())
+    if worker.phase is WorkerPhase.DRAINED and pod.outdated:
+        return None  # as it was to
     if worker.phase is WorkerPhase.DRAINED:
         return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD, noticed_by="its agent")
     limit = recovery.start_timeout_seconds

@@ -1,5 +1,6 @@
 """Followers: a second pod of a rank that keeps its state, ready to take its place."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lmj_api.names import pod_name
@@ -35,9 +36,17 @@ def is_level(pod: PodObserved) -> bool:
 
 
 def follow(
-    job: str, ranks: tuple[RankFacts, ...], made: dict[str, int], wanted: frozenset[int], recovery: Recovery, now: float
+    job: str,
+    ranks: tuple[RankFacts, ...],
+    made: dict[str, int],
+    wanted: Mapping[int, str | None],
+    recovery: Recovery,
+    now: float,
 ) -> Following:
-    """The followers of ranks ``wanted``, one each; others go. A new entry is acted on in the next pass, when it is durable."""
+    """The followers of ranks ``wanted``, one each, on the node that is named with it (None: any); others go.
+
+    A new entry is acted on in the next pass, when it is durable.
+    """
     entries: list[FollowerStatus] = []
     actions: list[Action] = []
     due: list[float] = []
@@ -52,10 +61,10 @@ def follow(
         if entry is None or entry.serial <= facts.serial:
             # None yet, or it has become the rank's own.
             if facts.in_phase(WorkerPhase.RUNNING):
-                entries.append(_entry(job, facts, 0, 0.0))
+                entries.append(_entry(job, facts, wanted[facts.rank]))
                 numbers[str(facts.rank)] = facts.next_serial
             continue
-        after, more = _next(job, facts, entry, recovery, now)
+        after, more = _next(job, facts, entry, wanted[facts.rank], recovery, now)
         entries.append(after)
         if after.serial != entry.serial:
             numbers[str(facts.rank)] = after.serial
@@ -65,23 +74,25 @@ def follow(
     return Following(tuple(entries), numbers, tuple(actions), tuple(due))
 
 
-def _entry(job: str, facts: RankFacts, failures: int, not_before: float) -> FollowerStatus:
+def _entry(job: str, facts: RankFacts, node: str | None, failures: int = 0, not_before: float = 0.0) -> FollowerStatus:
     name = pod_name(job, facts.rank, facts.next_serial)
-    return FollowerStatus(rank=facts.rank, serial=facts.next_serial, pod=name, failures=failures, not_before=not_before)
+    return FollowerStatus(rank=facts.rank, serial=facts.next_serial, pod=name, to=node, failures=failures, not_before=not_before)
 
 
 def _next(
-    job: str, facts: RankFacts, entry: FollowerStatus, recovery: Recovery, now: float
+    job: str, facts: RankFacts, entry: FollowerStatus, node: str | None, recovery: Recovery, now: float
 ) -> tuple[FollowerStatus, tuple[Action, ...]]:
-    """``entry`` as it is to be, and what brings it on."""
+    """``entry`` as it is to be, on ``node`` if that is one, and what brings it on."""
     pod = facts.follower
+    if node is not None and entry.to != node and (pod is None or pod.node != node):
+        return _entry(job, facts, node), (DeletePod(pod.name, f"another follows on {node}"),) if pod is not None else ()
     if pod is None and entry.state == "Pending":
-        return entry, (CreatePod(entry.rank, entry.serial),) if now >= entry.not_before else ()
+        return entry, (CreatePod(entry.rank, entry.serial, node=entry.to),) if now >= entry.not_before else ()
     failures = entry.failures + 1
     wait = now + backoff(recovery, failures)
     if pod is None or _gone(pod, entry, recovery, now) or _hangs(facts, pod, recovery, now):
         gone = (DeletePod(pod.name, "the follower is lost"),) if pod is not None else ()
-        return _entry(job, facts, failures, wait), gone
+        return _entry(job, facts, node, failures, wait), gone
     entry = entry.model_copy(update={"node": pod.node})
     agent = pod.agent
     if agent is None:
@@ -130,7 +141,9 @@ def _hangs(facts: RankFacts, pod: PodObserved, recovery: Recovery, now: float) -
 
 
 def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:
-    if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING) or pod.node_leaving is not None or pod.outdated:
+    if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING) or pod.outdated:
+        return True
+    if pod.node_leaving is not None or pod.misplaced is not None:
         return True
     if pod.agent is None:
         if pod.waits is not None:

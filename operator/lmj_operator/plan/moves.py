@@ -1,30 +1,20 @@
-"""Ranks that are to run elsewhere: who asks, how far each is, and when its follower takes its place."""
+"""Ranks that are to run elsewhere: who asks, in which way each goes, and when its follower takes its place."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lmj_api.protocol import WorkerPhase
 from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
-from lmj_api.status import Incident, MoveStatus
+from lmj_api.status import MoveStatus
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, Drain, HandOver
 from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.following import is_level
-from lmj_operator.plan.membership import left
+from lmj_operator.plan.nodes import UNSCHEDULABLE
 from lmj_operator.plan.observed import Observed, PodObserved
-from lmj_operator.plan.times import rfc3339
-
-FOLLOWER_SECONDS = 2.0
-"""A view that was left for a follower waits for that one so long; then it goes on with the members that it had."""
-
-MOVED = "Moved"
-"""Kind of the incident that a move is recorded as."""
+from lmj_operator.plan.report import checkpoint_trouble
+from lmj_operator.plan.request import admit
 
 ASKED = "it was asked for"
-"""Reason of a move that no node is the reason of."""
-
-KEPT = 10
-"""Incidents that are kept, as of failures."""
+"""Reason of a move that a person asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,175 +24,151 @@ class Moves:
     moves: tuple[MoveStatus, ...]
     request: str | None
     """As in the status."""
+    refused: str | None
+    """As in the status."""
     actions: tuple[Action, ...] = ()
-    ranks: frozenset[int] = frozenset()
-    """Those that are under way; the others wait for their turn."""
-
-
-def parse_request(text: str, ranks: int) -> tuple[int, ...]:
-    """The ranks that the request names, each once. Raises ValueError with a line for people."""
-    words = text.split()
-    try:
-        found = tuple(dict.fromkeys(int(word) for word in words[0].split(","))) if words else ()
-    except ValueError:
-        found = ()
-    if not found or not all(0 <= rank < ranks for rank in found):
-        raise ValueError(f"{text[:60]!r} names no ranks to move: write ranks from 0 to {ranks - 1}, as in 0,1")
-    return found
-
-
-def with_handed_over(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None) -> tuple[RankFacts, ...]:
-    """``ranks``, with the follower in the place of each rank that has left ``view`` for it."""
-    moving = {move.rank for move in observed.status.moves if move.given_up is None}
-    return tuple(_handed_over(f, view) if view is not None and f.rank in moving else f for f in ranks)
-
-
-def _handed_over(facts: RankFacts, view: View) -> RankFacts:
-    follower, entry, worker = facts.follower, facts.entry, facts.worker
-    if follower is None or entry is None or worker is None or not is_level(follower) or not left(facts, view):
-        return facts
-    assert follower.agent is not None
-    if follower.agent.worker.phase is not WorkerPhase.READY or follower.agent.worker.holding != worker.holding:
-        return facts
-    return replace(
-        facts,
-        serial=entry.serial,
-        pod=follower,
-        seen=True,
-        incarnation=follower.agent.worker.incarnation,
-        next_serial=max(facts.next_serial, entry.serial + 1),
-        entry=None,
-        follower=None,
-    )
-
-
-def handing_over(ranks: tuple[RankFacts, ...], view: View | None) -> bool:
-    """Whether ``view`` was left for a follower to take its place: nobody's failure."""
-    if view is None or not any(f.agent is not None and f.agent.handover >= view.number for f in ranks):
-        return False
-    gone = [f.worker for f in ranks if left(f, view)]
-    return bool(gone) and all(worker is not None and worker.lost_rank is None for worker in gone)
-
-
-def follower_wait(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, now: float) -> float | None:
-    """Seconds for which a rank that left ``view`` may wait for its follower to be there; None: none does, or it has waited enough."""
-    moving = {move.rank for move in observed.status.moves if move.given_up is None}
-    since = [
-        f.worker.since
-        for f in ranks
-        if f.rank in moving and f.worker is not None and view is not None and left(f, view) and f.follower is not None
-    ]
-    wait = min(since, default=0.0) + FOLLOWER_SECONDS - now
-    return wait if since and 0 < wait <= FOLLOWER_SECONDS else None
+    targets: tuple[tuple[int, str | None], ...] = ()
+    """Ranks that need a follower for it, each with the node that it is to be on (None: any)."""
 
 
 def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, runs: bool, now: float) -> Moves:
     """The moves that are wanted at ``now``; ``runs``: ``view`` trains."""
     spec, status = observed.spec.migration, observed.status
-    serials = {f.rank: f.serial for f in ranks}
-    kept = [m for m in status.moves if serials.get(m.rank) == m.serial and not _may_stay(m, ranks[m.rank].pod)]
-    request = observed.move_request
-    if request is not None and request != status.move_request:
-        kept += _requested(request, ranks, kept, now)
+    kept = [m for m in status.moves if _goes_on(m, ranks, spec, now)]
+    request, refused = status.move_request, status.move_refused
+    if observed.move_request is not None and observed.move_request != request:
+        request, refused = observed.move_request, None
+        try:
+            kept = _with_requested(kept, request, ranks, observed, now)
+        except ValueError as error:
+            refused = str(error)
     known = {m.rank for m in kept}
-    if spec.on_cordon is MigrationStrategy.LIVE and spec.strategy is MigrationStrategy.LIVE:
-        kept += [_begun(f, f.pod.node_leaving, now) for f in ranks if f.rank not in known and _must_leave(f.pod)]  # type: ignore[union-attr,arg-type]
+    kept += [_begun(f, *cause, now) for f in ranks if f.rank not in known and (cause := _cause(f.pod, spec)) is not None]
     moves: list[MoveStatus] = []
-    actions: list[Action] = []
     turns = {(m.rank, m.serial) for m in _in_turn(status.moves, spec)}
     for entry in kept:
-        facts = ranks[entry.rank]
         if entry.given_up is None and len(_in_turn(moves, spec)) < spec.max_concurrent:
             if (entry.rank, entry.serial) not in turns:
                 entry = entry.model_copy(update={"since": now})  # its time begins with its turn
-            if now - entry.since > spec.timeout_seconds:
-                entry = _given_up(entry, spec)
+            if entry.strategy == "Live" and now - entry.since > spec.timeout_seconds:
+                entry = _given_up(entry, ranks[entry.rank], spec)
         moves.append(entry)
-        if entry.given_up is not None and spec.on_timeout is MigrationTimeout.CHECKPOINT and _is_there(facts):
+    under_way = [m for m in _in_turn(moves, spec) if m.strategy == "Live"]
+    actions: list[Action] = []
+    if runs and view is not None:
+        actions += [HandOver(pod, view.number) for m in under_way if (pod := _replaceable(ranks[m.rank], view)) is not None]
+        if checkpoint_trouble(ranks) is None:  # else nobody could leave, and what is trained since the last one would be lost
+            going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m in _in_turn(moves, spec))]
             # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
-            assert facts.pod is not None
-            actions.append(Drain(facts.pod.name))
-    under_way = _in_turn(moves, spec)
-    for entry in under_way:
-        facts = ranks[entry.rank]
-        ready = facts.entry is not None and facts.entry.state == "Level" and facts.pod is not None
-        if runs and view is not None and ready and facts.agent is not None and facts.agent.handover < view.number:
-            assert facts.pod is not None
-            actions.append(HandOver(facts.pod.name, view.number))
-    return Moves(
-        tuple(moves),
-        request if request is not None else status.move_request,
-        tuple(actions),
-        frozenset(m.rank for m in under_way),
-    )
+            actions += [Drain(pod) for m in going if (pod := _told_to_leave(m, ranks[m.rank])) is not None]
+    return Moves(tuple(moves), request, refused, tuple(actions), tuple((m.rank, m.to) for m in under_way))
 
 
 def leaving(actions: tuple[Action, ...], moves: Sequence[MoveStatus]) -> tuple[Action, ...]:
-    """``actions``, with a moving rank's new pod not on the node that it leaves."""
-    nodes = {m.rank: m.node for m in moves if m.given_up is None and m.node is not None}
+    """``actions``, with a moving rank's new pod not on the node that it leaves, and on the one that it is to be on."""
+    going = {m.rank: m for m in moves if m.given_up is None or m.strategy == "Checkpoint"}
     return tuple(
-        replace(a, avoid=tuple(sorted({*a.avoid, nodes[a.rank]}))) if isinstance(a, CreatePod) and a.rank in nodes else a
+        _placed(a, going[a.rank]) if isinstance(a, CreatePod) and a.rank in going and a.serial > going[a.rank].serial else a
         for a in actions
     )
 
 
-def _requested(text: str, ranks: tuple[RankFacts, ...], known: Sequence[MoveStatus], now: float) -> list[MoveStatus]:
-    try:
-        wanted = parse_request(text, len(ranks))
-    except ValueError:
-        return []
-    busy = {m.rank for m in known if m.given_up is None}
-    return [_begun(ranks[rank], ASKED, now) for rank in wanted if rank not in busy]
+def overdue(moves: Iterable[MoveStatus], ranks: tuple[RankFacts, ...], spec: Migration, now: float) -> frozenset[int]:
+    """Ranks that left their pod for a node that does not take the next one: any other has to do."""
+    return frozenset(m.rank for m in moves if m.rank < len(ranks) and _overdue(m, ranks[m.rank], spec, now))
 
 
-def _may_stay(entry: MoveStatus, pod: PodObserved | None) -> bool:
-    """Whether what the move is made for is over: its node was uncordoned. When it is cordoned again, that is another move."""
-    return entry.reason != ASKED and pod is not None and pod.node == entry.node and pod.node_leaving is None
+def _placed(action: CreatePod, entry: MoveStatus) -> CreatePod:
+    node = entry.to if entry.strategy == "Checkpoint" else action.node
+    avoid = {*action.avoid, *([entry.node] if entry.node is not None else [])} - {node}
+    return replace(action, avoid=tuple(sorted(avoid)), node=node)
 
 
-def _must_leave(pod: PodObserved | None) -> bool:
-    return pod is not None and pod.node_leaving is not None
+def _with_requested(
+    kept: list[MoveStatus], text: str, ranks: tuple[RankFacts, ...], observed: Observed, now: float
+) -> list[MoveStatus]:
+    """``kept`` with what the request ``text`` asks for; one for another node takes the place of a live move. Raises ValueError."""
+    spec = observed.spec.migration
+    request = admit(text, ranks, spec, observed.one_node)
+    stays = [
+        m
+        for m in kept
+        if m.rank not in request.ranks
+        or m.strategy == "Checkpoint"
+        or (m.given_up is None and (request.node is None or m.to == request.node))
+    ]
+    busy = {m.rank for m in stays}
+    return stays + [_begun(ranks[r], ASKED, spec.strategy, now, request.node) for r in request.ranks if r not in busy]
 
 
-def _begun(facts: RankFacts, reason: str, now: float) -> MoveStatus:
+def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, now: float) -> bool:
+    """Whether what the move is made for is still wanted: its node may be uncordoned. When it is cordoned again, that is another move."""
+    if entry.rank >= len(ranks):
+        return False
+    facts = ranks[entry.rank]
+    pod = facts.pod
+    if entry.strategy == "Checkpoint":
+        if facts.serial != entry.serial:
+            # It left. How the next pod is placed matters until a node has it.
+            return (pod is None or pod.node is None) and not _overdue(entry, facts, spec, now)
+        if facts.agent is not None and facts.agent.draining:
+            return True
+    elif facts.serial != entry.serial or spec.strategy is MigrationStrategy.NEVER:
+        return False
+    elif entry.reason == ASKED and entry.given_up is not None:
+        return _cause(pod, spec) is None  # that it was not to be had then is no reason to stay where the rank may not
+    if entry.reason == ASKED or pod is None or pod.node != entry.node:
+        return True
+    return _cause(pod, spec) is not None and (pod.node_leaving is not None or pod.misplaced == entry.reason)
+
+
+def _overdue(entry: MoveStatus, facts: RankFacts, spec: Migration, now: float) -> bool:
+    waits = facts.pod.waits if facts.pod is not None else None
+    left = entry.strategy == "Checkpoint" and entry.to is not None and facts.serial != entry.serial
+    return left and waits is not None and waits.reason == UNSCHEDULABLE and now - entry.since > spec.timeout_seconds
+
+
+def _cause(pod: PodObserved | None, spec: Migration) -> tuple[str, MigrationStrategy] | None:
+    """Why a rank is to leave ``pod`` without being asked to, and how; None: it stays."""
+    if pod is None or spec.strategy is MigrationStrategy.NEVER:
+        return None
+    if pod.node_leaving is not None and spec.off_nodes is not MigrationStrategy.NEVER:
+        return pod.node_leaving, spec.off_nodes
+    return (pod.misplaced, spec.strategy) if pod.misplaced is not None else None
+
+
+def _begun(facts: RankFacts, reason: str, strategy: MigrationStrategy, now: float, to: str | None = None) -> MoveStatus:
     node = facts.pod.node if facts.pod is not None else facts.known.node
-    return MoveStatus(rank=facts.rank, serial=facts.serial, node=node, reason=reason, since=now)
+    how = strategy.value
+    assert how != "Never"
+    return MoveStatus(rank=facts.rank, serial=facts.serial, node=node, to=to, strategy=how, reason=reason, since=now)
 
 
 def _in_turn(moves: Sequence[MoveStatus], spec: Migration) -> list[MoveStatus]:
     return [m for m in moves if m.given_up is None][: spec.max_concurrent]
 
 
-def _is_there(facts: RankFacts) -> bool:
-    """Whether the rank's pod can be told to leave, and was not."""
-    return facts.agent is not None and not facts.agent.draining
+def _replaceable(facts: RankFacts, view: View) -> str | None:
+    """The rank's pod, when its follower is level and it was not told to leave ``view`` for it."""
+    level = facts.entry is not None and facts.entry.state == "Level"
+    if not level or facts.pod is None or facts.agent is None or facts.agent.handover >= view.number:
+        return None
+    return facts.pod.name
 
 
-def _given_up(entry: MoveStatus, spec: Migration) -> MoveStatus:
-    then = "it moves through a checkpoint" if spec.on_timeout is MigrationTimeout.CHECKPOINT else "it stays"
-    text = f"no follower was level within {spec.timeout_seconds:g} s (migration.timeoutSeconds): {then}"
-    return entry.model_copy(update={"given_up": text})
+def _told_to_leave(entry: MoveStatus, facts: RankFacts) -> str | None:
+    """The rank's pod, when it is the one that is to leave and it was not told yet."""
+    if facts.serial != entry.serial or facts.pod is None or facts.agent is None or facts.agent.draining:
+        return None
+    return facts.pod.name
 
 
-def moved(
-    incidents: list[Incident], before: tuple[RankFacts, ...], after: tuple[RankFacts, ...], view: View, step: int, now: float
-) -> tuple[list[Incident], int]:
-    """``incidents`` with the moves that end now, and how many they are."""
-    new = []
-    for old, fresh in zip(before, after, strict=True):
-        if fresh is old or old.pod is None or fresh.pod is None:
-            continue
-        where = f" on {fresh.pod.node}" if fresh.pod.node is not None else ""
-        new.append(
-            Incident(
-                time=rfc3339(now),
-                kind=MOVED,
-                rank=old.rank,
-                pod=old.pod.name,
-                node=old.pod.node,
-                message=f"rank {old.rank} moved from {old.pod.name} to {fresh.pod.name}{where}",
-                view=view.number,
-                step=step,
-            )
-        )
-    return [*incidents, *new][-KEPT:], len(new)
+def _given_up(entry: MoveStatus, facts: RankFacts, spec: Migration) -> MoveStatus:
+    late = f"no follower was level within {spec.timeout_seconds:g} s (migration.timeoutSeconds)"
+    waits = facts.follower.waits if facts.follower is not None else None
+    if spec.on_timeout is MigrationTimeout.STAY:
+        return entry.model_copy(update={"given_up": f"{late}: it stays"})
+    if waits is not None and (facts.pod is None or facts.pod.node_leaving is None):
+        # Another pod would wait for the same, and training with it.
+        return entry.model_copy(update={"given_up": f"{late}, for its pod waits ({waits.reason}: {waits.message}): it stays"})
+    return entry.model_copy(update={"given_up": f"{late}: it moves through a checkpoint", "strategy": "Checkpoint"})

@@ -87,4 +87,6 @@ def lifted(nodes: Iterable[NodeFailures]) -> list[NodeFailures]:
 def avoiding(actions: tuple[Action, ...], nodes: Iterable[NodeFailures]) -> tuple[Action, ...]:
     """``actions`` with every new pod told which nodes it avoids."""
     names = avoided(nodes)
-    return tuple(replace(a, avoid=names) if isinstance(a, CreatePod) else a for a in actions) if names else actions
+    if not names:
+        return actions
+    return tuple(replace(a, avoid=tuple(n for n in names if n != a.node)) if isinstance(a, CreatePod) else a for a in actions)

@@ -52,14 +52,18 @@ class PodObserved:
     """The agent's answer; None: it did not answer this time."""
     unreachable_since: float | None = None
     """Since when a running agent has not answered."""
+    dark: bool = False
+    """Its machine takes no connection: it is off, or there is no way to it. One whose agent is slow, or stopped, takes them."""
     vouched: bool = False
     """Somebody nearer than the operator says that it is well: a silent agent may then be the operator's own network's fault."""
     waits: PodWait | None = None
     """What a pending pod waits for, where that is known; another pod would wait for the same."""
     node_leaving: str | None = None
     """Why its node is to be left, in one clause: cordoned, or about to be taken away; None: it is not."""
+    misplaced: str | None = None
+    """Why the spec's placement does not allow its node any more, in one clause; None: it does."""
     outdated: bool = False
-    """Nothing runs in it yet, and the spec wants another one by now: that may not have to wait."""
+    """Nothing runs in it yet, and the spec wants another one by now: that may not have to wait. Or its worker left, as it was to."""
     unlisted: bool = False
     """Its labels call it a standby."""
 

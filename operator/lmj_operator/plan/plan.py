@@ -11,7 +11,7 @@ from typing import Any
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.spec.lifecycle import CleanPodPolicy
-from lmj_api.status import JobStatus, Phase
+from lmj_api.status import JobStatus, NodeFailures, Phase
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, DeletePod, Drain, LeaveView
 from lmj_operator.plan.budget import charge
@@ -19,15 +19,16 @@ from lmj_operator.plan.claims import kept_claims, take_standbys, with_claims
 from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts, rank_facts
 from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
-from lmj_operator.plan.following import Following, follow
 from lmj_operator.plan.incidents import is_open, record, settle
 from lmj_operator.plan.ladder import climb, fruitless
 from lmj_operator.plan.membership import joined, newest_view, next_view
-from lmj_operator.plan.moves import Moves, follower_wait, handing_over, leaving, move, moved, with_handed_over
-from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
+from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_left
+from lmj_operator.plan.moves import overdue
+from lmj_operator.plan.nodes import explained, lifted, stranded, with_failures
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.phases import TERMINAL
 from lmj_operator.plan.phases import move as move_to
+from lmj_operator.plan.relocation import relocate
 from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, newest_step, progress, rank_table
 from lmj_operator.plan.standbys import SERIALS, dismiss_standbys, keep_standbys
 from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
@@ -233,10 +234,10 @@ def _run(scene: _Scene) -> Plan:
 
 
 def _with_moved(scene: _Scene) -> _Scene:
-    """With each rank that was handed over to its follower in that one's pod."""
+    """With each rank that was handed over to its follower in that one's pod, and each that left through a checkpoint in need of one."""
     observed, view = scene.observed, scene.newest
-    ranks = with_handed_over(observed, scene.ranks, view)
-    if view is None or ranks == scene.ranks:
+    ranks = with_left(observed, with_handed_over(observed, scene.ranks, view))
+    if ranks == scene.ranks:
         return scene
     incidents, count = moved(observed.status.incidents, scene.ranks, ranks, view, scene.step, scene.now)
     changes = {**scene.changes, "incidents": incidents, "migrations": observed.status.migrations + count}
@@ -273,11 +274,13 @@ def _with_failures(scene: _Scene, failures: tuple[Failure, ...]) -> _Scene:
     return replace(scene, wanted=wants(scene.ranks, failures), failures=failures, changes=changes)
 
 
-def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str) -> Plan:
-    """Pods, workers and the view, towards what is wanted."""
+def _elsewhere_after_all(scene: _Scene) -> tuple[_Scene, list[NodeFailures]]:
+    """Another pod for each that waits for a node that does not come."""
     observed, now = scene.observed, scene.now
     nodes = scene.changes.get("nodes", observed.status.nodes)
-    stuck = stranded(observed.pods, nodes, observed.spec.recovery.avoid_node, now)
+    asked = {entry.pod for entry in observed.status.followers if entry.to is not None}
+    free = [pod for pod in observed.pods if pod.name not in asked]
+    stuck = stranded(free, nodes, observed.spec.recovery.avoid_node, now)
     if stuck:
         # As any pod that is out of date before it runs: another one, and nobody's failure.
         nodes = scene.changes["nodes"] = lifted(nodes)
@@ -287,6 +290,14 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
             for f in scene.ranks
         )
         scene = replace(scene, ranks=ranks, wanted={**scene.wanted, **anew})
+    late = overdue(observed.status.moves, scene.ranks, observed.spec.migration, now)
+    return replace(scene, wanted={**scene.wanted, **{rank: Want(scene.ranks[rank].next_serial, 1) for rank in late}}), nodes
+
+
+def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str) -> Plan:
+    """Pods, workers and the view, towards what is wanted."""
+    observed, now = scene.observed, scene.now
+    scene, nodes = _elsewhere_after_all(scene)
     taken = take_standbys(observed, scene.ranks, scene.wanted, not_before, now)
     scene = replace(scene, ranks=taken.ranks, wanted=taken.wanted)
     claims = kept_claims(observed, scene.wanted, taken.claims)
@@ -310,21 +321,13 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     if waiting is not None and waiting.waits is not None and not scene.failures:
         why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"
     runs = view is not None and _runs(scene.ranks, view)
-    moves = move(observed, scene.ranks, view, runs and not scene.failures, now)
-    following = _follow(scene, moves)
     kept = keep_standbys(observed, claims, runs, now)
-    actions += kept.actions
     waits += [kept.due] if kept.due is not None else []
     phase = _phase(observed.status, runs, bool(scene.failures))
-    promoted = {f.rank for f in scene.ranks if f.entry is not None and scene.wanted[f.rank].serial == f.entry.serial}
-    if promoted:
-        waits.append(0.0)
-    scene.changes.update(followers=[e for e in following.entries if e.rank not in promoted], made=following.made)
-    scene.changes.update(moves=list(moves.moves), move_request=moves.request)
-    actions = avoiding(actions + following.actions, nodes) + moves.actions
-    if not observed.one_node:
-        actions = leaving(actions, moves.moves)
-    waits += following.due
+    trains = runs and not scene.failures
+    elsewhere = relocate(observed, scene.ranks, scene.wanted, view, trains, nodes, actions + kept.actions, now)
+    scene.changes.update(elsewhere.changes)
+    waits += elsewhere.due
     started = observed.status.started if observed.status.started is not None else now
     message = f"view {view.number} trains" if runs and view is not None else why
     serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in scene.wanted.items()}}
@@ -345,14 +348,7 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     limit = observed.spec.active_deadline_seconds
     due = [*waits, *([started + limit - now] if limit is not None else [])]
     wake = min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS])
-    brisk = any(f.agent is not None and view is not None and f.agent.handover >= view.number for f in scene.ranks)
-    return Plan(status, message, actions, wake, min(due, default=None), brisk=brisk or bool(promoted))
-
-
-def _follow(scene: _Scene, moves: Moves) -> Following:
-    observed = scene.observed
-    ranks = frozenset(f.rank for f in scene.ranks) if observed.spec.recovery.replica else moves.ranks
-    return follow(observed.name, scene.ranks, observed.status.made, ranks, observed.spec.recovery, scene.now)
+    return Plan(status, message, elsewhere.actions, wake, min(due, default=None), brisk=elsewhere.brisk)
 
 
 def _runs(ranks: tuple[RankFacts, ...], view: View) -> bool:

@@ -32,7 +32,10 @@ def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[i
         if remedy is Remedy.POD:
             made[facts.rank] = _promoted(facts) or Want(facts.next_serial, 1, replaced=True)
         elif remedy is Remedy.WORKER or (group and member(facts) is not None):
-            made[facts.rank] = Want(facts.serial, facts.incarnation + 1, replaced=True)
+            if facts.agent is not None and facts.agent.draining:  # it starts no worker any more
+                made[facts.rank] = _promoted(facts) or Want(facts.next_serial, 1, replaced=True)
+            else:
+                made[facts.rank] = Want(facts.serial, facts.incarnation + 1, replaced=True)
         elif facts.pod is not None and facts.pod.outdated:
             # Nobody's failure, so no restart.
             made[facts.rank] = Want(facts.next_serial, 1)

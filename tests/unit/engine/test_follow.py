@@ -15,8 +15,9 @@ from lmj_api.protocol import EventKind, Holding
 from lmj_api.spec import Training
 from lmj_trainer.follow import source as source_module
 from lmj_trainer.follow.feed import Feed, Offer
+from lmj_trainer.follow.finals import Finals
 from lmj_trainer.follow.follower import Follower
-from lmj_trainer.follow.parts import Begin, Part, Prepared
+from lmj_trainer.follow.parts import ROW, Begin, Gradients, Part, Prepared
 from lmj_trainer.follow.source import Source
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
@@ -259,7 +260,7 @@ def test_a_follower_that_was_let_go_follows_no_more(pair: Pair, monkeypatch: pyt
     stuck.set()
     pair.step()
     pair.line.wait(lambda: pair.line.over)
-    assert pair.line.told[-1][2] == Holding(step=1, prepared=True)
+    assert pair.line.told[-1][2] == Holding(step=1), "it did not get all gradients"
 
 
 def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:
@@ -355,3 +356,106 @@ def test_gradients_that_are_out_when_the_follower_gets_level_are_not_forgotten(
     pair.step()
     pair.stop()
     pair.assert_equal()
+
+
+def test_gradients_travel_as_they_become_final(pair: Pair) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.source.boundary()
+    state, there = pair.states[0], pair.states[1].slots[-1]
+    pair.gradients()
+    assert pair.source.follows
+    # The last first, as a backward pass makes them.
+    for slot in reversed(state.slots):
+        pair.source.final(slot.weight)
+    deadline = time.monotonic() + SECONDS
+    while not torch.equal(there.grad, state.slots[-1].grad) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert torch.equal(there.grad, state.slots[-1].grad)
+    assert pair.states[1].holding == Holding(step=1), "they are not all, until it is told"
+    state.prepare()
+    pair.source.prepared()
+    pair.commit()
+    pair.step()
+    assert pair.stop() == Holding(step=3)
+    pair.assert_equal()
+
+
+def test_gradients_that_travelled_and_were_forgotten_are_sent_again(pair: Pair) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.source.boundary()
+    state = pair.states[0]
+    pair.gradients()
+    for slot in reversed(state.slots[2:]):
+        pair.source.final(slot.weight)
+    # The view breaks here: the step is done again, and this time its gradients are others.
+    state.forget_gradients()
+    pair.source.forgotten()
+    pair.source.boundary()
+    state.slots[3].grad.fill_(1.0)
+    state.prepare()
+    pair.source.prepared()
+    pair.commit()
+    assert pair.stop() == Holding(step=2)
+    pair.assert_equal()
+
+
+def test_a_step_is_told_as_prepared_only_when_the_follower_knows(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The word that gradients are complete may be lost with its sender like any other."""
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    take, free = pair.follower._take, threading.Event()
+
+    def slow(body: Any) -> None:
+        if isinstance(body, Prepared):
+            assert free.wait(SECONDS)
+        take(body)
+
+    monkeypatch.setattr(pair.follower, "_take", slow)
+    told = threading.Event()
+    thread = threading.Thread(target=lambda: (pair.prepare(), told.set()), daemon=True)
+    thread.start()
+    assert not told.wait(0.3)
+    free.set()
+    assert told.wait(SECONDS)
+    assert pair.states[1].holding == Holding(step=1, prepared=True)
+
+
+@pytest.mark.parametrize("rows", [[], [0], [3, 17, 40], list(range(64))])
+def test_a_span_of_few_words_is_sent_as_rows(rows: list[int]) -> None:
+    span = torch.zeros(64 * ROW)
+    for row in rows:
+        span[row * ROW : (row + 1) * ROW].normal_()
+        span[row * ROW + 1] = -0.0
+    sent = Gradients.of(5, ROW, span)
+    assert (sent.rows is None) == (len(rows) == 64)
+    assert sent.values.numel() == len(rows) * ROW
+    there = torch.full((66 * ROW,), 7.0)
+    sent.write(there)
+    assert torch.equal(there[ROW:-ROW].view(torch.int32), span.view(torch.int32))
+    assert there[:ROW].eq(7).all()
+    assert there[-ROW:].eq(7).all()
+
+
+def test_each_span_is_given_out_once_when_all_of_it_is_final(
+    make_state: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    state: StageState = make_state(make_config(), range(1, 3), model=source_model())[1]
+    end = state.groups[len(state.groups) // 2].span.stop
+    finals = Finals(state, end, 1 << 10)
+    missing = {
+        i for slot in state.slots for i in range(slot.weight.storage_offset(), slot.weight.storage_offset() + slot.weight.numel())
+    }
+    given: list[slice] = []
+    for slot in reversed(state.slots):
+        start, count = slot.weight.storage_offset(), slot.weight.numel()
+        missing -= set(range(start, start + count))
+        spans = finals.final(start, count)
+        assert not any(missing & set(range(span.start, span.stop)) for span in spans)
+        given += spans
+    assert finals.rest() == []
+    assert sorted((span.start, span.stop) for span in given) == [(i, min(i + 1024, end)) for i in range(0, end, 1024)]

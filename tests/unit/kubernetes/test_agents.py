@@ -8,7 +8,7 @@ import pytest
 
 from lmj_api.protocol import AgentState, CheckpointTrouble, Event, EventKind, Holding, Progress, WorkerPhase, WorkerState
 from lmj_api.view import Resume, View
-from lmj_operator.backend.agent_client import AgentError
+from lmj_operator.backend.agent_client import AgentError, MachineError
 from lmj_operator.backend.kubernetes import agents as module
 from lmj_operator.backend.kubernetes.agents import Agents, said_already, with_event
 from lmj_trainer.agent.fold import fold
@@ -31,11 +31,14 @@ class Client:
         self.answer = AgentState(pod="p", rank=0, started=0.0, scanned=True, worker=RUNNING)
         self.meanwhile: Callable[[], object] = lambda: None
         self.down = False
+        self.dark = False
 
     async def state(self) -> AgentState:
         self.asked += 1
         self.meanwhile()
         await asyncio.sleep(0.01)
+        if self.dark:
+            raise MachineError("dark")
         if self.down:
             raise AgentError("down")
         return self.answer
@@ -295,3 +298,40 @@ async def test_a_standby_need_not_look_through_checkpoints_to_be_believed(at: Fi
     (told, _) = await at.look()
     assert told is not None
     assert told.warm
+
+
+async def test_an_agent_whose_machine_is_not_there_is_not_waited_for_again_until_it_is_heard(at: Fixture) -> None:
+    first, _ = at.clients
+    first.dark = True
+    for _ in range(3):
+        at.agents._doubt_all()
+        assert [state is None for state in await at.look()] == [True, False]
+        assert (at.agents.is_dark("key-0"), at.agents.is_dark("key-1")) == (True, False)
+    assert at.asked == [2, 4]
+    first.dark = False
+    first.happens(EventKind.READY)
+    assert await at.news() is EventKind.READY
+    assert not at.agents.is_dark("key-0")
+    assert await at.look() == [client.answer for client in at.clients]
+
+
+async def test_an_agent_whose_machine_was_not_there_is_asked_again_after_a_while(
+    at: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DARK_SECONDS", 0.0)
+    first, _ = at.clients
+    first.dark = True
+    at.agents._doubt_all()
+    assert (await at.look())[0] is None
+    first.dark = False
+    assert (await at.look())[0] == first.answer
+
+
+async def test_an_agent_that_is_slow_is_asked_each_time(at: Fixture) -> None:
+    first, _ = at.clients
+    first.down = True
+    at.agents._doubt_all()
+    for _ in range(2):
+        assert (await at.look())[0] is None
+        assert not at.agents.is_dark("key-0")
+    assert at.asked[0] == 3

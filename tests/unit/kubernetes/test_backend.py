@@ -1,6 +1,9 @@
 """The backend: what it sees, what it does, and what it does not ask the API server for."""
 
 import asyncio
+import contextlib
+import socket
+import sys
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -121,6 +124,25 @@ async def test_a_silent_agent_is_unreachable_since_it_was_first_missed(at: Fixtu
     second = (await at.backend.observe()).pods[0]
     assert first.agent is None
     assert first.unreachable_since == second.unreachable_since == 1000.0
+    assert not first.dark  # its machine is there, and says that nobody listens
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others refuse what they have no room for")
+async def test_a_machine_that_takes_no_connection_is_dark(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    with contextlib.ExitStack() as stack:
+        full = stack.enter_context(socket.create_server(("127.0.0.2", module.AGENT_PORT), backlog=0))
+        for _ in range(2):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        at.cache.put_pod(running(ip="127.0.0.2"))
+        seen = (await at.backend.observe()).pods[0]
+        assert (seen.agent, seen.dark, seen.unreachable_since) == (None, True, 1000.0)
+    at.cache.put_pod(running(ip="127.0.0.1"))
+    seen = (await at.backend.observe()).pods[0]
+    assert seen.agent is not None
+    assert not seen.dark
 
 
 async def test_pods_of_an_earlier_job_of_this_name_are_not_ours(at: Fixture) -> None:
@@ -340,3 +362,42 @@ async def test_a_standby_that_is_made_from_another_template_by_now_is_outdated(a
     at.backend.job = job(template={"metadata": {"labels": {"team": "other"}}})
     at.backend.job = at.backend.job.model_copy(update={"metadata": at.backend.job.metadata.model_copy(update={"generation": 2})})
     assert (await at.backend.observe()).pods[0].outdated
+
+
+async def test_a_changed_placement_or_taint_is_seen_in_the_next_pass(at: Fixture) -> None:
+    pod, body = running(), node("True")
+    pod["spec"]["nodeSelector"] = {"pool": "a"}
+    body["metadata"]["labels"] = {"pool": "a"}  # type: ignore[index]
+    at.cache.put_pod(pod)
+    at.cache.put_node(body)
+    at.backend.job = job(placement={"stages": [{"stage": 0, "nodeSelector": {"pool": "a"}}]})
+    assert (await at.backend.observe()).pods[0].misplaced is None
+    at.backend.job = job(placement={"stages": [{"stage": 0, "nodeSelector": {"pool": "b"}}]})
+    assert (await at.backend.observe()).pods[0].misplaced == "its placement asks for pool=b"
+    at.woken.clear()
+    at.cache.put_node({**body, "spec": {"taints": [{"key": "kubevirt.io/drain", "effect": "NoSchedule"}]}})
+    assert at.woken == [("team", "tiny")]
+    assert (await at.backend.observe()).pods[0].node_leaving == "node node-1 is tainted kubevirt.io/drain:NoSchedule"
+
+
+async def test_what_may_be_evicted_follows_the_spec_without_a_new_pod(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.write_status(JobStatus(started=at.clock.now))
+    budgets = at.calls("patch", "poddisruptionbudgets")
+    await at.backend.observe()
+    assert at.calls("patch", "poddisruptionbudgets") == budgets
+    at.backend.job = job(migration={"strategy": "Never"})
+    await at.backend.observe()
+    await at.backend.observe()
+    assert at.calls("patch", "poddisruptionbudgets") == budgets + 1
+    assert at.api.objects["poddisruptionbudgets", "tiny-trainers"]["spec"]["minAvailable"] == 1
+
+
+async def test_a_pod_that_was_refused_is_made_on_the_node_that_was_named_all_the_same(at: Fixture) -> None:
+    at.api.refuse["create", "pods"] = [error(403, "Forbidden", "exceeded quota")]
+    await at.backend.apply(CreatePod(1, 2, ("node-1",), "node-3"))
+    at.clock.now += 60
+    await at.backend.observe()
+    made = at.api.objects["pods", "tiny-r1-2"]["spec"]["affinity"]["nodeAffinity"]
+    fields = made["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]["matchFields"]
+    assert [(f["operator"], f["values"]) for f in fields] == [("NotIn", ["node-1"]), ("In", ["node-3"])]

@@ -11,7 +11,7 @@ from cluster_jobs import SETTINGS, job, job_body
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes.build import children
-from lmj_operator.backend.kubernetes.build.pod import build_pod
+from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.settings import Settings
 
@@ -192,6 +192,48 @@ def test_a_pod_stays_away_from_nodes_by_name_and_is_not_another_pod_for_that() -
         }
     }
     assert away == plain
+
+
+def test_a_pod_is_bound_to_a_node_by_its_name_and_by_the_scheduler() -> None:
+    plain, there = build_pod(job(), SETTINGS, 0, 1), build_pod(job(), SETTINGS, 0, 1, ("n1",), "n3")
+    assert there["spec"]["affinity"].pop("nodeAffinity") == {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {
+                    "matchFields": [
+                        {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]},
+                        {"key": "metadata.name", "operator": "In", "values": ["n3"]},
+                    ]
+                }
+            ]
+        }
+    }
+    assert there == plain
+
+
+@pytest.mark.parametrize(
+    ("migration", "needed"),
+    [
+        ({}, 4),
+        ({"strategy": "Checkpoint"}, 4),
+        ({"onCordon": "Checkpoint"}, 4),
+        ({"onCordon": "Never"}, 1),
+        ({"strategy": "Never"}, 1),
+    ],
+)
+def test_evictions_are_refused_where_ranks_leave_a_node_by_themselves(migration: dict[str, str], needed: int) -> None:
+    assert children.build_disruption_budget(job(migration=migration))["spec"]["minAvailable"] == needed
+
+
+def test_the_labels_that_a_ranks_node_must_have() -> None:
+    placement = {"nodeSelector": {"pool": "a"}, "stages": [{"stage": 1, "nodeSelector": {"pool": "b", "zone": "z"}}]}
+    made = job(placement=placement, template={"spec": {"nodeSelector": {"disk": "ssd"}}})
+    assert node_selector(made, 0) == {"pool": "a", "disk": "ssd"}
+    assert node_selector(made, 1) == {"pool": "b", "zone": "z", "disk": "ssd"}
+    assert node_selector(made, None) == node_selector(made, 0)
+    for rank in (0, 1, None):
+        assert build_pod(made, SETTINGS, rank, 1)["spec"]["nodeSelector"] == node_selector(made, rank)
+    assert node_selector(job(), 0) == {}
 
 
 def test_a_templates_affinity_holds_besides() -> None:

@@ -11,7 +11,7 @@ import pytest
 from cluster_jobs import SETTINGS, MemoryApi, error, job_body
 
 from lmj_api.protocol import Progress
-from lmj_api.status import Condition, Incident, JobStatus, Phase, RankStatus
+from lmj_api.status import Condition, Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.status_store import read_status
@@ -260,14 +260,18 @@ def test_notes_tell_what_is_new() -> None:
         update={"phase": Phase.RECOVERING, "message": "pod p is gone", "incidents": [hit], "conditions": [waits]}
     )
     assert notes(before, down) == [
-        Note("PodGone", "pod p is gone; rank 1 on n at step 5, noticed by its peers", warning=True),
+        Note("PodGone", "pod p is gone; rank 1 in p on n at step 5, noticed by its peers at t", warning=True),
         Note("Unschedulable", "pod p: no room", warning=True),
         Note("Recovering", "pod p is gone"),
     ]
     mended = hit.model_copy(update={"seconds": 2.0, "steps_lost": 3, "recovery": "view 2: goes on"})
     up = down.model_copy(update={"phase": Phase.RUNNING, "message": "view 2 trains", "incidents": [mended]})
     assert notes(down, up) == [
-        Note("Recovered", "recovered from PodGone of rank 1 in 2.0 s, 3 steps done again; view 2: goes on"),
+        Note(
+            "Recovered",
+            "recovered from PodGone of rank 1 in p on n in 2.00 s, 3 steps done again; noticed by its peers at t at step 5;"
+            " view 2: goes on; it was: pod p is gone",
+        ),
         Note("Running", "view 2 trains"),
     ]
     assert notes(up, up.model_copy(update={"progress": Progress(step=1, steps=2, epoch=0.5)})) == []
@@ -280,11 +284,9 @@ def test_a_task_for_a_status_that_cannot_be_read_is_refused() -> None:
         JobTask(body, place)
 
 
-def test_a_request_that_names_no_rank_is_told_of_once() -> None:
-    ranks = [RankStatus(rank=rank, state="Running") for rank in (0, 1)]
-    before = JobStatus(ranks=ranks)
-    after = before.model_copy(update={"move_request": "3 now"})
-    text = "'3 now' names no ranks to move: write ranks from 0 to 1, as in 0,1"
-    assert notes(before, after) == [Note("RequestInvalid", text, warning=True)]
+def test_a_request_that_is_refused_is_told_of_once() -> None:
+    before = JobStatus()
+    after = before.model_copy(update={"move_request": "3 now", "move_refused": "there is no rank 3"})
+    assert notes(before, after) == [Note("RequestRefused", "there is no rank 3", warning=True)]
     assert notes(after, after) == []
     assert notes(before, before.model_copy(update={"move_request": "1 now"})) == []

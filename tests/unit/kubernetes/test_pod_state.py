@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cluster_jobs import pod_body, running
+from cluster_jobs import job, pod_body, running
 
 from lmj_api.spec import Recovery
 from lmj_api.status import RankStatus
-from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state, pod_address, pod_observed
+from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, node_state, pod_address, pod_observed
 from lmj_operator.plan import PodPhase
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.failures import find_failures
@@ -108,6 +108,45 @@ def test_a_pod_of_a_node_that_is_gone_is_gone() -> None:
     seen = pod_observed(running(), NodeState(ready=False, since=0.0, gone=True))
     assert (seen.phase, seen.exit_message) == (PodPhase.GONE, "its node node-1 is gone")
     assert pod_observed(running(), None).phase is PodPhase.RUNNING  # not seen yet is not gone
+
+
+def tainted(*taints: tuple[str, str], **spec: Any) -> NodeState:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:09Z"}
+    made = [{"key": key, "effect": effect} for key, effect in taints]
+    node = {"metadata": {"name": "node-1"}, "spec": {"taints": made, **spec}, "status": {"conditions": [ready]}}
+    return node_state(node)
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (tainted(), None),
+        (tainted(("gpu", "NoSchedule")), None),
+        (tainted(("spot", "PreferNoSchedule")), None),
+        (tainted(("gpu", "NoSchedule"), ("spot", "NoSchedule")), "node node-1 is tainted spot:NoSchedule"),
+        (tainted(("other", "NoExecute")), "node node-1 is tainted other:NoExecute"),
+        (tainted(("node.kubernetes.io/unreachable", "NoExecute")), None),
+        (tainted(("spot", "NoSchedule"), unschedulable=True), "node node-1 is cordoned"),
+    ],
+)
+def test_what_says_of_a_node_that_it_is_about_to_be_taken_away(node: NodeState, why: str | None) -> None:
+    assert pod_observed(running(), node, ["spot", "maintenance"]).node_leaving == why
+
+
+def test_well_known_taints_are_chosen_unless_others_are() -> None:
+    node = tainted(("karpenter.sh/disrupted", "NoSchedule"))
+    assert pod_observed(running(), node, job().spec.migration.on_taints).node_leaving is not None
+    assert pod_observed(running(), node, job(migration={"onTaints": []}).spec.migration.on_taints).node_leaving is None
+
+
+def test_a_pod_is_misplaced_when_its_placement_was_changed_and_its_node_lacks_the_labels() -> None:
+    node, pod = replace(NODE, labels={"pool": "a", "zone": "z"}), running()
+    assert misplaced(pod, node, {}) is None
+    assert misplaced(pod, node, {"pool": "a"}) is None
+    assert misplaced(pod, node, {"zone": "y", "pool": "b"}) == "its placement asks for pool=b, zone=y"
+    assert misplaced(pod, replace(node, gone=True), {"pool": "b"}) is None
+    pod["spec"]["nodeSelector"] = {"pool": "b"}
+    assert misplaced(pod, node, {"pool": "b"}) is None, "its node's labels changed, not its placement"
 
 
 def test_addresses_and_nodes() -> None:

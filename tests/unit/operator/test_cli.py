@@ -87,6 +87,12 @@ def test_status_of_nothing(tmp_path: Path) -> None:
     assert "no job has run here" in told.stderr
 
 
+def test_a_node_cannot_be_named_on_one_machine(tmp_path: Path) -> None:
+    told = lmj("migrate", str(tmp_path), "--rank", "1", "--to", "node-2")
+    assert told.returncode == 2
+    assert told.stderr == ("error: --to node-2: a job on this machine has no other node; say -n NAMESPACE for one on a cluster\n")
+
+
 def spec(**parts: object) -> JobSpec:
     dataset = {"source": "d.csv", "text": ["text"], "label": "label"}
     return JobSpec.model_validate({"model": {"scratch": {}}, "dataset": dataset, "output": {"path": "/o"}, **parts})

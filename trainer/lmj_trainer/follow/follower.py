@@ -98,9 +98,9 @@ class Follower:
                     own.copy_(value)
                 self._groups = last
                 log.debug("groups %d to %d are of step %d", first, last, step)
-            case Gradients(_, start, values):
+            case Gradients():
                 state.dirty = True
-                state.arrays(slice(start, start + len(values)), 3)[0].copy_(values)
+                body.write(state.arrays(slice(0, state.size), 3)[0])
             case Level(step, facts, digest, committed):
                 self._remember(facts)
                 if state.step == step:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
+
+ROW = 256
+"""Elements: the sizes of all hidden layers in use are multiples of it."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,38 @@ class State:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of ``step``, unclipped, float32 ``[elements]``, from element ``start`` of the array on."""
+    """Gradients of ``step``, unclipped, float32, of ``count`` elements from element ``start`` of the array on.
+
+    A span that is mostly zero (of word embeddings: the words that the batch has not) is sent as rows of ``ROW`` elements.
+    """
 
     step: int
     start: int
+    count: int
     values: Tensor
+    """``[count]``, or ``[rows, ROW]``."""
+    rows: Tensor | None
+    """int64 ``[rows]``, which rows of the span ``values`` are, all others being zero; None: ``values`` are all of it."""
+
+    @classmethod
+    def of(cls, step: int, start: int, span: Tensor) -> Gradients:
+        """Of ``span``, float32 ``[count]``."""
+        if len(span) % ROW == 0 and 2 * int(torch.count_nonzero(span[:: ROW + 1])) < len(span) // ROW:
+            # By their bits, for -0.0 is not 0.0.
+            bits = span.view(torch.int32).view(-1, ROW)
+            rows = ((bits.amax(1) != 0) | (bits.amin(1) != 0)).nonzero()[:, 0]
+            if 2 * ROW * len(rows) < len(span):
+                return cls(step, start, len(span), span.view(-1, ROW)[rows].cpu(), rows.cpu())
+        return cls(step, start, len(span), span.cpu(), None)
+
+    def write(self, gradients: Tensor) -> None:
+        """Into the array of all gradients, float32 ``[elements]``."""
+        span = gradients[self.start : self.start + self.count]
+        if self.rows is None:
+            span.copy_(self.values)
+        else:
+            span.zero_()
+            span.view(-1, ROW)[self.rows] = self.values.to(span.device)
 
 
 @dataclass(frozen=True)

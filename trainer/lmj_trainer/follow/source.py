@@ -7,11 +7,13 @@ import itertools
 import logging
 import secrets
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import torch
 
+from lmj_trainer.follow.finals import Finals
 from lmj_trainer.follow.parts import Begin, Body, Committed, Facts, Gradients, Level, Over, Part, Prepared, State
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _PART = 1 << 20
 _READS = 8
 """Times that the state is read beside training for its digest, before training waits for it."""
 _WINDOW = 48 << 20
-"""Bytes of the copy that may be under way."""
+"""Bytes that may be under way."""
 
 
 class _Stream:
@@ -38,6 +40,10 @@ class _Stream:
         self.groups = 0
         """Groups whose state was sent: of every later step their gradients are sent too."""
         self.level = False
+        self.finals: Finals | None = None
+        """Of the step that is under way, once something of it is final."""
+        self.due: deque[tuple[int, slice | None]] = deque()
+        """What is to be sent of it, in this order: gradients of a span, and that they are complete (None). The first may be on its way."""
         self.under_way = 0
         """Bytes that the follower has not taken into its memory yet."""
         self.over = False
@@ -88,6 +94,7 @@ class Source:
             if stream is not None and stream.level:
                 self._send(stream, Over(f"it takes over at step {self._state.step}"))
                 stream.over, self._stream, self._wanted = True, None, None
+                self._turn.notify_all()
 
     def boundary(self) -> None:
         """Between two steps: begin with a follower that is wanted, and let go of one that is not."""
@@ -97,7 +104,8 @@ class Source:
                 self._end(stream, None)
             if self._stream is None and self._wanted is not None:
                 self._stream = _Stream(self._wanted)
-                threading.Thread(target=self._begin, args=(self._stream,), name="follow", daemon=True).start()
+                for name, work in (("follow", self._begin), ("follow-gradients", self._forward)):
+                    threading.Thread(target=work, args=(self._stream,), name=name, daemon=True).start()
 
     def restart(self) -> None:
         """The state was replaced by another: what the follower has is worth nothing."""
@@ -106,23 +114,51 @@ class Source:
             if self._stream is not None:
                 self._end(self._stream, None)
 
+    @property
+    def follows(self) -> bool:
+        """Whether anybody is to be told by :meth:`final`."""
+        return self._stream is not None
+
+    def final(self, parameter: torch.Tensor) -> None:
+        """The gradient of ``parameter`` is what it will be in the next step: it is sent while others are computed."""
+        with self._turn:
+            stream = self._stream
+            if stream is not None:
+                self._put(stream, self._finals(stream).final(int(parameter.storage_offset()), parameter.numel()))
+
     def prepared(self) -> None:
-        """All gradients of the next step are in the block: returns when the follower has them too."""
+        """All gradients of the next step are in the block: returns when the follower has them too, and knows that they are all."""
         with self._turn:
             stream = self._stream
             if stream is None:
                 return
-            self._fixed = True
-            state = self._state
-            step = state.step + 1
-            end = state.groups[stream.groups - 1].span.stop if stream.groups else 0
-            for start in range(0, end, _PART):
-                span = slice(start, min(start + _PART, end))
-                self._send(stream, Gradients(step, start, state.arrays(span, 3)[0].cpu()), 4 * (span.stop - span.start))
+            step = self._state.step + 1
+            self._put(stream, self._finals(stream).rest())
             if stream.level:
-                self._send(stream, Prepared(step))
-            if not self._turn.wait_for(lambda: stream.over or stream.under_way == 0, self._patience):
+                stream.due.append((step, None))
+                self._turn.notify_all()
+            if not self._turn.wait_for(lambda: stream.over or (not stream.due and stream.under_way == 0), self._patience):
                 self._end(stream, f"it did not take the gradients of step {step} within {self._patience:g} s")
+
+    def _finals(self, stream: _Stream) -> Finals:
+        if stream.finals is None:
+            self._fixed = True
+            end = self._state.groups[stream.groups - 1].span.stop if stream.groups else 0
+            stream.finals = Finals(self._state, end, _PART)
+        return stream.finals
+
+    def _put(self, stream: _Stream, spans: list[slice]) -> None:
+        if spans:
+            stream.due.extend((self._state.step + 1, span) for span in spans)
+            self._turn.notify_all()
+
+    def _release(self) -> None:
+        """The gradients are no step's any more."""
+        self._fixed = False
+        if self._stream is not None:
+            self._stream.finals = None
+            self._stream.due.clear()
+        self._turn.notify_all()
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -132,14 +168,12 @@ class Source:
             if stream is not None and stream.groups and committed is not None:
                 self._send(stream, Committed(*committed, self._facts()))
             yield
-            self._fixed = False
-            self._turn.notify_all()
+            self._release()
 
     def forgotten(self) -> None:
         """The gradients were dropped: their step was not committed."""
         with self._turn:
-            self._fixed = False
-            self._turn.notify_all()
+            self._release()
 
     def _begin(self, stream: _Stream) -> None:
         """In a thread of its own: has the follower begin, and copies."""
@@ -183,6 +217,24 @@ class Source:
                 self._send(stream, State(first, last, step, values), values.nbytes)
             if self._second_per_byte:
                 stream.stopped.wait(values.nbytes * self._second_per_byte)
+
+    def _forward(self, stream: _Stream) -> None:
+        """In a thread of its own: sends what is due, so that no computation waits for a copy of it."""
+        gradients = self._state.arrays(slice(0, self._state.size), 3)[0]
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: stream.over or (stream.due and stream.under_way < _WINDOW))
+                if stream.over:
+                    return
+                due = stream.due[0]
+            step, span = due
+            body = Prepared(step) if span is None else Gradients.of(step, span.start, gradients[span])
+            size = 1 if span is None else 4 * (span.stop - span.start)
+            with self._turn:
+                # Forgotten meanwhile, what was read is nothing.
+                if stream.due and stream.due[0] is due:
+                    stream.due.popleft()
+                    self._send(stream, body, size)
 
     def _finish(self, stream: _Stream) -> None:
         """Have the follower compare what it has. The state is read beside training, and again when a step was taken meanwhile."""

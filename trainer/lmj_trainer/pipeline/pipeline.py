@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
 from lmj_trainer.model.stage import Inputs, Place
-from lmj_trainer.pipeline.backward import Deferred, backward_input, backward_weights
+from lmj_trainer.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.pipeline.schedule import Op, Work, most_deferred, order
 from lmj_trainer.transport.envelope import Envelope, Kind
 
@@ -56,9 +56,10 @@ class Pipeline:
         """Wait for a message of the current view."""
         return self._transport.inbox.take(kind, step, index, sender, self._patience)
 
-    def gradients(self, step: int) -> list[float]:
+    def gradients(self, step: int, final: Done | None = None) -> list[float]:
         """Run all micro-batches of the 0-based ``step``; gradients add up in the state.
 
+        ``final`` is told of each parameter when its gradient has got the last micro-batch's part, of those that get any.
         Returns the losses of the micro-batches on the last stage, each weighed by its part of the samples; nothing on others.
         """
         # A single stage waits for nobody: without this it would not notice that its view is over.
@@ -66,15 +67,18 @@ class Pipeline:
         batch = self._batches.train(step)
         samples = sum(len(inputs.labels) for inputs in batch)
         self._losses = []
+        last = len(batch) - 1
         try:
             for op in order(self.rank, self.stages, len(batch)):
                 self._make_room(step, op)
                 if op.work is Work.FORWARD:
                     self._forward(step, op.micro_batch, batch[op.micro_batch], samples)
                 else:
-                    self._backward(step, op.micro_batch)
+                    self._backward(step, op.micro_batch, final if op.micro_batch == last else None)
             while self._deferred:
-                backward_weights(self._deferred.popleft(), self._weights)
+                # First in, first out: what is added last is the last micro-batch's.
+                ends = final if len(self._deferred) == 1 else None
+                backward_weights(self._deferred.popleft(), self._weights, ends)
         finally:
             # Left by a broken view: graphs of a step that will be done again.
             self._deferred.clear()
@@ -120,18 +124,18 @@ class Pipeline:
             self.send(self.rank + 1, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
         self._outputs[micro_batch] = output
 
-    def _backward(self, step: int, micro_batch: int) -> None:
+    def _backward(self, step: int, micro_batch: int, final: Done | None) -> None:
         output = self._outputs.pop(micro_batch)
         grad = None if self._stage.last else self.take(Kind.GRADIENT, step, self.rank + 1, micro_batch).to(self._stage.device)
         if self._stage.first:
-            torch.autograd.backward(output, grad)
+            backward(output, grad, self._weights, final)
             return
         hidden = self._hidden.pop(micro_batch)
         if self._cut:
             upstream, deferred = backward_input(output, grad, hidden, self._weights)
             self._deferred.append(deferred)
         else:
-            torch.autograd.backward(output, grad)
+            backward(output, grad, self._weights, final)
             assert hidden.grad is not None, "the output depends on the input"
             upstream = hidden.grad
         self.send(self.rank - 1, Kind.GRADIENT, step, micro_batch, upstream.cpu())

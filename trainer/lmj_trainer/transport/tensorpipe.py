@@ -62,7 +62,7 @@ def take(part: Part) -> Future[tuple[str | None, int]]:
 class TensorPipeTransport:
     """The port over RPC. At most one in a process: torch keeps the current agent in a global."""
 
-    def __init__(self, timeout: float = 60.0, silence: float = 1.0) -> None:
+    def __init__(self, timeout: float = 60.0, silence: float = 0.5) -> None:
         """``timeout``: seconds after which a peer that does not take a message is lost; ``silence``: the same for one whose machine does
         not acknowledge that it got anything.
         """
@@ -76,6 +76,8 @@ class TensorPipeTransport:
         self._links: dict[str, WorkerInfo] = {}
         self._peers: dict[int, str] = {}
         self._kept: dict[str, Callable[[str], None]] = {}
+        self._met: set[str] = set()
+        """Addresses of all that were ever linked."""
         self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._under_way = 0
@@ -84,7 +86,7 @@ class TensorPipeTransport:
         self._agent = TensorPipeAgent(self._store, "self", 0, None, options, {}, [])
         rpc_api._init_rpc_states(self._agent)  # type: ignore[no-untyped-call]
         self.address = self._store.get("addrs/self").decode()
-        self._watch = SilenceWatch(silence, self._beat)
+        self._watch = SilenceWatch(silence, self._beat, self._is_link)
 
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
@@ -155,6 +157,10 @@ class TensorPipeTransport:
             if link is not None:
                 self._call(address, link, breaks.get(address, lambda _: None), lambda _: None, ping)
 
+    def _is_link(self, local: str, remote: str) -> bool:
+        """Peers connect to this agent's address, and this agent to theirs."""
+        return f"uv://{local}" == self.address or f"uv://{remote}" in self._met
+
     def _breaks(self, rank: int, address: str, view: int) -> Callable[[str], None]:
         """What the loss of a peer does: ``view`` breaks."""
         return lambda error: self.inbox.fail(view, f"rank {rank} ({address}) is lost: {error}", rank)
@@ -209,6 +215,7 @@ class TensorPipeTransport:
         self._store.set(f"addrs/{name}", address)
         info = WorkerInfo(name, number)
         self._agent._update_group_membership(info, [], {}, True)
+        self._met.add(address)
         self._links[address] = info
 
     def _retire(self, address: str) -> None:

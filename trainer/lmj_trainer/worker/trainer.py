@@ -269,7 +269,7 @@ class Trainer:
                 recorder.step(progress, time.time())
 
         state.dirty = True
-        losses = self.pipeline.gradients(state.step)
+        losses = self.pipeline.gradients(state.step, self._source.final if self._source.follows else None)
         limit = training.max_grad_norm
         wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=self.snapshots.unsent)
         commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
-from lmj_operator.backend.agent_client import AgentClient, AgentError
+from lmj_operator.backend.agent_client import AgentClient, AgentError, MachineError
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.backend.telling import Call
 
@@ -15,6 +15,9 @@ FRESH_SECONDS = 60.0
 
 SCAN_SECONDS = 1.0
 """The same until it has looked through the checkpoints, for the end of that comes without an event."""
+
+DARK_SECONDS = 5.0
+"""An agent whose machine was not there is asked again after so long, or when it was heard: no other has to wait for it meanwhile."""
 
 RECONNECT_SECONDS = 0.2
 LONGEST_RECONNECT_SECONDS = 5.0
@@ -48,6 +51,8 @@ class _Known:
     """When, on the monotonic clock."""
     asked: int = 0
     """Calls that it has not answered yet."""
+    dark_until: float = 0.0
+    """On the monotonic clock: till then its machine is taken not to be there."""
     doubts: int = 0
     """Times that there was news: an answer that was asked for before it is not kept."""
 
@@ -135,6 +140,8 @@ class Agents:
         if known is None:
             listener = asyncio.create_task(self._listen(key, pod, rank, client))
             known = self._known[key] = _Known(listener)
+        if self.is_dark(key):
+            return None
         state = known.state if known.heard else None
         if state is not None and time.monotonic() - known.said < _believed(state):
             return state
@@ -142,6 +149,11 @@ class Agents:
             return await self._ask(known, client, lambda agent: agent.state())
         except AgentError:
             return None
+
+    def is_dark(self, key: str) -> bool:
+        """Whether the agent's machine took no connection when it was asked last, and that was just now."""
+        known = self._known.get(key)
+        return known is not None and time.monotonic() < known.dark_until
 
     async def tell(self, key: str, client: AgentClient, call: Call) -> None:
         """Tell the agent something; its answer is what it knows then. Raises AgentError."""
@@ -174,6 +186,9 @@ class Agents:
         known.asked += 1
         try:
             state = await question(client)
+        except MachineError:
+            known.dark_until = time.monotonic() + DARK_SECONDS
+            raise
         finally:
             known.asked -= 1
         if known.doubts == doubts:
@@ -185,7 +200,7 @@ class Agents:
 
         def opened() -> None:
             known = self._known[key]
-            known.heard = True
+            known.heard, known.dark_until = True, 0.0
             if known.json is None and not known.asked:
                 # It did not answer when it was asked; from now on its events tell of everything, those of before too.
                 self.news.put(PodEvent(pod, rank, None))
@@ -205,6 +220,7 @@ class Agents:
             wait = min(2 * wait, LONGEST_RECONNECT_SECONDS)
 
     def _hear(self, key: str, told: PodEvent, event: Event) -> None:
+        self._known[key].dark_until = 0.0
         if not self._known[key].hears(event):
             return
         if event.kind in _OF_OTHERS:

@@ -14,12 +14,12 @@ from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
-from lmj_operator.backend.kubernetes.build.pod import build_pod
+from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
 from lmj_operator.backend.kubernetes.labels import AGENT_PORT, DIGEST
-from lmj_operator.backend.kubernetes.pod_state import owner_uid, pod_address, pod_observed
+from lmj_operator.backend.kubernetes.pod_state import misplaced, owner_uid, pod_address, pod_observed
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.status_store import StatusStore
@@ -74,6 +74,7 @@ class KubernetesBackend:
         self._settings = settings
         self._clock = clock
         self._creation = Creation(api, cache, self.children, settings, clock)
+        self._budget_of = job.spec.migration
         self._unreachable: dict[str, float] = {}
         self._gone: set[str] = set()
         """Names of pods that are not there any more: no name is used twice."""
@@ -86,10 +87,11 @@ class KubernetesBackend:
         return self.job.metadata.namespace or "", self.job.metadata.name
 
     async def observe(self) -> Observed:
-        """As the port says. Raises ApiError while the job's token cannot be read, and as :meth:`write_status` does."""
+        """As the port says. Raises ApiError while the job's token cannot be read or its budget not written, and as :meth:`write_status` does."""
         await self._store.flush()
         with contextlib.suppress(ActionError):
             await self._creation.retry(self.job)
+        await self._keep_budget()
         await self._look_for_missing()
         pods = self._pods()
         seen = await asyncio.gather(*(self._look(pod) for pod in pods))
@@ -114,8 +116,8 @@ class KubernetesBackend:
     async def apply(self, action: Action) -> None:
         """As the port says."""
         match action:
-            case CreatePod(rank, serial, avoid):
-                await self._creation.create(self.job, rank, serial, avoid)
+            case CreatePod():
+                await self._creation.create(self.job, action)
             case DeletePod(name):
                 await self._delete(name)
             case EnlistPod(name, rank, serial):
@@ -136,6 +138,13 @@ class KubernetesBackend:
         """Pods of this very job: one of the same name that was deleted may have left some that are not gone yet."""
         return [pod for pod in self._cache.pods(self.key) if owner_uid(pod) == self.job.metadata.uid]
 
+    async def _keep_budget(self) -> None:
+        """What may be evicted is as a changed spec wants it, also when no pod is made for that."""
+        wanted = self.job.spec.migration
+        if wanted != self._budget_of and self._store.status.started is not None and not self.deleted:
+            await self.children.ensure(self.job)
+        self._budget_of = wanted
+
     async def _look_for_missing(self) -> None:
         """A pod that the status names and the cache lacks is looked for once: what a watch begins with may be old news."""
         known = {pod["metadata"]["name"] for pod in self._pods()} | self._creation.unmade.keys() | self._gone
@@ -150,17 +159,26 @@ class KubernetesBackend:
                 self._gone.add(name)
 
     async def _look(self, pod: Object) -> PodObserved:
-        seen = pod_observed(pod, self._cache.node_of(pod))
+        node = self._cache.node_of(pod)
+        seen = pod_observed(pod, node, self.job.spec.migration.on_taints)
+        if node is not None and seen.phase is PodPhase.RUNNING:
+            seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job, self._rank(seen))))
         uid = pod["metadata"]["uid"]
         client = await self._client(pod) if seen.phase is PodPhase.RUNNING else None
-        agent, asked = None, self._clock()
+        agent, dark, asked = None, False, self._clock()
         if client is not None:
             agent = await self._agents.state(_agent_key(pod), seen.name, seen.rank, client)
+            dark = agent is None and self._agents.is_dark(_agent_key(pod))
         if agent is not None:
             self._unreachable.pop(uid, None)
         elif seen.phase is PodPhase.RUNNING:
             self._unreachable.setdefault(uid, asked)
-        return replace(seen, agent=agent, unreachable_since=self._unreachable.get(uid), outdated=self._outdated(pod, seen))
+        since, outdated = self._unreachable.get(uid), self._outdated(pod, seen)
+        return replace(seen, agent=agent, unreachable_since=since, dark=dark, outdated=outdated)
+
+    def _rank(self, seen: PodObserved) -> int | None:
+        """The rank that a pod has by now."""
+        return next((claim.rank for claim in self._store.status.claims if claim.pod == seen.name), seen.rank)
 
     def _outdated(self, pod: Object, seen: PodObserved) -> bool:
         """Whether nothing runs in the pod yet, and the template says by now that it must be another."""

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from lmj_operator.backend.kubernetes.labels import CONTAINER, DIGEST, JOB, ROLE
@@ -27,7 +28,7 @@ def slim(pod: Object) -> Object:
         "metadata": _only(metadata, ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"))
         | {"ownerReferences": owners}
         | {"labels": _only(metadata["labels"], (JOB, ROLE)), "annotations": _only(metadata.get("annotations") or {}, (DIGEST,))},
-        "spec": _only(spec, ("nodeName",)) | ({"volumes": claims} if claims else {}),
+        "spec": _only(spec, ("nodeName", "nodeSelector")) | ({"volumes": claims} if claims else {}),
         "status": _only(status, ("phase", "reason", "message", "podIP"))
         | {"containerStatuses": containers}
         | {"conditions": [_only(c, _CONDITION) for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"]},
@@ -105,7 +106,7 @@ class Cache:
     def _set_node(self, name: str, state: NodeState) -> None:
         before = self._nodes.get(name)
         self._nodes[name] = state
-        if before is not None and (before.ready, before.gone, before.leaving) != (state.ready, state.gone, state.leaving):
+        if before is not None and replace(before, since=0.0) != replace(state, since=0.0):
             on_it = [key for key, pods in self._pods.items() for pod in pods.values() if pod["spec"].get("nodeName") == name]
             for key in dict.fromkeys(on_it):
                 self._wake(key)

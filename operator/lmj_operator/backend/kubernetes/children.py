@@ -50,7 +50,7 @@ class Children:
         Raises ActionError while an earlier job's Secret is not gone yet.
         """
         async with self._making:
-            wanted = job.spec.storage.to_json()
+            wanted = _wanted(job)
             if self._all_of == wanted:
                 return
             if self._wanted != wanted:
@@ -138,3 +138,8 @@ class Children:
                 raise ActionError(f"Secret {labels.secret_name(job)} is there already and is not of this job") from error
         else:
             self._token = token
+
+
+def _wanted(job: LiveMigrationJob) -> str:
+    """What of the spec the objects depend on."""
+    return job.spec.storage.to_json() + job.spec.migration.to_json()

@@ -16,7 +16,7 @@ from lmj_operator.backend.kubernetes.pod_state import owner_uid
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.port import ActionError
-from lmj_operator.plan import PodObserved, PodPhase, PodWait
+from lmj_operator.plan import CreatePod, PodObserved, PodPhase, PodWait
 
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
@@ -36,6 +36,7 @@ class Unmade:
     tries: int
     not_before: float
     avoid: tuple[str, ...] = ()
+    node: str | None = None
 
     def observed(self, name: str) -> PodObserved:
         """How the plan sees it: as a pod that waits, or one that ended with a user's error."""
@@ -61,23 +62,24 @@ class Creation:
         self.unmade: dict[str, Unmade] = {}
         self._hold: tuple[int, float] = (0, 0.0)
 
-    async def create(self, job: LiveMigrationJob, rank: int | None, serial: int, avoid: tuple[str, ...] = ()) -> None:
-        """Make a pod, or (``rank`` None) a standby, that runs on none of the nodes ``avoid``. Raises ActionError.
+    async def create(self, job: LiveMigrationJob, action: CreatePod) -> None:
+        """Make the pod that ``action`` asks for. Raises ActionError.
 
         One that is there is left as it is, and none is made while a refusal is waited out.
         """
+        rank, serial = action.rank, action.serial
         owner, now = job.metadata.name, self._clock()
         name = standby_name(owner, serial) if rank is None else pod_name(owner, rank, serial)
         if now < self._hold[1] or name in self.unmade:
             return
         try:
-            pod = build_pod(job, self._settings, rank, serial, avoid)
+            pod = build_pod(job, self._settings, rank, serial, action.avoid, action.node)
             await self._ensure(job)
             made = await self._api.create(PODS, pod)
         except SpecError as error:
             self._refuse(name, Unmade(rank, serial, now, "Invalid", str(error), True, 1, now))
         except ApiError as error:
-            await self._failed(job, name, rank, serial, avoid, error, now)
+            await self._failed(job, name, action, error, now)
         except ActionError:
             self._wait(now)
             raise
@@ -94,14 +96,16 @@ class Creation:
             try:
                 # What was refused may be one of them and not the pod.
                 await self._ensure(job)
-                made = await self._api.create(PODS, build_pod(job, self._settings, unmade.rank, unmade.serial, unmade.avoid))
+                pod = build_pod(job, self._settings, unmade.rank, unmade.serial, unmade.avoid, unmade.node)
+                made = await self._api.create(PODS, pod)
             except ActionError:
                 del self.unmade[name]
                 self._wait(now)
                 raise
             except ApiError as error:
                 del self.unmade[name]
-                await self._failed(job, name, unmade.rank, unmade.serial, unmade.avoid, error, now, unmade)
+                again = CreatePod(unmade.rank, unmade.serial, unmade.avoid, unmade.node)
+                await self._failed(job, name, again, error, now, unmade)
             else:
                 del self.unmade[name]
                 self._cache.add_pod(made)
@@ -126,9 +130,7 @@ class Creation:
         self,
         job: LiveMigrationJob,
         name: str,
-        rank: int | None,
-        serial: int,
-        avoid: tuple[str, ...],
+        action: CreatePod,
         error: ApiError,
         now: float,
         before: Unmade | None = None,
@@ -142,7 +144,8 @@ class Creation:
             wait = min(FIRST_RETRY_SECONDS * 2.0 ** min(tries, 10), LONGEST_RETRY_SECONDS)
             since = before.since if before is not None else now
             reason = error.reason if error.reason.isalpha() else "Refused"
-            self._refuse(name, Unmade(rank, serial, since, reason, error.message, error.invalid, tries, now + wait, avoid))
+            who, where = (action.rank, action.serial), (action.avoid, action.node)
+            self._refuse(name, Unmade(*who, since, reason, error.message, error.invalid, tries, now + wait, *where))
             return
         self._wait(now)
         raise ActionError(str(error)) from error

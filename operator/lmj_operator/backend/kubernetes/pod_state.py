@@ -1,7 +1,7 @@
 """What a pod's object says, as the plan understands it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -38,6 +38,10 @@ class NodeState:
     """There is no such node any more."""
     leaving: str | None = None
     """Why its pods are to leave it, in one clause; None: they may stay."""
+    closed: tuple[str, ...] = ()
+    """Keys of the taints that keep new pods away, in order."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Its labels."""
 
 
 def node_state(node: Object) -> NodeState:
@@ -46,7 +50,11 @@ def node_state(node: Object) -> NodeState:
     if found is None:
         return NodeState(False, seconds(node["metadata"].get("creationTimestamp")))
     ready = found.get("status") == "True"
-    return NodeState(ready, seconds(found.get("lastTransitionTime")), leaving=_leaving(node))
+    taints = (node.get("spec") or {}).get("taints") or []
+    closed = sorted({str(taint.get("key")) for taint in taints if taint.get("effect") == "NoSchedule"})
+    labels = dict(node["metadata"].get("labels") or {})
+    since = seconds(found.get("lastTransitionTime"))
+    return NodeState(ready, since, leaving=_leaving(node), closed=tuple(closed), labels=labels)
 
 
 def _leaving(node: Object) -> str | None:
@@ -60,8 +68,23 @@ def _leaving(node: Object) -> str | None:
     return None
 
 
-def pod_observed(pod: Object, node: NodeState | None) -> PodObserved:
-    """The pod without what its agent says. ``node``: the node that it is bound to; None: to none, or to one not seen yet."""
+def misplaced(pod: Object, node: NodeState, wanted: Mapping[str, str]) -> str | None:
+    """Why ``pod`` is not where its placement, which asks for the labels ``wanted``, would put it now; None: it is.
+
+    A node whose labels change is not left for it: what the pod asked for when it was made counts.
+    """
+    missing = sorted(f"{key}={value}" for key, value in wanted.items() if node.labels.get(key) != value)
+    made_for = (pod.get("spec") or {}).get("nodeSelector") or {}
+    if node.gone or not missing or made_for == wanted:
+        return None
+    return f"its placement asks for {', '.join(missing)}"
+
+
+def pod_observed(pod: Object, node: NodeState | None, taints: Collection[str] = ()) -> PodObserved:
+    """The pod without what its agent says. ``node``: the node that it is bound to; None: to none, or to one not seen yet.
+
+    ``taints``: keys of taints against new pods that say of a node that it is about to be taken away.
+    """
     metadata, status = pod["metadata"], pod.get("status") or {}
     _, rank, serial = parse_pod_name(metadata["name"])
     bound = (pod.get("spec") or {}).get("nodeName")
@@ -72,8 +95,10 @@ def pod_observed(pod: Object, node: NodeState | None) -> PodObserved:
         created = max(created, seconds(scheduled.get("lastTransitionTime")))
     unlisted = (metadata.get("labels") or {}).get(ROLE) == STANDBY
     seen = PodObserved(metadata["name"], rank, serial, PodPhase.PENDING, created, bound, unlisted=unlisted)
-    if node is not None and node.leaving is not None:
-        seen = replace(seen, node_leaving=node.leaving)
+    if node is not None:
+        chosen = next((key for key in node.closed if key in taints), None)
+        tainted = f"node {bound} is tainted {chosen}:NoSchedule" if chosen is not None else None
+        seen = replace(seen, node_leaving=node.leaving or tainted)
     container = _container(status)
     ended = (container.get("state") or {}).get("terminated")
     if status.get("phase") in ("Failed", "Succeeded") or (ended is not None and "deletionTimestamp" not in metadata):

@@ -14,7 +14,7 @@ from lmj_operator.cli.report.scale import of_times
 from lmj_operator.cli.report.series import drawable, losses, step_times
 from lmj_operator.cli.report.style import CSS
 from lmj_operator.cli.report.text import NONE, plural, safe
-from lmj_operator.plan.moves import MOVED
+from lmj_operator.plan.moved import MOVED
 
 SIZES = ((880, 280), (380, 240))
 """Widths and heights of each plot: one for wide windows, one for phones."""

@@ -1,4 +1,4 @@
-"""Nodes that a pod stays away from."""
+"""Nodes that a pod stays away from, or is bound to."""
 
 from typing import Any
 
@@ -7,17 +7,19 @@ Object = dict[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def away_from(spec: Object, nodes: tuple[str, ...]) -> Object:
-    """A pod's ``spec`` that no node of ``nodes`` (names) takes, besides what its template asks for.
+def placed(spec: Object, avoid: tuple[str, ...], node: str | None) -> Object:
+    """A pod's ``spec`` that no node of ``avoid`` (names) takes, and none but ``node`` if that is one, besides what its template asks for.
 
-    By the node's name and not by the label ``kubernetes.io/hostname``, which some clouds set to something else. Terms are alternatives,
-    so each of them gets the requirement; a field allows one value a requirement.
+    The scheduler binds it, so room and taints of ``node`` count. By the node's name and not by the label ``kubernetes.io/hostname``, which
+    some clouds set to something else. Terms are alternatives, so each of them gets the requirement; a field allows one value a requirement.
     """
-    if not nodes:
+    if not avoid and node is None:
         return spec
-    away = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in avoid]
+    if node is not None:
+        fields.append({"key": "metadata.name", "operator": "In", "values": [node]})
     affinity = spec.get("affinity") or {}
     of_node = affinity.get("nodeAffinity") or {}
     terms = (of_node.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
-    required = {"nodeSelectorTerms": [{**term, "matchFields": [*(term.get("matchFields") or []), *away]} for term in terms]}
+    required = {"nodeSelectorTerms": [{**term, "matchFields": [*(term.get("matchFields") or []), *fields]} for term in terms]}
     return {**spec, "affinity": {**affinity, "nodeAffinity": {**of_node, _REQUIRED: required}}}

@@ -51,15 +51,14 @@ def build_network_policy(job: LiveMigrationJob, settings: Settings) -> Object:
 
 
 def build_disruption_budget(job: LiveMigrationJob) -> Object:
-    """No pod may be evicted while ranks move live off a node that is drained; else one at a time.
+    """No pod may be evicted while ranks move off a node that is drained; else one at a time.
 
     A rank that is evicted costs a checkpoint and a new view, so a drained node gets free, and two drained nodes cost one after the
     other. None at all would block a node's drain until the job ends. It is said as ``minAvailable``: for pods whose controller has
     no scale subresource Kubernetes computes ``maxUnavailable`` as none.
     """
     pods = job.spec.world_size * (2 if job.spec.recovery.replica else 1)
-    migration = job.spec.migration
-    if migration.strategy is migration.on_cordon is MigrationStrategy.LIVE:
+    if job.spec.migration.off_nodes is not MigrationStrategy.NEVER:
         # More than there ever are: none is evicted, for the operator moves each off a node that is drained, and ends it then.
         pods = 2 * job.spec.world_size + 1
     # A standby that may be evicted as well is none of them.

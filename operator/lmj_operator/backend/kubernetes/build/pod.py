@@ -9,7 +9,7 @@ from lmj_api.names import API_VERSION, KIND, pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob, Volume
 from lmj_operator.backend.kubernetes import labels
-from lmj_operator.backend.kubernetes.build.affinity import away_from
+from lmj_operator.backend.kubernetes.build.affinity import placed
 from lmj_operator.backend.kubernetes.build.template import check_template, merge
 from lmj_operator.backend.kubernetes.settings import Settings
 
@@ -34,8 +34,15 @@ def owner(job: LiveMigrationJob) -> Object:
     }
 
 
-def build_pod(job: LiveMigrationJob, settings: Settings, rank: int | None, serial: int, avoid: tuple[str, ...] = ()) -> Object:
-    """The ``serial``-th pod of ``rank``, or (None) the ``serial``-th standby, on none of the nodes ``avoid``.
+def build_pod(
+    job: LiveMigrationJob,
+    settings: Settings,
+    rank: int | None,
+    serial: int,
+    avoid: tuple[str, ...] = (),
+    node: str | None = None,
+) -> Object:
+    """The ``serial``-th pod of ``rank``, or (None) the ``serial``-th standby, on none of the nodes ``avoid``, on ``node`` if that is one.
 
     Raises SpecError when the job cannot be run in pods: no image, no shared volume, a wrong template.
     """
@@ -67,7 +74,7 @@ def build_pod(job: LiveMigrationJob, settings: Settings, rank: int | None, seria
     _check_places(job, pod["spec"], trainer)
     pod["metadata"]["annotations"][labels.DIGEST] = _digest(pod)
     # Behind the digest: that a node is avoided by now is no reason to make a pod anew that waits already.
-    pod["spec"] = away_from(pod["spec"], avoid)
+    pod["spec"] = placed(pod["spec"], avoid, node)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
 
@@ -83,13 +90,23 @@ def _name(job: LiveMigrationJob, rank: int | None, serial: int) -> str:
     return standby_name(name, serial) if rank is None else pod_name(name, rank, serial)
 
 
-def _spec(job: LiveMigrationJob, settings: Settings, rank: int | None, serial: int) -> Object:
-    name = _name(job, rank, serial)
-    placement = job.spec.placement
-    selector = {**placement.node_selector}
-    for stage in placement.stages:
+def node_selector(job: LiveMigrationJob, rank: int | None) -> dict[str, str]:
+    """Labels that the node of ``rank``'s pod, or (None) of a standby, must have when the pod is made."""
+    of_template = ((job.spec.template or {}).get("spec") or {}).get("nodeSelector", {})
+    selector: dict[str, str] = merge({"it": _selector(job, rank)}, {"it": of_template}).get("it", {})
+    return selector
+
+
+def _selector(job: LiveMigrationJob, rank: int | None) -> dict[str, str]:
+    selector = {**job.spec.placement.node_selector}
+    for stage in job.spec.placement.stages:
         if stage.stage == rank:
             selector.update(stage.node_selector)
+    return selector
+
+
+def _spec(job: LiveMigrationJob, settings: Settings, rank: int | None, serial: int) -> Object:
+    name, selector = _name(job, rank, serial), _selector(job, rank)
     spec: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -117,7 +134,7 @@ def _spec(job: LiveMigrationJob, settings: Settings, rank: int | None, serial: i
         mine = {"matchLabels": {labels.JOB: job.metadata.name, labels.RANK: str(rank)}}
         term = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": mine}}
         spec["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
-    if placement.spread:
+    if job.spec.placement.spread:
         spec["topologySpreadConstraints"] = [
             {
                 "topologyKey": "kubernetes.io/hostname",

@@ -1,0 +1,114 @@
+"""Ranks whose place another pod takes, and nobody failed: their follower, or the next pod when theirs left through a checkpoint."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.status import Incident
+from lmj_api.view import View
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.following import is_level
+from lmj_operator.plan.incidents import KEPT
+from lmj_operator.plan.membership import left
+from lmj_operator.plan.observed import Observed
+from lmj_operator.plan.times import rfc3339
+
+FOLLOWER_SECONDS = 2.0
+"""A view that was left for a follower waits for that one so long; then it goes on with the members that it had."""
+
+MOVED = "Moved"
+"""Kind of the incident that a move is recorded as."""
+
+
+def with_handed_over(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None) -> tuple[RankFacts, ...]:
+    """``ranks``, with the follower in the place of each rank that has left ``view`` for it."""
+    moving = _moving(observed)
+    return tuple(_handed_over(f, view) if view is not None and f.rank in moving else f for f in ranks)
+
+
+def with_left(observed: Observed, ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
+    """``ranks``, with the pod of each outdated that was asked to leave through a checkpoint, and did."""
+    leaving = {(m.rank, m.serial) for m in observed.status.moves if m.strategy == "Checkpoint"}
+    return tuple(
+        replace(f, pod=replace(f.pod, outdated=True))
+        if f.pod is not None and f.in_phase(WorkerPhase.DRAINED) and (f.rank, f.serial) in leaving
+        else f
+        for f in ranks
+    )
+
+
+def _moving(observed: Observed) -> set[int]:
+    """Ranks that move to a follower."""
+    return {move.rank for move in observed.status.moves if move.given_up is None and move.strategy == "Live"}
+
+
+def _handed_over(facts: RankFacts, view: View) -> RankFacts:
+    follower, entry, worker = facts.follower, facts.entry, facts.worker
+    if follower is None or entry is None or worker is None or not is_level(follower) or not left(facts, view):
+        return facts
+    assert follower.agent is not None
+    if follower.agent.worker.phase is not WorkerPhase.READY or follower.agent.worker.holding != worker.holding:
+        return facts
+    return replace(
+        facts,
+        serial=entry.serial,
+        pod=follower,
+        seen=True,
+        incarnation=follower.agent.worker.incarnation,
+        next_serial=max(facts.next_serial, entry.serial + 1),
+        entry=None,
+        follower=None,
+    )
+
+
+def handing_over(ranks: tuple[RankFacts, ...], view: View | None) -> bool:
+    """Whether ``view`` was left for a follower to take its place: nobody's failure."""
+    if view is None or not any(f.agent is not None and f.agent.handover >= view.number for f in ranks):
+        return False
+    gone = [f.worker for f in ranks if left(f, view)]
+    return bool(gone) and all(worker is not None and worker.lost_rank is None for worker in gone)
+
+
+def follower_wait(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, now: float) -> float | None:
+    """Seconds for which a rank that left ``view`` may wait for its follower to be there; None: none does, or it has waited enough."""
+    moving = _moving(observed)
+    since = [
+        f.worker.since
+        for f in ranks
+        if f.rank in moving and f.worker is not None and view is not None and left(f, view) and f.follower is not None
+    ]
+    wait = min(since, default=0.0) + FOLLOWER_SECONDS - now
+    return wait if since and 0 < wait <= FOLLOWER_SECONDS else None
+
+
+def moved(
+    incidents: Sequence[Incident],
+    before: tuple[RankFacts, ...],
+    after: tuple[RankFacts, ...],
+    view: View | None,
+    step: int,
+    now: float,
+) -> tuple[list[Incident], int]:
+    """``incidents`` with the moves that end now, and how many they are."""
+    new = []
+    for old, fresh in zip(before, after, strict=True):
+        if fresh is old or old.pod is None or fresh.pod is None:
+            continue
+        if fresh.pod.name == old.pod.name:
+            message = f"rank {old.rank} left {old.pod.name} through a checkpoint"
+        else:
+            where = f" on {fresh.pod.node}" if fresh.pod.node is not None else ""
+            message = f"rank {old.rank} moved from {old.pod.name} to {fresh.pod.name}{where}"
+        new.append(
+            Incident(
+                time=rfc3339(now),
+                kind=MOVED,
+                rank=old.rank,
+                pod=old.pod.name,
+                node=old.pod.node,
+                message=message,
+                view=view.number if view is not None else 0,
+                step=step,
+            )
+        )
+    return [*incidents, *new][-KEPT:], len(new)

@@ -1,0 +1,60 @@
+"""What is done in one pass for ranks that run, or are to run, elsewhere: moves, and the followers that they and replicas need."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lmj_api.status import NodeFailures
+from lmj_api.view import View
+from lmj_operator.plan.actions import Action
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.following import follow
+from lmj_operator.plan.moves import leaving, move
+from lmj_operator.plan.nodes import avoiding
+from lmj_operator.plan.observed import Observed
+from lmj_operator.plan.wants import Want
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """The outcome."""
+
+    changes: dict[str, Any]
+    """Of the status."""
+    actions: tuple[Action, ...]
+    """All of the pass so far, with new pods told which nodes they avoid or have to be on, and what is to be done for moves and followers."""
+    due: tuple[float, ...]
+    """Seconds until something is due."""
+    brisk: bool
+    """All ranks wait for a follower to take a place."""
+
+
+def relocate(
+    observed: Observed,
+    ranks: tuple[RankFacts, ...],
+    wanted: Mapping[int, Want],
+    view: View | None,
+    runs: bool,
+    nodes: list[NodeFailures],
+    actions: tuple[Action, ...],
+    now: float,
+) -> Relocation:
+    """Besides ``actions``; ``runs``: ``view`` trains and nothing failed. ``nodes``: as in the status."""
+    moves = move(observed, ranks, view, runs, now)
+    replicas: dict[int, str | None] = {f.rank: None for f in ranks} if observed.spec.recovery.replica else {}
+    followed = {**replicas, **dict(moves.targets)}
+    following = follow(observed.name, ranks, observed.status.made, followed, observed.spec.recovery, now)
+    promoted = {f.rank for f in ranks if f.entry is not None and wanted[f.rank].serial == f.entry.serial}
+    changes = {
+        "followers": [e for e in following.entries if e.rank not in promoted],
+        "made": following.made,
+        "moves": list(moves.moves),
+        "move_request": moves.request,
+        "move_refused": moves.refused,
+    }
+    actions = avoiding(actions + following.actions, nodes) + moves.actions
+    if not observed.one_node:
+        actions = leaving(actions, moves.moves)
+    told = any(f.agent is not None and view is not None and f.agent.handover >= view.number for f in ranks)
+    due = (*following.due, 0.0) if promoted else following.due
+    return Relocation(changes, actions, due, told or bool(promoted))

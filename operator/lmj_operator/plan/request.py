@@ -1,0 +1,53 @@
+"""Requests to move ranks: what a person wrote, and why it is not followed when it is not."""
+
+import re
+from dataclasses import dataclass
+
+from lmj_api.spec.migration import Migration, MigrationStrategy
+from lmj_operator.plan.facts import RankFacts
+
+TO = "to="
+"""Begins the word that names the node."""
+
+_NODE = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRequest:
+    """Ranks that are to run elsewhere."""
+
+    ranks: tuple[int, ...]
+    """Each once."""
+    node: str | None = None
+    """The node that they are to run on; None: any other than their own."""
+
+
+def parse_request(text: str, ranks: int) -> MoveRequest:
+    """The request in ``text``: ranks, then words, of which one may be ``to=NODE``. Raises ValueError with a line for people."""
+    words = text.split()
+    try:
+        found = tuple(dict.fromkeys(int(word) for word in words[0].split(","))) if words else ()
+    except ValueError:
+        found = ()
+    if not found or not all(0 <= rank < ranks for rank in found):
+        raise ValueError(f"{text[:60]!r} names no ranks to move: write ranks from 0 to {ranks - 1}, as in 0,1")
+    nodes = [word.removeprefix(TO) for word in words[1:] if word.startswith(TO)]
+    if len(nodes) > 1 or not all(_NODE.fullmatch(node) for node in nodes):
+        raise ValueError(f"{text[:60]!r} names no node to move to: write one node's name, as in to=node-1")
+    return MoveRequest(found, nodes[0] if nodes else None)
+
+
+def admit(text: str, ranks: tuple[RankFacts, ...], spec: Migration, one_node: bool) -> MoveRequest:
+    """The request in ``text``, of a job with ``ranks``. Raises ValueError with a line for people when it cannot be followed."""
+    request = parse_request(text, len(ranks))
+    if spec.strategy is MigrationStrategy.NEVER:
+        raise ValueError("no rank is moved: migration.strategy is Never")
+    if request.node is not None and one_node:
+        raise ValueError(f"no rank is moved to {request.node}: a job on one machine has no other node")
+    unmade = [f.rank for f in ranks if f.rank in request.ranks and f.serial == 0]
+    if unmade:
+        raise ValueError(f"rank {unmade[0]} has no pod yet: ask again when it trains")
+    there = [f.rank for f in ranks if f.rank in request.ranks and f.pod is not None and f.pod.node == request.node]
+    if request.node is not None and there:
+        raise ValueError(f"rank {there[0]} runs on {request.node} already")
+    return request

@@ -1,0 +1,106 @@
+"""A hundred faults of all kinds in one job on a cluster: it ends with the losses and weights of a run that was left alone.
+
+``LMJ_SOAK_SEED`` repeats a row of faults, ``LMJ_SOAK_FAULTS`` makes it shorter.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from cluster.images import BASE
+from cluster_fault_plan import plan
+from cluster_faults import Storm, agents
+from cluster_fixture import Target
+from jobs import Job, job_document
+from operator_fixture import forget_volumes
+from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+SEED = int(os.environ.get("LMJ_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
+FAULTS = int(os.environ.get("LMJ_SOAK_FAULTS", "100"))
+STEPS_EACH = 90
+"""Steps of the job for each fault: what passes between two, and while one is under way."""
+STEPS = 300 + STEPS_EACH * FAULTS
+END_SECONDS = 300.0
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+
+
+@pytest.fixture
+def operator(cluster: Target, own_cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
+    define(cluster)
+    process = OperatorProcess(cluster.kubeconfig, tmp_path / "operator.log", BASE)
+    process.start()
+    yield process
+    process.kill(signal.SIGTERM)
+
+
+@pytest.fixture
+def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess) -> Iterator[ClusterJob]:
+    environment = own_cluster.environment_mounts()
+    disk = {"name": "small", "hostPath": {"path": str(own_cluster.small_disk), "type": "Directory"}}
+    mounts = [*environment.volume_mounts, {"name": "small", "mountPath": "/small"}]
+    trainer = {"name": "trainer", "env": environment.env, "volumeMounts": mounts}
+    document = job_document(Path("out"))
+    # Processes of all of this machine's pods are seen: a name that no other job has.
+    document["metadata"]["name"] = f"soak-{os.getpid()}"
+    template = {"spec": {"volumes": [*environment.volumes, disk], "containers": [trainer]}}
+    made = ClusterJob(cluster, operator, template, document)
+    try:
+        made.volumes()
+        made.spec["training"] |= {"maxSteps": STEPS, "epochs": STEPS}
+        made.spec["checkpoint"] = {"everySteps": 20, "path": f"/small/{made.namespace}"}
+        made.spec["migration"] = {"onCordon": "Never"}  # else no eviction is let through: moves are asked for
+        made.spec["recovery"] = {
+            "memorySnapshot": {"everySteps": 5},
+            "standby": 1,
+            "maxRestarts": 100_000,
+            "backoffSeconds": 0.1,
+            "maxBackoffSeconds": 1,
+            "hangTimeoutSeconds": 8,
+            "nodeGoneSeconds": 5,
+        }
+        yield made
+    finally:
+        made.remove()
+        forget_volumes(cluster, made.namespace)
+
+
+def test_a_hundred_faults_change_nothing(
+    job: ClusterJob, operator: OperatorProcess, own_cluster: Cluster, tmp_path: Path
+) -> None:
+    say(f"LMJ_SOAK_SEED={SEED} LMJ_SOAK_FAULTS={FAULTS}, {STEPS} steps")
+    assert job.output is not None
+    metrics = job.output / "out" / "metrics.jsonl"
+    job.apply()
+    job.wait_for_step(10)
+    storm = Storm(own_cluster, job, operator, metrics, say)
+    storm.go_through(plan(SEED, FAULTS), STEPS)
+    say(f"all faults are over at step {storm.highest}\n{storm.figures()}")
+    job.wait_for_phase("Succeeded", seconds=END_SECONDS)
+    status = job.status
+    counts = ("restarts", "stepsLost", "migrations")
+    say(f"view {status['view']['number']}, {', '.join(f'{name} {status[name]}' for name in counts)}")
+    wait_for("no process of the job", lambda: not agents(job.name), job.describe)
+
+    undisturbed = Job(tmp_path / "undisturbed")
+    done = undisturbed.run("--plain", "--set", f"training.maxSteps={STEPS}", "--set", f"training.epochs={STEPS}")
+    assert done.returncode == 0, done.stderr
+    assert rows(metrics) == rows(undisturbed.metrics)
+    weights = Path("model", "model.safetensors")
+    assert (job.output / "out" / weights).read_bytes() == (undisturbed.output / weights).read_bytes()
+
+
+def rows(metrics: Path) -> list[tuple[int, float]]:
+    """Step and loss of each line, in order."""
+    return [(line["step"], line["loss"]) for line in map(json.loads, metrics.read_text().splitlines())]

@@ -1,0 +1,102 @@
+"""What ``lmj migrate`` asks of a job, and how it hears of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lmj_api.status import JobStatus, MoveStatus, Phase, RankStatus
+from lmj_operator.backend.local.lock import RunLock
+from lmj_operator.backend.local.store import RunStore
+from lmj_operator.cli.errors import CommandError
+from lmj_operator.cli.main import app
+from lmj_operator.cli.training import ClusterTraining, LocalTraining, move_request
+from lmj_operator.plan.request import MoveRequest, parse_request
+
+RANKS = [RankStatus(rank=rank, state="Running") for rank in (0, 1)]
+
+
+def kubectl(folder: Path, script: str) -> str:
+    """A kubectl that does what ``script`` says."""
+    program = folder / "kubectl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def answer(folder: Path, status: JobStatus) -> str:
+    (folder / "job.json").write_text(json.dumps({"status": json.loads(status.to_json())}))
+    return kubectl(folder, f'echo "$@" >> {folder}/calls; cat {folder}/job.json')
+
+
+def test_a_request_is_what_the_plan_reads() -> None:
+    assert parse_request(move_request([1, 0], "node-3"), 2) == MoveRequest((1, 0), "node-3")
+    assert parse_request(move_request([1], None), 2) == MoveRequest((1,))
+
+
+def test_a_job_on_a_cluster_is_asked_by_an_annotation(tmp_path: Path) -> None:
+    job = ClusterTraining("tiny", "team", answer(tmp_path, JobStatus(phase=Phase.RUNNING, ranks=RANKS)))
+    assert len(job.status().ranks) == 2
+    job.ask("1 to=n 7")
+    assert (tmp_path / "calls").read_text().splitlines()[-1] == (
+        "annotate livemigrationjobs.lmj.dev tiny --namespace=team lmj.dev/migrate=1 to=n 7 --overwrite"
+    )
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ('echo warning >&2; echo "Error from server (NotFound): no tiny" >&2; exit 1', "kubectl: Error from server"),
+        ("exit 3", "kubectl: exit code 3"),
+        ('echo \'{"status": {"phase": "Levitating"}}\'', "team/tiny: its status is not one of this version's .phase."),
+    ],
+)
+def test_a_cluster_that_says_no(tmp_path: Path, script: str, says: str) -> None:
+    with pytest.raises(CommandError, match=says):
+        ClusterTraining("tiny", "team", kubectl(tmp_path, script)).status()
+
+
+def test_without_kubectl_it_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="kubectl is not installed here"):
+        ClusterTraining("tiny", "team", str(tmp_path / "none")).status()
+
+
+def test_a_job_that_has_ended_is_not_asked(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="team/tiny: the job has ended"):
+        ClusterTraining("tiny", "team", answer(tmp_path, JobStatus(phase=Phase.SUCCEEDED))).ask("1")
+    with pytest.raises(CommandError, match="no job runs here: start it with lmj run"):
+        LocalTraining(tmp_path).ask("1")
+
+
+class Answers(LocalTraining):
+    """A run that takes the request up in ``status``."""
+
+    def __init__(self, folder: Path, **status: Any) -> None:
+        super().__init__(folder)
+        self.after = status
+
+    def ask(self, request: str) -> None:
+        super().ask(request)
+        self._store.write_status(JobStatus(ranks=RANKS, move_request=request, **self.after))
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        ({"move_refused": "no rank is moved: migration.strategy is Never"}, "no rank is moved: migration.strategy is Never"),
+        ({"moves": [MoveStatus(rank=1, serial=1, reason="r", since=1.0, given_up="it stays")]}, "rank 1: it stays"),
+    ],
+)
+def test_why_a_rank_does_not_move_is_the_commands_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: dict[str, Any], says: str
+) -> None:
+    folder = tmp_path / ".lmj"
+    folder.mkdir()
+    RunStore(folder).write_status(JobStatus(ranks=RANKS))
+    monkeypatch.setattr("lmj_operator.cli.training.LocalTraining", lambda f: Answers(f, **status))
+    with RunLock(folder / "lock"):
+        told = CliRunner().invoke(app, ["migrate", str(tmp_path), "--rank", "1"])
+    assert isinstance(told.exception, CommandError)
+    assert told.exception.lines == (says,)
