@@ -33,6 +33,7 @@ root, view, value = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 
 class State:
     step = 0
+    frozen = {}
     saved = torch.full((1000,), value)
     def tensors(self, block):
         return [("weight", block)]
