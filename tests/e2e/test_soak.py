@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SEED = int(os.environ.get("LMJ_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
 FAULTS = int(os.environ.get("LMJ_SOAK_FAULTS", "100"))
-STEPS_EACH = 90
+STEPS_EACH = 45
 """Steps of the job for each fault: what passes between two, and while one is under way."""
 STEPS = 300 + STEPS_EACH * FAULTS
 END_SECONDS = 300.0
