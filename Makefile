@@ -119,8 +119,8 @@ test-e2e: $(STAMP) ## Only the tests that run the real command with real process
 	@echo "==> end-to-end tests"
 	@OMP_NUM_THREADS=1 $(PYTEST) -q -m 'e2e and not slow'
 
-test-all: check $(STAMP) ## The slow tests too.
-	@OMP_NUM_THREADS=1 $(PYTEST) -q
+test-all: check $(STAMP) ## The slow tests too, and new examples for the tests of properties.
+	@LMJ_EXPLORE=1 OMP_NUM_THREADS=1 $(PYTEST) -q
 
 # --- make things ---------------------------------------------------------------------------------------------------------
 

@@ -1,14 +1,17 @@
 """For all tests."""
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
 
-# A test that is slow on a busy machine is not wrong.
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
+# A test that is slow on a busy machine is not wrong. What runs for each change tries the same examples each time; who looks for more
+# (make test-all) draws new ones.
+settings.register_profile("any machine", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
+settings.load_profile("explore" if os.environ.get("LMJ_EXPLORE") else "any machine")
 
 
 @pytest.hookimpl(wrapper=True)

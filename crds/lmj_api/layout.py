@@ -25,6 +25,11 @@ class Layout:
         return self.output / "model"
 
     @property
+    def adapter(self) -> Path:
+        """The adapter alone, in ``peft``'s format, where the job trains one."""
+        return self.output / "adapter"
+
+    @property
     def metrics(self) -> Path:
         """One JSON line a step."""
         return self.output / "metrics.jsonl"

@@ -5,7 +5,7 @@ import os
 import random
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from faults import NEW_STEPS, Kind, go_through, last_step, plan
 from jobs import DEADLINE, Job, wait_until
+from undisturbed_fixture import STEPS, Undisturbed
 
 pytestmark = pytest.mark.e2e
 
@@ -51,16 +52,16 @@ def steps_and_losses(job: Job) -> list[tuple[int, float]]:
 
 
 @pytest.mark.parametrize(
-    ("counts", "steps"), [pytest.param(SHORT, 300, id="short"), pytest.param(LONG, 1800, id="long", marks=pytest.mark.slow)]
+    ("counts", "steps"), [pytest.param(SHORT, STEPS, id="short"), pytest.param(LONG, 1800, id="long", marks=pytest.mark.slow)]
 )
-def test_faults_change_nothing(tmp_path: Path, counts: dict[Kind, int], steps: int) -> None:
+def test_faults_change_nothing(
+    tmp_path: Path, undisturbed_of: Callable[[int], Undisturbed], counts: dict[Kind, int], steps: int
+) -> None:
     print(f"LMJ_CHAOS_SEED={SEED}")
-    job, undisturbed = Job(tmp_path / "disturbed"), Job(tmp_path / "undisturbed")
+    job, undisturbed = Job(tmp_path), undisturbed_of(steps).job
     with running(job, steps) as process:
         go_through(job, process, plan(SEED, counts), steps)
         said = finish(job, process)
-    with running(undisturbed, steps) as process:
-        finish(undisturbed, process)
 
     losses = steps_and_losses(job)
     assert [step for step, _ in losses] == list(range(1, steps + 1))

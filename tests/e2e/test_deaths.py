@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from lmj_trainer.checkpoint.scan import survey
 
 from .jobs import DEADLINE, Job
+from .undisturbed_fixture import STEPS as DEFAULT_STEPS
+from .undisturbed_fixture import Undisturbed
 
 pytestmark = pytest.mark.e2e
 
@@ -20,17 +23,13 @@ LARGE = ("--set", "model.scratch.hiddenSize=256", "--set", "model.scratch.interm
 """A model whose checkpoint takes a while to write: a death in the middle of it can be made."""
 
 
-def undisturbed(folder: Path, *options: str) -> dict[int, float]:
-    """The losses of a run that was left alone."""
-    job = Job(folder)
-    done = job.run("--set", f"training.maxSteps={STEPS}", *options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return job.losses()
-
-
 @pytest.fixture(scope="module")
 def losses_of_large(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
-    return undisturbed(tmp_path_factory.mktemp("large"), *LARGE)
+    """Those of a run that was left alone."""
+    job = Job(tmp_path_factory.mktemp("large"))
+    done = job.run("--set", f"training.maxSteps={STEPS}", *LARGE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return job.losses()
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -57,10 +56,10 @@ def test_a_worker_dies_within_the_write_of_a_checkpoint(losses_of_large: dict[in
     assert {f.info.problem for f in found} <= {None, "half-written (no manifest)"}, "none claims to be what it is not"
 
 
-def test_all_pods_die_at_once(tmp_path: Path) -> None:
-    losses = undisturbed(tmp_path / "undisturbed")
-    job = Job(tmp_path / "disturbed")
-    process = job.start("--set", f"training.maxSteps={STEPS}")
+def test_all_pods_die_at_once(tmp_path: Path, undisturbed_of: Callable[[int], Undisturbed]) -> None:
+    losses = undisturbed_of(DEFAULT_STEPS).job.losses()
+    job = Job(tmp_path)
+    process = job.start("--set", f"training.maxSteps={DEFAULT_STEPS}")
     job.wait_for_step(50, process)
     for agent in [job.agent(0), job.agent(1)]:
         os.killpg(agent, signal.SIGKILL)

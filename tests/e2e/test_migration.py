@@ -1,5 +1,8 @@
 """Live migration on a real cluster: ranks leave a node that is drained, and nothing is lost whoever dies meanwhile."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 
@@ -7,7 +10,7 @@ import pytest
 from cluster import Cluster
 from cluster_fixture import Target
 from operator_fixture import Watched, watched_operator
-from operator_jobs import ClusterJob, wait_for
+from operator_jobs import DEADLINE, ClusterJob, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -49,6 +52,16 @@ def assert_nothing_lost(job: ClusterJob, moves: int) -> None:
     assert sorted(losses) == list(range(1, max(losses) + 1))
 
 
+def migrate(job: ClusterJob, *options: str) -> str:
+    """What ``lmj migrate`` says."""
+    command = [sys.executable, "-m", "lmj_operator.cli.main", "migrate", job.name, "-n", job.namespace, *options]
+    path = f"{job.target.kubectl_program.parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "KUBECONFIG": str(job.target.kubeconfig), "PATH": path}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_drained_node_is_left_and_the_drain_returns(job: ClusterJob) -> None:
     node = nodes(job)[1]
     begin = time.monotonic()
@@ -70,8 +83,9 @@ def test_a_drained_node_is_left_and_the_drain_returns(job: ClusterJob) -> None:
 
 def test_both_ranks_move_when_asked(job: ClusterJob) -> None:
     before = pods(job)
-    job.kubectl("annotate", "lmj", "-n", job.namespace, job.name, "lmj.dev/migrate=0,1 now")
-    wait_for("two moves", lambda: job.status["migrations"] == 2, job.describe)
+    said = migrate(job, "--rank", "0", "--rank", "1")
+    assert said.count("moved at step") == 2, said
+    assert job.status["migrations"] == 2
     assert not set(before) & set(pods(job))
     assert_nothing_lost(job, moves=2)
 

@@ -3,12 +3,14 @@
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from faults import last_step
 from jobs import Job, wait_until
 from test_chaos import finish, running, steps_and_losses
+from undisturbed_fixture import Undisturbed
 
 pytestmark = pytest.mark.e2e
 
@@ -47,15 +49,15 @@ def kill_pod(job: Job, process: subprocess.Popen[str], rank: int) -> None:
     ("ranks", "steps"),
     [pytest.param((0, 1), 2000, id="short"), pytest.param((1, 0, 0, 1), 5000, id="long", marks=pytest.mark.slow)],
 )
-def test_pods_are_lost_one_after_the_other_and_no_step_is(tmp_path: Path, ranks: tuple[int, ...], steps: int) -> None:
-    job, undisturbed = Job(tmp_path / "disturbed"), Job(tmp_path / "undisturbed")
+def test_pods_are_lost_one_after_the_other_and_no_step_is(
+    tmp_path: Path, undisturbed_of: Callable[[int], Undisturbed], ranks: tuple[int, ...], steps: int
+) -> None:
+    job, undisturbed = Job(tmp_path), undisturbed_of(steps).job
     with running(job, steps, *REPLICA) as process:
         wait_until(lambda: last_step(job) > 3, process)
         for rank in ranks:
             kill_pod(job, process, rank)
         finish(job, process)
-    with running(undisturbed, steps) as process:
-        finish(undisturbed, process)
     assert steps_and_losses(job) == steps_and_losses(undisturbed)
     weights = Path("model", "model.safetensors")
     assert (job.output / weights).read_bytes() == (undisturbed.output / weights).read_bytes()

@@ -5,25 +5,24 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .jobs import DEADLINE, Job, last_json, wait_until
+from .jobs import DEADLINE, Job, wait_until
+from .undisturbed_fixture import STEPS, Undisturbed
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Job:
+def undisturbed(undisturbed_of: Callable[[int], Undisturbed]) -> Job:
     """A finished run."""
-    job = Job(tmp_path_factory.mktemp("undisturbed"))
-    done = job.run("-o", "json")
-    assert done.returncode == 0, done.stdout + done.stderr
-    result = last_json(done.stdout)
+    job, result = undisturbed_of(STEPS).job, undisturbed_of(STEPS).result
     assert result["type"] == "result"
     assert result["phase"] == "Succeeded"
-    assert result["steps"] == 400
+    assert result["steps"] == STEPS
     assert result["testAccuracy"] > 0.9
     assert (Path(result["model"]) / "config.json").exists()
     assert not job.processes()

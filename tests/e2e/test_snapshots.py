@@ -3,12 +3,14 @@
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from faults import last_step
 from jobs import Job, wait_until
 from test_chaos import finish, running, steps_and_losses
+from undisturbed_fixture import STEPS, Undisturbed
 
 pytestmark = pytest.mark.e2e
 
@@ -32,17 +34,17 @@ def lose_pod(job: Job, process: subprocess.Popen[str], rank: int) -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "steps"),
-    [pytest.param((1, 0), 600, id="short"), pytest.param((1, 0, 0, 1, 1, 0), 4000, id="long", marks=pytest.mark.slow)],
+    [pytest.param((1, 0), STEPS, id="short"), pytest.param((1, 0, 0, 1, 1, 0), 4000, id="long", marks=pytest.mark.slow)],
 )
-def test_pods_are_lost_and_training_goes_back_to_the_newest_snapshot(tmp_path: Path, ranks: tuple[int, ...], steps: int) -> None:
-    job, undisturbed = Job(tmp_path / "disturbed"), Job(tmp_path / "undisturbed")
+def test_pods_are_lost_and_training_goes_back_to_the_newest_snapshot(
+    tmp_path: Path, undisturbed_of: Callable[[int], Undisturbed], ranks: tuple[int, ...], steps: int
+) -> None:
+    job, undisturbed = Job(tmp_path), undisturbed_of(steps).job
     with running(job, steps, *SNAPSHOTS) as process:
         wait_until(lambda: last_step(job) > 3 * EVERY, process)
         for rank in ranks:
             lose_pod(job, process, rank)
         finish(job, process)
-    with running(undisturbed, steps) as process:
-        finish(undisturbed, process)
     assert steps_and_losses(job) == steps_and_losses(undisturbed)
     weights = Path("model", "model.safetensors")
     assert (job.output / weights).read_bytes() == (undisturbed.output / weights).read_bytes()

@@ -68,11 +68,13 @@ def make_model(folder: Path, family: str, layers: int = 3, seed: int = 1, dropou
     return folder
 
 
-def make_job(output: Path, data: Path, model: Path, stages: int, **changes: Any) -> LiveMigrationJob:
+def make_job(
+    output: Path, data: Path, model: Path, stages: int, lora: dict[str, Any] | None = None, **changes: Any
+) -> LiveMigrationJob:
     """30 steps with dropout, clipping that clips, warm-up and accumulation on. ``changes``: parts of the spec, merged one level deep."""
     spec: dict[str, Any] = {
         "pipeline": {"stages": stages, "microBatches": 4},
-        "model": {"source": str(model)},
+        "model": {"source": str(model), "lora": lora},
         "dataset": {"source": str(data), "text": ["text"], "label": "label", "maxLength": 32},
         "training": {
             "epochs": 50,

@@ -19,7 +19,7 @@ from lmj_api.layout import Layout
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.data.order import step_rows, total_steps
 from lmj_trainer.data.prepared import prepare
-from lmj_trainer.model.randomness import dropout_seed
+from lmj_trainer.model.randomness import derive_seed, dropout_seed
 
 
 def padded(split, rows, pad):
@@ -41,7 +41,20 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     prepared = prepare(spec, Layout.of(spec).cache, print)
     split = prepared.splits["train"]
     steps = total_steps(len(split), training)
-    model = AutoModelForSequenceClassification.from_pretrained(spec.model.source, dtype=torch.float32).train()
+    model = AutoModelForSequenceClassification.from_pretrained(spec.model.source, dtype=torch.float32)
+    whole = model
+    if (lora := spec.model.lora) is not None:
+        from peft import LoraConfig, TaskType, get_peft_model
+        from peft.tuners.lora import LoraLayer
+
+        config = {"r": lora.r, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout, "target_modules": lora.target_modules}
+        whole = get_peft_model(model, LoraConfig(task_type=TaskType.SEQ_CLS, **config))
+        # peft's own first values, each adapter's drawn by itself.
+        for name, module in model.named_modules():
+            if isinstance(module, LoraLayer):
+                torch.manual_seed(derive_seed(training.seed, f"lora:{name}"))
+                module.reset_lora_parameters("default", True)
+    whole.train()
 
     place = [0, 0]
 
@@ -91,6 +104,10 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
         schedule.step()
         optimizer.zero_grad()
         losses.append(total)
+    if spec.model.lora is not None:
+        adapter = Path(weights).parents[1] / "adapter"
+        whole.save_pretrained(adapter, save_embedding_layers=False)
+        model = whole.merge_and_unload()
     save_file({n: p.detach().clone() for n, p in model.named_parameters()}, weights)
     Path(losses_path).write_text(json.dumps(losses))
 

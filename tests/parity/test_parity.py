@@ -10,12 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from parity_jobs import make_data, make_job, make_model
+from peft import PeftModel
 from ranks import DEADLINE, Group, forked, group, run
 from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
@@ -97,6 +100,51 @@ def test_every_family_is_a_plain_loop(family: str, data: Path, tmp_path: Path) -
     job = make_job(tmp_path / "out", data, source, 2, training={"maxSteps": 8})
     run(job, tmp_path / "logs")
     same(tmp_path / "out", plain(job, tmp_path / "plain"))
+
+
+TARGETS = {"distilbert": ["q_lin", "v_lin", "lin2"], "bert": ["query", "output.dense"]}
+
+
+def adapters(family: str, steps: int) -> dict[str, Any]:
+    lora = {"r": 4, "alpha": 8, "dropout": 0.1, "targetModules": TARGETS.get(family, ["query", "dense"])}
+    return {"lora": lora, "training": {"maxSteps": steps}}
+
+
+def same_adapter(a: Path, b: Path) -> None:
+    first, second = (load_file(folder / "adapter" / "adapter_model.safetensors") for folder in (a, b))
+    assert first.keys() == second.keys()
+    for name in first:
+        assert torch.equal(first[name], second[name]), name
+
+
+def frozen_is_nowhere(output: Path) -> None:
+    """Checkpoints have what is trained, and nothing else."""
+    for path in newest_folder(output).glob("*.safetensors"):
+        names = {name.removeprefix("exp_avg/").removeprefix("exp_avg_sq/") for name in load_file(path)}
+        assert names
+        assert all(".lora_" in name or ".modules_to_save." in name for name in names), names
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", pytest.param("roberta", marks=pytest.mark.slow), "electra"])
+def test_adapters_are_peft_s_in_a_plain_loop(family: str, data: Path, tmp_path: Path) -> None:
+    """The losses, the adapter and the merged model; for one family of one and of three stages too."""
+    source = make_model(tmp_path / family, family)
+    changes = adapters(family, 12)
+    loop = plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain")
+    for stages in (1, 2, 3) if family == "bert" else (2,):
+        output = tmp_path / f"out{stages}"
+        run(make_job(output, data, source, stages, **changes), output / "logs")
+        same(output, loop)
+        same_adapter(output, loop)
+        frozen_is_nowhere(output)
+    bare = AutoModelForSequenceClassification.from_pretrained(source)
+    applied = PeftModel.from_pretrained(bare, str(tmp_path / "out2" / "adapter")).merge_and_unload()
+    same_model = load_file(tmp_path / "out2" / "model" / "model.safetensors")
+    assert all(torch.equal(p, same_model[n]) for n, p in applied.named_parameters())
+
+
+def newest_folder(output: Path) -> Path:
+    return output / "checkpoints" / str(newest(output).checkpoint)
 
 
 def newest(output: Path) -> Resume:

@@ -207,7 +207,7 @@ def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type
     stories = settings(stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
     class Few(machine.TestCase):  # type: ignore[misc, name-defined]
-        settings = hypothesis.settings(stories, max_examples=10)
+        settings = hypothesis.settings(stories, max_examples=15)
 
     class Many(machine.TestCase):  # type: ignore[misc, name-defined]
         settings = hypothesis.settings(stories, max_examples=100)

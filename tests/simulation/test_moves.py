@@ -494,3 +494,21 @@ def test_a_request_that_was_given_up_does_not_keep_a_rank_on_a_node_that_is_drai
     leaving_node(cluster, 1, node_leaving="node b is cordoned")
     assert own(cluster, 1).node != "b"
     assert_clean(cluster, 1)
+
+
+@pytest.mark.parametrize("passes", range(4))
+def test_a_request_of_the_first_moments_keeps_no_pod_from_being_made(passes: int) -> None:
+    cluster = Cluster(job_spec(2, migration={"strategy": "Checkpoint"}), steps=400, checkpoint_every=1000, nodes=("a", "b"))
+    cluster.interrupted = True
+    for _ in range(passes):
+        cluster.reconcile()
+    cluster.interrupted = False
+    cluster.move_request = "0 to=x"
+    go_on(cluster, lambda: at_work(cluster, 1))
+
+
+def test_a_rank_without_a_pod_is_not_moved() -> None:
+    cluster = Cluster(job_spec(2))
+    cluster.move_request = "0,1"
+    cluster.reconcile()
+    assert cluster.status.move_refused == "rank 0 has no pod yet: ask again when it trains"

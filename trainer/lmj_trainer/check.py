@@ -21,6 +21,7 @@ from lmj_trainer.data.source import Say
 from lmj_trainer.data.tokens import require_vocabulary
 from lmj_trainer.data.wording import one_line
 from lmj_trainer.errors import UserError
+from lmj_trainer.model import lora
 from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
 
 
@@ -71,6 +72,8 @@ def check_model(spec: JobSpec) -> int:
     config = load_config(spec.model, spec.model.labels or ["0", "1"], spec.model.scratch.vocabulary if spec.model.scratch else 0)
     layers = layer_count(config)
     _check_stages(spec, layers)
+    if spec.model.lora is not None:
+        lora.targets(config.model_type, spec.model.lora)
     if spec.dataset.max_length > max_positions(config):
         raise UserError(
             f"dataset.maxLength {spec.dataset.max_length} is over the {max_positions(config)} tokens the model reads: lower it"

@@ -5,7 +5,7 @@ from lmj_api.spec.dataset import Dataset, Splits
 from lmj_api.spec.job import JobSpec, LiveMigrationJob, Metadata
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
-from lmj_api.spec.model import Architecture, Model, Scratch, Task
+from lmj_api.spec.model import Architecture, Lora, Model, Scratch, Task
 from lmj_api.spec.output import Output, Weights
 from lmj_api.spec.pipeline import Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
@@ -24,6 +24,7 @@ __all__ = [
     "JobSpec",
     "LearningRateSchedule",
     "LiveMigrationJob",
+    "Lora",
     "Metadata",
     "Migration",
     "MigrationStrategy",

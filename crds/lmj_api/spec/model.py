@@ -50,6 +50,21 @@ class Scratch(Message):
         return self
 
 
+class Lora(Message):
+    """Low-rank adapters (LoRA, by ``peft``): they and the head are trained, all other weights stay as they are."""
+
+    r: Annotated[int, Field(ge=1, le=4096)] = 8
+    """Rank of the adapters."""
+    alpha: Annotated[int, Field(ge=1, le=65536)] = 16
+    """What an adapter adds is multiplied by ``alpha / r``."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0
+    """Dropout of what goes into an adapter."""
+    target_modules: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=64)] | None = None
+    """Linear modules of the encoder's layers that get an adapter, by the end of their names (``query``, ``output.dense``). Unset: the
+    attention's queries and values.
+    """
+
+
 class Model(Message):
     """The model: either ``source`` (pretrained weights) or ``scratch`` (random ones)."""
 
@@ -65,6 +80,8 @@ class Model(Message):
     """Names of the labels in the order of their ids. Unset: the sorted distinct values of the label column."""
     dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Overrides every dropout of a ``source`` model. Unset: as its config says."""
+    lora: Lora | None = None
+    """Train low-rank adapters instead of all weights."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:

@@ -29,7 +29,10 @@ async def is_there(address: str, seconds: float) -> bool:
             if late >= seconds:
                 return False
             if late >= TRY_SECONDS * len(tries):
-                tries.append(_connecting(address))
+                try:
+                    tries.append(_connecting(address))
+                except OSError:
+                    return True  # this machine has no socket left: nothing is known of the other, which then is not accused
             await asyncio.sleep(_LOOK_SECONDS)
     finally:
         for connection in tries:

@@ -67,7 +67,10 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
 def leaving(actions: tuple[Action, ...], moves: Sequence[MoveStatus]) -> tuple[Action, ...]:
     """``actions``, with a moving rank's new pod not on the node that it leaves, and on the one that it is to be on."""
     going = {m.rank: m for m in moves if m.given_up is None or m.strategy == "Checkpoint"}
-    return tuple(_placed(a, going[a.rank]) if isinstance(a, CreatePod) and a.rank in going else a for a in actions)
+    return tuple(
+        _placed(a, going[a.rank]) if isinstance(a, CreatePod) and a.rank in going and a.serial > going[a.rank].serial else a
+        for a in actions
+    )
 
 
 def overdue(moves: Iterable[MoveStatus], ranks: tuple[RankFacts, ...], spec: Migration, now: float) -> frozenset[int]:

@@ -44,6 +44,9 @@ def admit(text: str, ranks: tuple[RankFacts, ...], spec: Migration, one_node: bo
         raise ValueError("no rank is moved: migration.strategy is Never")
     if request.node is not None and one_node:
         raise ValueError(f"no rank is moved to {request.node}: a job on one machine has no other node")
+    unmade = [f.rank for f in ranks if f.rank in request.ranks and f.serial == 0]
+    if unmade:
+        raise ValueError(f"rank {unmade[0]} has no pod yet: ask again when it trains")
     there = [f.rank for f in ranks if f.rank in request.ranks and f.pod is not None and f.pod.node == request.node]
     if request.node is not None and there:
         raise ValueError(f"rank {there[0]} runs on {request.node} already")

@@ -17,7 +17,7 @@ import json, os, sys
 from lmj_trainer import linux
 from lmj_trainer.worker import libraries
 before = sorted(os.listdir("/proc/self/fd"))
-libraries.load()
+libraries.load(lora=True)
 import torch
 print(json.dumps({
     "threads": linux.thread_count(),

@@ -63,6 +63,7 @@ def test_goes_on(parts: dict[str, Any]) -> None:
         {"model": {"source": "model/model"}},
         {"model": {"labels": ["a", "b"]}},
         {"model": {"dropout": 0.2}},
+        {"model": {"lora": {}}},
         {"dataset": {"source": "/jobs/a/other.csv"}},
         {"dataset": {"max_length": 64}},
         {"dataset": {"max_samples": {"train": 10}}},
@@ -91,6 +92,13 @@ def test_a_constant_learning_rate_may_go_on_for_longer() -> None:
     constant = {"schedule": "Constant"}
     assert digest(training=constant) == digest(training={**constant, "epochs": 9, "max_steps": 50})
     assert digest(training={**constant, "warmup_ratio": 0.1}) != digest(training={**constant, "warmup_ratio": 0.1, "epochs": 9})
+
+
+def test_adapters_are_what_they_say() -> None:
+    assert digest(model={"lora": {"r": 8}}) == digest(model={"lora": {}})
+    assert digest(model={"lora": {"target_modules": ["a", "b"]}}) == digest(model={"lora": {"target_modules": ["b", "a"]}})
+    for other in ({"r": 4}, {"alpha": 1}, {"dropout": 0.1}, {"target_modules": ["query"]}):
+        assert digest(model={"lora": other}) != digest(model={"lora": {}})
 
 
 def test_is_stable() -> None:

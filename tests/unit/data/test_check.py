@@ -39,6 +39,7 @@ def test_a_pretrained_folder_is_good(job: Any, pretrained: Path) -> None:
         ({"output__weights": "Best"}, "output.weights Best needs validation rows"),
         ({"output__path": "/dev/null/out"}, "output.path /dev/null/out cannot be written"),
         ({"checkpoint__path": "/dev/null/out"}, "checkpoint.path /dev/null/out cannot be written"),
+        ({"model__lora": {"targetModules": ["qurey"]}}, r"model.lora.targetModules 'qurey' .* did you mean query\?"),
         ({"model__scratch": None, "model__source": "/no/model"}, "no model /no/model: there is no such folder"),
     ],
 )

@@ -110,10 +110,10 @@ def test_a_full_disk_costs_one_checkpoint_and_training_goes_on(rig: Rig, monkeyp
     assert rig.take(1) == ""
     real = module.write_tensors
 
-    def full(path: Path, tensors: Any) -> Any:
+    def full(path: Path, *others: Any) -> Any:
         if path.name == f"rank-{rank}.safetensors":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        return real(path, tensors)
+        return real(path, *others)
 
     monkeypatch.setattr(module, "write_tensors", full)
     problem = rig.take(2)
@@ -207,9 +207,9 @@ def test_a_write_that_hangs_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPat
     goes_on = threading.Event()
     real = module.write_tensors
 
-    def hang(path: Path, tensors: Any) -> Any:
+    def hang(path: Path, *others: Any) -> Any:
         assert goes_on.wait(PATIENCE)
-        return real(path, tensors)
+        return real(path, *others)
 
     monkeypatch.setattr(module, "write_tensors", hang)
     rig.states[0].fill(3)

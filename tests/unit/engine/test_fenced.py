@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,6 +33,7 @@ root, view, value = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 
 class State:
     step = 0
+    frozen = {}
     saved = torch.full((1000,), value)
     def tensors(self, block):
         return [("weight", block)]
@@ -65,19 +69,56 @@ for line in sys.stdin:
 """
 
 
+# Imports torch once, and forks a member for each socket that it is sent.
+NURSERY = """
+import os, signal, socket, sys
+import torch
+import lmj_trainer.worker.checkpointer
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+requests, code = socket.socket(fileno=int(sys.argv[1])), compile(sys.argv[2], "member", "exec")
+while True:
+    message, files, _, _ = socket.recv_fds(requests, 1 << 16, 1)
+    if not message:
+        break
+    if os.fork() == 0:
+        requests.close()
+        os.dup2(files[0], 0)
+        os.dup2(files[0], 1)
+        sys.argv = ["member", *message.decode().splitlines()]
+        exec(code, {"__name__": "member"})
+        os._exit(0)
+    os.close(files[0])
+"""
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[socket.socket]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        with theirs:
+            command = [sys.executable, "-c", NURSERY, str(theirs.fileno()), MEMBER]
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
+        yield ours
+        os.killpg(process.pid, signal.SIGKILL)  # its members too
+        process.wait(DEADLINE)
+
+
 class Member:
-    def __init__(self, root: Path, view: int) -> None:
-        command = [sys.executable, "-c", MEMBER, str(root), str(view), str(float(view))]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, nursery: socket.socket, root: Path, view: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            socket.send_fds(nursery, ["\n".join([str(root), str(view), str(float(view))]).encode()], [theirs.fileno()])
+        ours.settimeout(DEADLINE)
+        with ours:
+            self.line = ours.makefile("rw")
 
     def say(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
+        self.line.write(line + "\n")
+        self.line.flush()
 
     def hear(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self.line.readline().strip()
 
     def prepare(self, step: int) -> None:
         self.say(str(step))
@@ -94,12 +135,11 @@ class Member:
 
 
 @pytest.fixture
-def members(tmp_path: Path) -> Iterator[tuple[Member, Member]]:
-    made = Member(tmp_path, 1), Member(tmp_path, 2)
+def members(tmp_path: Path, nursery: socket.socket) -> Iterator[tuple[Member, Member]]:
+    made = Member(nursery, tmp_path, 1), Member(nursery, tmp_path, 2)
     yield made
     for member in made:
-        member.process.kill()
-        member.process.communicate(timeout=DEADLINE)
+        member.line.close()  # it ends
 
 
 def test_what_an_older_view_writes_late_replaces_and_removes_nothing(tmp_path: Path, members: tuple[Member, Member]) -> None:

@@ -192,10 +192,10 @@ def test_the_best_checkpoint_could_not_be_written(
     accuracies = {4: 0.5, 8: 0.9, 12: 0.7}
     real_write, real_evaluate = checkpointer_module.write_tensors, trainer_module.evaluate_counts
 
-    def write(path: Path, tensors: Any) -> Any:
+    def write(path: Path, *others: Any) -> Any:
         if parse_checkpoint_name(path.parent.name)[0] in failing:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        return real_write(path, tensors)
+        return real_write(path, *others)
 
     def evaluate(*arguments: Any) -> Any:
         result = real_evaluate(*arguments)
@@ -212,7 +212,7 @@ def test_the_best_checkpoint_could_not_be_written(
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(job).items())
 
 
-def full(path: Path, tensors: Any) -> Any:
+def full(path: Path, *others: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
 
@@ -221,8 +221,8 @@ def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigration
     failures: list[float] = []
     real = checkpointer_module.write_tensors
 
-    def room(path: Path, tensors: Any) -> Any:
-        return real(path, tensors) if len(failures) >= 2 else full(path, tensors)
+    def room(path: Path, *others: Any) -> Any:
+        return real(path, *others) if len(failures) >= 2 else full(path)
 
     def on(kind: EventKind, details: dict[str, Any]) -> None:
         if kind is EventKind.WARNING and details.get("trouble") is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 import sys
 import time
@@ -11,6 +12,7 @@ import aiohttp
 import pytest
 
 from lmj_api.protocol import AgentState
+from lmj_operator.backend import reach
 from lmj_operator.backend.agent_client import AgentClient, AgentError, MachineError
 from lmj_operator.backend.reach import is_there
 
@@ -66,6 +68,16 @@ async def test_one_who_looks_too_late_sees_what_the_kernel_knows(stopped: socket
     looking = asyncio.create_task(is_there(address(stopped), 0.05))
     asyncio.get_running_loop().call_soon(lambda: time.sleep(0.2))
     assert await looking
+
+
+async def test_nothing_is_said_of_another_machine_by_one_that_has_no_socket_left(
+    silent: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(_address: str) -> socket.socket:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(reach, "_connecting", none_left)
+    assert await is_there(address(silent), 0.05)
 
 
 class Slow:

@@ -84,7 +84,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
     births = Births(
-        program(arguments, environment, lambda: supervisor.state.rank),
+        program(arguments, environment, lambda: supervisor.state.rank, lora=job.spec.model.lora is not None),
         children,
         patience=job.spec.recovery.start_timeout_seconds / 2,
     )
@@ -147,8 +147,10 @@ async def look(supervisor: Supervisor, root: Path, digest: str) -> None:
             return
 
 
-def program(arguments: argparse.Namespace, environment: Mapping[str, str], rank: Callable[[], int | None]) -> Program:
-    """What is run as a worker, of the rank that the pod has by then."""
+def program(
+    arguments: argparse.Namespace, environment: Mapping[str, str], rank: Callable[[], int | None], *, lora: bool = False
+) -> Program:
+    """What is run as a worker, of the rank that the pod has by then. ``lora``: it needs peft."""
     python = [sys.executable, "-m", "lmj_trainer"]
 
     def worker_arguments(incarnation: int) -> list[str]:
@@ -157,7 +159,8 @@ def program(arguments: argparse.Namespace, environment: Mapping[str, str], rank:
         options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation}
         return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
-    return Program([*python, "worker"], [*python, "warm"], worker_arguments, environment)
+    warm = [*python, "warm", *(["--lora"] if lora else [])]
+    return Program([*python, "worker"], warm, worker_arguments, environment)
 
 
 def _announce(folder: Path, host: str, port: int) -> None:

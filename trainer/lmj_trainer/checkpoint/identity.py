@@ -22,6 +22,7 @@ MODEL: Fields = {
     "task": "the head and the loss",
     "labels": "the meaning of the head's rows",
     "dropout": "the forward pass",
+    "lora": "which weights are trained, and the forward pass",
 }
 DATASET: Fields = {
     "source": "the rows; by its last part when it is a file or folder",
@@ -116,7 +117,12 @@ def _name(source: str | None) -> str | None:
 
 
 def _model(model: Model) -> dict[str, Any]:
-    return _pick(model, MODEL) | {"source": _name(model.source)}
+    fields = _pick(model, MODEL) | {"source": _name(model.source)}
+    if model.lora is None:
+        del fields["lora"]  # a job without it is what it was before there was any
+    elif model.lora.target_modules is not None:
+        fields["lora"]["target_modules"] = sorted(set(model.lora.target_modules))
+    return fields
 
 
 def _dataset(dataset: Dataset) -> dict[str, Any]:

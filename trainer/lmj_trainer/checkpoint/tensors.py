@@ -16,20 +16,26 @@ from torch import Tensor
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_trainer.checkpoint.write import MANIFEST, atomically
+from lmj_trainer.errors import UserError
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState
 
+_FROZEN = "frozen/"
+"""Before the name of a frozen weight, in a file's metadata."""
 _PIECE = 8 << 20  # bytes written and hashed at a time
 
 
-def write_tensors(path: Path, tensors: Iterable[tuple[str, Tensor]]) -> ManifestFile:
+def write_tensors(path: Path, tensors: Iterable[tuple[str, Tensor]], frozen: Mapping[str, str] | None = None) -> ManifestFile:
     """Write float32 CPU ``tensors`` as a safetensors file, durably and atomically; the digest is taken on the way.
+
+    ``frozen``: digests of weights that belong to them and are not written, for they never change.
 
     The library's writer would need a second pass for the digest; the format is a length, a JSON header and the bytes in order.
     """
     listed = list(tensors)
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    metadata = {"format": "pt"} | {_FROZEN + name: digest for name, digest in (frozen or {}).items()}
+    header: dict[str, object] = {"__metadata__": metadata}
     offset = 0
     for name, tensor in listed:
         header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [offset, offset + tensor.nbytes]}
@@ -57,8 +63,12 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def load_state(folder: Path, state: StageState) -> Manifest:
-    """Fill ``state`` from the checkpoint in ``folder``, written by any number of stages. KeyError: a tensor is missing."""
+    """Fill ``state`` from the checkpoint in ``folder``, written by any number of stages. KeyError: a tensor is missing.
+
+    UserError: as :func:`require_frozen`.
+    """
     manifest = read_manifest(folder)
+    require_frozen(folder, manifest, state.frozen)
     state.fill(-1)
     state.forget_gradients()
     copy_tensors(folder, manifest, dict(state.tensors()))
@@ -70,6 +80,22 @@ def load_weights(folder: Path, state: StageState) -> None:
     """Replace the weights alone. The state is no step's afterwards."""
     state.fill(-1)
     copy_tensors(folder, read_manifest(folder), {slot.name: slot.weight for slot in state.slots})
+
+
+def require_frozen(folder: Path, manifest: Manifest, frozen: Mapping[str, str]) -> None:
+    """UserError: the checkpoint was made with frozen weights of other digests than ``frozen``, by name."""
+    missing = dict(frozen)
+    for entry in manifest.files if frozen else []:
+        with safe_open(folder / entry.name, framework="pt") as file:
+            for key, digest in file.metadata().items():
+                name = key.removeprefix(_FROZEN)
+                if name in missing and missing.pop(name) != digest:
+                    raise UserError(
+                        f"{name} of model.source is not what checkpoint {folder.name} was made with: put that model back, "
+                        "or begin anew in another output.path"
+                    )
+    if missing:
+        raise KeyError(f"{folder} knows nothing of {min(missing)}, which was not trained")
 
 
 def copy_tensors(folder: Path, manifest: Manifest, wanted: Mapping[str, Tensor]) -> None:

@@ -14,10 +14,13 @@ from transformers import AutoModelForSequenceClassification
 from transformers.masking_utils import create_bidirectional_mask
 
 from lmj_trainer.model.families import FAMILIES
+from lmj_trainer.model.lora import ADAPTER, adapted, is_dead, plain_name
 from lmj_trainer.model.randomness import derive_seed, dropout_seed, reseed
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
+
+    from lmj_api.spec import Lora
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,25 @@ class Stage:
     """Units ``layers`` of the model, with the embeddings if ``first`` and the head if ``last``. Built without memory: see ``state``."""
 
     def __init__(
-        self, config: PretrainedConfig, layers: range, *, seed: int, bfloat16: bool = False, recompute: bool = False
+        self,
+        config: PretrainedConfig,
+        layers: range,
+        *,
+        seed: int,
+        bfloat16: bool = False,
+        recompute: bool = False,
+        lora: Lora | None = None,
+        source: str | None = None,
     ) -> None:
+        """``lora``: train adapters and the head alone, on the model of ``source``; the rest is there after ``weights.freeze``."""
         self.config = config
         self.family = FAMILIES[config.model_type]
         with torch.device("meta"):
             self.model: Any = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+        self.peft: Any = None if lora is None else adapted(self.model, lora, source)
+        """peft's model around ``model``, which has its adapters in it; None: all weights are trained."""
+        self.frozen: dict[str, str] = {}
+        """Digests of the weights that are not trained, once they are there; named as without adapters."""
         total = len(self.model.get_submodule(self.family.layers))
         self.layers = layers
         self.first, self.last = layers.start == 0, layers.stop == total
@@ -63,16 +79,34 @@ class Stage:
         self._embeddings = [present[name] for name in self.family.embeddings if name in present]
 
     def parameters_by_name(self) -> list[tuple[str, nn.Parameter]]:
-        """The stage's parameters, named as in the whole model and in the whole model's order."""
-        return [(n, p) for n, p in self.model.named_parameters() if n.startswith(tuple(self.prefixes))]
+        """What the stage trains, named as in the whole model and in the whole model's order."""
+        return [(n, p) for n, p in self._parameters() if p.requires_grad]
+
+    def frozen_by_name(self) -> list[tuple[str, nn.Parameter]]:
+        """The stage's parameters that are not trained."""
+        return [(n, p) for n, p in self._parameters() if not p.requires_grad and not is_dead(n)]
+
+    def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return ((n, p) for n, p in self.model.named_parameters() if n.startswith(tuple(self.prefixes)))
 
     def modules_by_name(self) -> list[tuple[str, nn.Module]]:
         """The stage's modules that own parameters or buffers directly, named as in the whole model."""
         return [(n, m) for n, m in self.model.named_modules() if f"{n}.".startswith(tuple(self.prefixes))]
 
     def initialise(self, name: str, module: nn.Module) -> None:
-        """Give ``module`` (materialised) its random weights: the family's own rule, seeded by name, so the cut does not matter."""
-        reseed(derive_seed(self.seed, f"weights:{name}"), torch.device("cpu"))
+        """Give ``module`` (materialised) its random weights: the family's own rule, or peft's for an adapter.
+
+        Seeded by name, so the cut does not matter, and nor do adapters beside it.
+        """
+        if name.endswith(f".lora_A.{ADAPTER}"):
+            reached = name.removesuffix(f".lora_A.{ADAPTER}")
+            reseed(derive_seed(self.seed, f"lora:{reached}"), torch.device("cpu"))
+            self.model.get_submodule(reached).reset_lora_parameters(ADAPTER, True)
+            return
+        if name.endswith(f".lora_B.{ADAPTER}"):
+            nn.init.zeros_(module.weight)  # type: ignore[arg-type]
+            return
+        reseed(derive_seed(self.seed, f"weights:{plain_name(name)}"), torch.device("cpu"))
         self.model._init_weights(module)
 
     def materialise(self, device: torch.device) -> None:
@@ -93,7 +127,8 @@ class Stage:
         for name, module in list(self.model.named_modules()):
             for key, child in list(module.named_children()):
                 path = f"{name}.{key}." if name else f"{key}."
-                if any(True for _ in child.parameters()) and not any(path.startswith(k) or k.startswith(path) for k in keep):
+                elsewhere = not any(path.startswith(k) or k.startswith(path) for k in keep)
+                if any(True for _ in child.parameters()) and (elsewhere or is_dead(path)):
                     setattr(module, key, nn.Identity())
 
     def __call__(self, inputs: Inputs, hidden: Tensor | None, place: Place | None) -> Tensor:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+import xxhash
 from safetensors import SafetensorError, safe_open
 
 from lmj_trainer.errors import UserError
+from lmj_trainer.model.lora import plain_name
 
 if TYPE_CHECKING:
     from lmj_api.spec import Model
@@ -19,15 +21,39 @@ if TYPE_CHECKING:
 
 
 def initialise(stage: Stage, state: StageState, model: Model) -> list[str]:
-    """Fill ``state`` with the weights of step 0. Returns the parameters that started at random although the model is pretrained.
+    """Fill ``state`` with the weights of step 0. Returns the parameters that started at random although the model is pretrained,
+    adapters aside.
 
     Raises UserError for a pretrained model that lacks weights or has others of the same name.
     """
     state.fill(-1)
     state.block.zero_()
-    fresh = {slot.name for slot in state.slots}
+    fresh = _fill(stage, {slot.name: slot.weight for slot in state.slots}, model)
+    state.fill(0)
+    return sorted(plain_name(name) for name in fresh if ".lora_" not in name) if model.source is not None else []
+
+
+def freeze(stage: Stage, model: Model, device: torch.device) -> list[str]:
+    """Give ``stage`` the weights that it does not train: those of the model's source, or a function of the seed.
+
+    They are no part of the state: whoever needs them makes them again, and ``stage.frozen`` says which they are. Returns and raises as
+    :func:`initialise`.
+    """
+    # Not mapped from the file: what is computed with them depends, in the last bits, on where in a cache line they lie.
+    values = {name: torch.zeros(parameter.shape) for name, parameter in stage.frozen_by_name()}
+    fresh = _fill(stage, values, model)
+    stage.frozen = {plain_name(name): xxhash.xxh3_64_hexdigest(value.numpy().data.cast("B")) for name, value in values.items()}
+    for name, value in values.items():
+        module, _, key = name.rpartition(".")
+        setattr(stage.model.get_submodule(module), key, torch.nn.Parameter(value.to(device), requires_grad=False))
+    return sorted(map(plain_name, fresh)) if model.source is not None else []
+
+
+def _fill(stage: Stage, wanted: Mapping[str, torch.Tensor], model: Model) -> set[str]:
+    """Write the first weights into ``wanted``, by the parameters' names. Returns those that the model's source does not have."""
+    fresh = set(wanted)
     if model.source is not None:
-        fresh = _load(stage, state, model_folder(model.source, model.revision), model.source)
+        fresh = _load(stage, wanted, model_folder(model.source, model.revision), model.source)
     # The random rule works on whole modules: keep what was loaded beside a fresh parameter (a module is loaded whole or not at all).
     # Values are drawn on the CPU, so that they are the same on every device.
     modules = dict(stage.modules_by_name())
@@ -39,10 +65,9 @@ def initialise(stage: Stage, state: StageState, model: Model) -> list[str]:
                 setattr(module, key, torch.nn.Parameter(torch.empty(parameter.shape)))
             stage.initialise(name, module)
             for key, parameter in own.items():
-                parameter.copy_(getattr(module, key))
+                wanted[f"{name}.{key}"].copy_(getattr(module, key))
                 setattr(module, key, parameter)
-    state.fill(0)
-    return sorted(fresh) if model.source is not None else []
+    return fresh
 
 
 def model_folder(source: str, revision: str | None) -> Path:
@@ -59,22 +84,23 @@ def model_folder(source: str, revision: str | None) -> Path:
         raise UserError(f"model.source {source!r} is neither a folder nor a hub model that can be had: {reason}") from error
 
 
-def _load(stage: Stage, state: StageState, folder: Path, source: str) -> set[str]:
+def _load(stage: Stage, wanted: Mapping[str, torch.Tensor], folder: Path, source: str) -> set[str]:
     files = _files(folder, source)
     family = stage.family
     by_file: dict[Path, list[tuple[str, torch.Tensor]]] = {}
     missing = []
-    for slot in state.slots:
-        found = next((key for key in _spellings(slot.name, family.base) if key in files), None)
+    for given, weight in wanted.items():
+        name = plain_name(given)
+        found = next((key for key in _spellings(name, family.base) if key in files), None)
         if found is not None:
-            by_file.setdefault(files[found], []).append((found, slot.weight))
-        elif slot.name.startswith(family.fresh):
-            missing.append(slot.name)
+            by_file.setdefault(files[found], []).append((found, weight))
+        elif name.startswith(family.fresh) or ".lora_" in name:
+            missing.append(given)
         else:
-            raise UserError(f"model.source {source!r} has no weights for {slot.name}: is it a {stage.config.model_type} model?")
-    for path, wanted in by_file.items():
+            raise UserError(f"model.source {source!r} has no weights for {name}: is it a {stage.config.model_type} model?")
+    for path, parts in by_file.items():
         with safe_open(path, framework="pt") as file:
-            for key, weight in wanted:
+            for key, weight in parts:
                 value = file.get_tensor(key)
                 if value.shape != weight.shape and key.startswith(("classifier.", "score.")):
                     raise UserError(

@@ -56,7 +56,7 @@ class Best:
 
 
 class StageState:
-    """Everything that changes in training, after ``step`` committed steps.
+    """Everything that changes in training (not the stage's frozen weights), after ``step`` committed steps.
 
     One block: weights, first moments, second moments, gradients, each in the order in which groups change. A snapshot is one copy of
     the first three; the model's parameters and their ``.grad`` are views of it, for good. On the CPU the block and its ledger lie in a file
@@ -66,6 +66,10 @@ class StageState:
     def __init__(self, stage: Stage, device: torch.device, memory: int | None = None, identity: str = "") -> None:
         """``memory``: descriptor of the agent's file; its content is kept if it was written for the same stage and ``identity``."""
         named = stage.parameters_by_name()
+        self.frozen = stage.frozen
+        """Digests of the weights that are not trained, by name: without the same ones this state means nothing."""
+        if len(self.frozen) != len(stage.frozen_by_name()):
+            raise RuntimeError("the stage's frozen weights are not there yet: a state is of certain ones")
         norms = {f"{n}.{k}" for n, m in stage.modules_by_name() if isinstance(m, torch.nn.LayerNorm) for k in ("weight", "bias")}
         shapes = [_Shape(name, p.numel(), name not in norms and not name.endswith(".bias")) for name, p in named]
         offsets, spans, size = _place(shapes)
@@ -73,6 +77,8 @@ class StageState:
         # A GPU's memory goes with the process: there the ledger is the process's alone.
         mapped = device.type == "cpu"
         self.layout = f"{identity} {[(name, tuple(p.shape), offsets[name]) for name, p in named]} {CHUNK}"
+        if self.frozen:
+            self.layout += f" {sorted(self.frozen.items())}"
         """What lies where, of which job: memories of one layout hold the same when they are of the same step."""
         self._ledger = Ledger(4 * 4 * (size + CHUNK) if mapped else 0, self.layout, memory if mapped else None)
         if mapped:

@@ -143,7 +143,7 @@ class Checkpointer:
             finally:
                 self._copied.set()
             folder = make_folder(self._root, step, view)
-            part = write_tensors(folder / rank_file(rank), self._state.tensors(self._copy))
+            part = write_tensors(folder / rank_file(rank), self._state.tensors(self._copy), self._state.frozen)
         except (OSError, RuntimeError) as error:
             # RuntimeError: no memory for the copy. Training goes on; what is durable stays.
             problem = f"rank {rank} could not write: {error}"

@@ -63,7 +63,7 @@ class Ending:
         self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, "export"))
         results = [e for e in recorder.evaluations if e.step == chosen]
         job, spec = self.job.metadata.name, self.job.spec
-        export(layout.model, folder, self.stage.config, self.prepared.tokenizer, job, spec, results)
+        export(layout, folder, self.stage.config, self.prepared.tokenizer, job, spec, results)
         # Told to the agent before the others leave: from here on the job has succeeded, whoever dies.
         self.control.emit(EventKind.COMPLETED, f"model of step {chosen} saved in {layout.model}")
         for rank in range(1, self.pipeline.stages):

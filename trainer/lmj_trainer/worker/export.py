@@ -1,4 +1,4 @@
-"""The final model: an ordinary ``save_pretrained`` folder, put together from a checkpoint."""
+"""The final model: an ordinary ``save_pretrained`` folder, put together from a checkpoint, and the adapter where one was trained."""
 
 from __future__ import annotations
 
@@ -13,32 +13,58 @@ from safetensors.torch import save_file
 from lmj_api.protocol import Evaluation
 from lmj_trainer.checkpoint.tensors import open_tensors, read_manifest
 from lmj_trainer.checkpoint.write import sync_file, sync_folder
+from lmj_trainer.worker.adapter import merged, restore_adapted, save_adapter
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
+    from lmj_api.layout import Layout
     from lmj_api.spec import JobSpec
 
 
 def export(
-    target: Path, checkpoint: Path, config: PretrainedConfig, tokenizer: Path, job: str, spec: JobSpec, results: list[Evaluation]
+    layout: Layout,
+    checkpoint: Path,
+    config: PretrainedConfig,
+    tokenizer: Path,
+    job: str,
+    spec: JobSpec,
+    results: list[Evaluation],
 ) -> None:
-    """Write ``target``, atomically: whoever finds it finds it whole. An older model there is replaced."""
+    """Write the model's folder, and the adapter's before it, each atomically: whoever finds it finds it whole. Older ones are replaced."""
     from transformers import AutoModelForSequenceClassification
 
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    manifest = read_manifest(checkpoint)
     with torch.device("meta"):
         model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
-    manifest = read_manifest(checkpoint)
-    tensors = open_tensors(checkpoint, manifest, [name for name, _ in model.named_parameters()])
-    save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
     config.architectures = [type(model).__name__]
+    if spec.model.lora is None:
+        tensors = open_tensors(checkpoint, manifest, [name for name, _ in model.named_parameters()])
+    else:
+        trained = restore_adapted(checkpoint, manifest, config, spec)
+        partial = _begin(layout.adapter)
+        save_adapter(trained, partial)
+        _finish(partial, layout.adapter)
+        tensors = merged(trained)
+    partial = _begin(layout.model)
+    save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
     config.save_pretrained(partial)
     for file in tokenizer.iterdir():
         shutil.copyfile(file, partial / file.name)
     (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results))
+    _finish(partial, layout.model)
+
+
+def _begin(target: Path) -> Path:
+    """An empty folder beside ``target``, to become it."""
+    partial = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    return partial
+
+
+def _finish(partial: Path, target: Path) -> None:
+    """Have ``partial`` take the place of ``target``."""
     for file in partial.iterdir():
         sync_file(file)
     sync_folder(partial)
@@ -53,6 +79,10 @@ def export(
 
 def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results: list[Evaluation]) -> str:
     training = spec.training
+    lora = spec.model.lora
+    adapter = (
+        f"\n- Low-rank adapters of rank {lora.r}, alpha {lora.alpha}, are merged into the weights" if lora is not None else ""
+    )
     origin = spec.model.source or f"random weights ({config.model_type}, {len(config.id2label)} labels)"
     rows = "\n".join(f"| {r.split} | {r.step} | {r.samples} | {r.loss:.4f} | {r.accuracy:.4f} | {r.f1:.4f} |" for r in results)
     return f"""---
@@ -66,7 +96,7 @@ tags: [text-classification, livemigrationjob]
 A text classifier with the labels {", ".join(str(v) for v in config.id2label.values())}, trained by LiveMigrationJob in
 {spec.pipeline.stages} pipeline stages.
 
-- From: {origin}
+- From: {origin}{adapter}
 - Data: {Path(spec.dataset.source).name}, columns {", ".join(spec.dataset.text)} → {spec.dataset.label}
 - Steps: {step}; batch {training.batch_size} x {training.gradient_accumulation_steps}; at most {spec.dataset.max_length} tokens
 - AdamW, peak learning rate {training.learning_rate:g} ({training.schedule}), weight decay {training.weight_decay:g}, seed {training.seed}

@@ -9,6 +9,7 @@ MODULES = (
     "lmj_trainer.model.config",
     "lmj_trainer.model.partition",
     "lmj_trainer.model.stage",
+    "lmj_trainer.model.weights",
     "lmj_trainer.follow.feed",
     "lmj_trainer.follow.follower",
     "lmj_trainer.pipeline.batches",
@@ -22,11 +23,16 @@ MODULES = (
 """The worker's own modules, with all that these import."""
 
 
-def load() -> None:
-    """Import them, and the models' own. Starts no thread, opens nothing and touches no GPU: a process that did could not be forked."""
+def load(*, lora: bool = False) -> None:
+    """Import them, and the models' own; with ``lora``, peft, which takes another second.
+
+    Starts no thread, opens nothing and touches no GPU: a process that did could not be forked.
+    """
     for name in MODULES:
         importlib.import_module(name)
     from lmj_trainer.model.families import FAMILIES
 
+    if lora:
+        importlib.import_module("peft")
     for family in FAMILIES:
         importlib.import_module(f"transformers.models.{family}.modeling_{family}")

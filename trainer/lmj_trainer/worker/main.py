@@ -79,6 +79,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     from lmj_trainer.model.config import load_config
     from lmj_trainer.model.partition import partition
     from lmj_trainer.model.stage import Stage
+    from lmj_trainer.model.weights import freeze
     from lmj_trainer.pipeline.batches import Batches
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.transport.inbox import ViewBrokenError
@@ -94,7 +95,20 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     layers = partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[rank]
     bfloat16 = spec.training.precision is Precision.BFLOAT16
-    stage = Stage(config, layers, seed=spec.training.seed, bfloat16=bfloat16, recompute=spec.training.gradient_checkpointing)
+    stage = Stage(
+        config,
+        layers,
+        seed=spec.training.seed,
+        bfloat16=bfloat16,
+        recompute=spec.training.gradient_checkpointing,
+        lora=spec.model.lora,
+        source=spec.model.source,
+    )
+    if spec.model.lora is not None:
+        say("the weights that stay as they are")
+        fresh = freeze(stage, spec.model, device)
+        if fresh:
+            say(f"at random, and not trained: {', '.join(fresh)}")
     state = StageState(stage, device, memory, state_digest(spec))
     stage.set_training(True)
     batches = Batches(prepared, spec, device)
@@ -110,7 +124,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     control.on_newer_view(newer_view)
     trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control, shelves)
     follower = Follower(feed, state, trainer.optimizer, transport, control, trainer.pipeline.rehearse)
-    log.info("rank %d: layers %d to %d, %.1f M parameters", rank, layers.start, layers.stop - 1, state.size / 1e6)
+    log.info("rank %d: layers %d to %d, %.1f M parameters to train", rank, layers.start, layers.stop - 1, state.size / 1e6)
     has = {"holding": state.holding, "snapshots": trainer.snapshots.held}
     control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address, **has)
     while True:

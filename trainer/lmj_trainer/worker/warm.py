@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
         sys.argv = ["lmj_trainer worker", *worker_argv]
         return main(worker_argv)
 
-    code = serve(arguments.fd, libraries.load, work)
+    code = serve(arguments.fd, lambda: libraries.load(lora=arguments.lora), work)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # nothing is to be put in order, and some libraries say much about it
@@ -51,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
         prog="lmj_trainer warm", description="Have everything imported, and fork workers from it (started by the agent)."
     )
     result.add_argument("--fd", type=int, required=True, metavar="N", help="socket to the agent")
+    result.add_argument("--lora", action="store_true", help="the workers need peft too")
     result.add_argument(
         "--room", metavar="TEXT", help="not used: its length is what a worker's arguments may have in lists of processes"
     )

@@ -1,0 +1,94 @@
+"""Low-rank adapters: which modules get one, and names with and without them. Imports peft only when called."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from lmj_api.nearest import did_you_mean
+from lmj_api.spec import Architecture
+from lmj_trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from lmj_api.spec import Lora
+
+ADAPTER = "default"
+"""The adapter's name in peft, which could have several."""
+
+_BERT = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+)
+LINEAR: dict[str, tuple[str, ...]] = {
+    Architecture.BERT: _BERT,
+    Architecture.ROBERTA: _BERT,
+    Architecture.ELECTRA: _BERT,
+    Architecture.DISTILBERT: (
+        "attention.q_lin",
+        "attention.k_lin",
+        "attention.v_lin",
+        "attention.out_lin",
+        "ffn.lin1",
+        "ffn.lin2",
+    ),
+}
+"""The linear modules of an encoder layer, by family."""
+
+_WRAPPER = re.compile(rf"\.(base_layer|original_module|modules_to_save\.{ADAPTER})(?=\.|$)")
+
+
+def targets(family: str, lora: Lora) -> list[str]:
+    """The ends of names of the modules that get an adapter, sorted. UserError: one of them is in no layer of ``family``."""
+    linear = LINEAR[family]
+    if lora.target_modules is None:
+        # Queries and values, as peft and the paper have it.
+        return sorted(name.rpartition(".")[2] for name in (linear[0], linear[2]))
+    ends = sorted({".".join(parts[i:]) for name in linear if (parts := name.split(".")) for i in range(len(parts))})
+    for name in lora.target_modules:
+        if name not in ends:
+            near = did_you_mean(name, ends)
+            raise UserError(
+                f"model.lora.targetModules {name!r} is no linear module of a {family} layer{near}: "
+                f"it has {', '.join(linear)}; give these names or their ends"
+            )
+    return sorted(set(lora.target_modules))
+
+
+def adapted(model: Any, lora: Lora, source: str | None) -> Any:
+    """Put adapters without values into ``model``, a classifier on the meta device, as ``get_peft_model`` does; peft's model around it.
+
+    What else is trained is peft's choice for sequence classification: modules whose names end in ``classifier``. So BERT's pooler is
+    frozen, and DistilBERT's ``pre_classifier`` is trained. The rest has ``requires_grad`` off.
+    """
+    import warnings
+
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    config = LoraConfig(
+        task_type=TaskType.SEQ_CLS,
+        r=lora.r,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=targets(model.config.model_type, lora),
+    )
+    with warnings.catch_warnings():
+        # peft asks transformers for what will be called otherwise in its next version.
+        warnings.simplefilter("ignore", FutureWarning)
+        whole = get_peft_model(model, config, ADAPTER, low_cpu_mem_usage=True)
+    # Not before: peft takes it from the model, which was made from its configuration alone.
+    config.base_model_name_or_path = source
+    return whole
+
+
+def is_dead(name: str) -> bool:
+    """Whether ``name`` is of what peft keeps of the module that is trained in its place: nothing is computed with it."""
+    return ".original_module." in f"{name}."
+
+
+def plain_name(name: str) -> str:
+    """The name that a parameter or module has in the model without adapters; an adapter's own stays as it is."""
+    return _WRAPPER.sub("", name)

@@ -1,0 +1,51 @@
+"""What a job with low-rank adapters made: the adapter alone, and the model with the adapter in its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import save_file
+
+from lmj_trainer.checkpoint.tensors import open_tensors, require_frozen
+from lmj_trainer.model.lora import ADAPTER
+from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.weights import freeze
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from lmj_api.manifest import Manifest
+    from lmj_api.spec import JobSpec
+
+
+def restore_adapted(checkpoint: Path, manifest: Manifest, config: PretrainedConfig, spec: JobSpec) -> Stage:
+    """The whole model on the CPU: what was trained from the checkpoint, the rest from where it came from."""
+    layers = range(int(config.num_hidden_layers))
+    stage = Stage(config, layers, seed=spec.training.seed, lora=spec.model.lora, source=spec.model.source)
+    freeze(stage, spec.model, torch.device("cpu"))
+    require_frozen(checkpoint, manifest, stage.frozen)
+    for name, value in open_tensors(checkpoint, manifest, [name for name, _ in stage.parameters_by_name()]).items():
+        module, _, key = name.rpartition(".")
+        setattr(stage.model.get_submodule(module), key, torch.nn.Parameter(value.clone()))
+    stage.materialise(torch.device("cpu"))
+    return stage
+
+
+def save_adapter(stage: Stage, folder: Path) -> None:
+    """Write the adapter and the head into ``folder``, as peft's ``save_pretrained`` does: ``PeftModel.from_pretrained`` reads it."""
+    from peft import get_peft_model_state_dict
+
+    # Without looking for what else might have been changed: that would ask the hub.
+    tensors = get_peft_model_state_dict(stage.peft, adapter_name=ADAPTER, save_embedding_layers=False)
+    save_file({n: t.contiguous() for n, t in tensors.items()}, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    config = stage.peft.peft_config[ADAPTER]
+    config.inference_mode = True
+    config.save_pretrained(folder)
+
+
+def merged(stage: Stage) -> dict[str, torch.Tensor]:
+    """All weights, named as without adapters, with the adapter added to those that have one. The stage is spent afterwards."""
+    model = stage.peft.merge_and_unload()
+    return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
