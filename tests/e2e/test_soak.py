@@ -94,7 +94,8 @@ def test_a_hundred_faults_change_nothing(
     wait_for("no process of the job", lambda: not agents(job.name), job.describe)
 
     undisturbed = Job(tmp_path / "undisturbed")
-    done = undisturbed.run("--plain", "--set", f"training.maxSteps={STEPS}", "--set", f"training.epochs={STEPS}")
+    sets = (f"training.maxSteps={STEPS}", f"training.epochs={STEPS}", "checkpoint.everySteps=1000")
+    done = undisturbed.run("--plain", *(word for text in sets for word in ("--set", text)))
     assert done.returncode == 0, done.stderr
     assert rows(metrics) == rows(undisturbed.metrics)
     weights = Path("model", "model.safetensors")
