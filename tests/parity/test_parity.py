@@ -143,6 +143,25 @@ def test_adapters_are_peft_s_in_a_plain_loop(family: str, data: Path, tmp_path: 
     assert all(torch.equal(p, same_model[n]) for n, p in applied.named_parameters())
 
 
+def test_adapters_outlive_a_worker(data: Path, tmp_path: Path) -> None:
+    """Its successor has the state from memory, and makes the frozen weights itself."""
+    source, changes = make_model(tmp_path / "bert", "bert"), adapters("bert", 12)
+    with group(make_job(tmp_path / "killed", data, source, 2, **changes), tmp_path / "logs", memory=True) as ranks:
+        ranks.start()
+        ranks.form(Resume(step=0))
+        kill(ranks, 1, 4)
+        ranks.leave(0)
+        ranks.start(1)
+        resume, _ = common_step([ranks.holdings[rank] for rank in (0, 1)], [])
+        assert resume.checkpoint is None
+        assert resume.step >= 4
+        ranks.form(resume)
+        ranks.finish()
+    loop = plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain")
+    same(tmp_path / "killed", loop)
+    same_adapter(tmp_path / "killed", loop)
+
+
 def newest_folder(output: Path) -> Path:
     return output / "checkpoints" / str(newest(output).checkpoint)
 

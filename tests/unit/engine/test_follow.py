@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from lmj_api.protocol import EventKind, Holding
-from lmj_api.spec import Training
+from lmj_api.spec import Lora, Model, Scratch, Training
 from lmj_trainer.follow import source as source_module
 from lmj_trainer.follow.feed import Feed, Offer
 from lmj_trainer.follow.finals import Finals
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.follow.parts import ROW, Begin, Gradients, Part, Prepared
 from lmj_trainer.follow.source import Source
+from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.weights import freeze, initialise
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
 from lmj_trainer.transport.memory import MemoryTransport
@@ -146,6 +148,30 @@ def test_level_from_wherever_it_began(pair: Pair) -> None:
     assert pair.stop() == Holding(step=pair.states[0].step)
     pair.assert_equal()
     assert not pair.lost
+
+
+def test_adapters_are_followed_without_the_frozen_weights(make_config: Callable[..., Any]) -> None:
+    model = Model(scratch=Scratch(), lora=Lora())
+
+    def make(config: Any, layers: range, model: Model | None = model) -> tuple[Stage, StageState]:
+        stage = Stage(config, layers, seed=3, lora=Lora())
+        freeze(stage, Model(scratch=Scratch()), torch.device("cpu"))
+        state = StageState(stage, torch.device("cpu"))
+        if model is not None:
+            initialise(stage, state, model)
+        return stage, state
+
+    pair = Pair(make, make_config())
+    try:
+        pair.source.follow("follower")
+        pair.step()
+        pair.line.wait(lambda: pair.line.level)
+        pair.step()
+        assert pair.stop() == Holding(step=2)
+        pair.assert_equal()
+        assert pair.states[0].size < 10_000
+    finally:
+        pair.close()
 
 
 def test_a_step_is_prepared_at_the_follower_before_it_is_told(pair: Pair) -> None:
