@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,11 @@ from hypothesis import settings
 settings.register_profile("any machine", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
 settings.load_profile("explore" if os.environ.get("LMJ_EXPLORE") else "any machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell without job control has its background jobs ignore SIGINT, and what is ignored is inherited: the jobs under test too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
