@@ -501,6 +501,14 @@ def test_ranks_for_which_all_nodes_are_as_bad_come_to_rest(ranks: int) -> None:
     assert (cluster.status.steps_lost, cluster.status.restarts) == (0, 0)
 
 
+def test_a_rank_that_has_not_moved_does_not_wait_for_those_that_have() -> None:
+    cluster = wide(strategy="Checkpoint")
+    leaving_node(cluster, 0, rounds=20, node_leaving="node a is cordoned")
+    leaving_node(cluster, 1, rounds=20, node_leaving="node b is cordoned")
+    assert cluster.now - own(cluster, 0).created < 30
+    assert_clean(cluster, 2)
+
+
 def test_a_node_that_a_rank_moved_to_is_left_too_when_its_time_has_come() -> None:
     cluster = wide(strategy="Checkpoint")
     leaving_node(cluster, 1, node_leaving="node b is cordoned")

@@ -67,8 +67,10 @@ def _handed_over(facts: RankFacts, view: View) -> RankFacts:
 def rests(pod: PodObserved | None, incidents: Sequence[Incident], longest: float, now: float) -> bool:
     """Whether ``pod`` is so new that nothing but a request moves its rank again: where the job moved much of late, the next node may be
     no better than this one, as when all are about to be taken away and the pods tolerate it. At most ``longest`` seconds.
+
+    A rank's first pod has not moved.
     """
-    if pod is None or now - pod.created >= longest:
+    if pod is None or pod.serial == 1 or now - pod.created >= longest:
         return False
     moves = sum(i.kind == MOVED and now - epoch_seconds(i.time) < 10 * longest for i in incidents)
     return moves > 0 and now - pod.created < min(FIRST_REST_SECONDS * 2.0**moves, longest)
