@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from lmj_api.protocol import CheckpointTrouble, WorkerPhase
+from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import Phase
-from lmj_operator.plan import CreatePod, PodPhase
+from lmj_operator.plan import CreatePod, Drain, HandOver, PodPhase
 from lmj_operator.plan.request import MoveRequest, parse_request
 
 from .cluster import Cluster, Pod, job_spec
@@ -543,3 +544,84 @@ def test_a_rank_without_a_pod_is_not_moved() -> None:
     cluster.move_request = "0,1"
     cluster.reconcile()
     assert cluster.status.move_refused == "rank 0 has no pod yet: ask again when it trains"
+
+
+# One that moves live, and one that leaves through a checkpoint.
+
+
+def both_ways() -> tuple[Cluster, str]:
+    """Rank 1 moves live and is told to hand over in the next pass; rank 0's pod is the one that is named."""
+    spec = job_spec(2, migration={"onCordon": "Checkpoint"})
+    cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=("a", "b", "c"))
+    go_on(cluster, lambda: at_work(cluster, 1))
+    cluster.move_request = "1"
+    go_on(cluster, lambda: any(f.rank == 1 and f.state == "Level" for f in cluster.status.followers))
+    return cluster, own(cluster, 0).name
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_nobody_is_told_to_leave_while_all_leave_a_view_for_a_follower(told: bool) -> None:
+    """A word to leave that comes when no view runs any more would have its worker leave with steps that no checkpoint has."""
+    cluster, name = both_ways()
+    if told:
+        cluster.reconcile()
+        assert own(cluster, 1).handover == 1
+
+    def cordoned() -> None:
+        """The word to leave comes a step late."""
+        pods = tuple(replace(p, node_leaving="node a is cordoned") if p.name == name else p for p in cluster.look())
+        made = cluster.plan(pods)
+        cluster.write(made.status)
+        for action in made.actions:
+            if not isinstance(action, Drain):
+                cluster.apply(action)
+        cluster.tick(0.5)
+        for action in made.actions:
+            if isinstance(action, Drain):
+                cluster.apply(action)
+
+    for _ in range(40):
+        cordoned()
+    go_on(cluster, lambda: at_work(cluster, 3))
+    assert own(cluster, 0).node != "a"
+    assert_clean(cluster, 2)
+
+
+def test_a_hand_over_that_will_not_be_keeps_nobody_from_leaving() -> None:
+    """The follower died after its source was told, and so does each that comes after it."""
+    cluster, name = both_ways()
+    cluster.reconcile()
+    assert own(cluster, 1).handover == 1
+    for _ in range(40):
+        target = follower(cluster, 1)
+        if target is not None:
+            cluster.kill_worker(target)
+        pods = tuple(replace(p, node_leaving="node a is cordoned") if p.name == name else p for p in cluster.look())
+        cluster.reconcile(pods)
+        cluster.tick()
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 0).name != name
+    assert cluster.status.steps_lost == 0
+
+
+def test_nothing_is_handed_over_while_a_rank_leaves() -> None:
+    cluster, _ = both_ways()
+    own(cluster, 0).draining = True
+    assert not [a for a in cluster.plan().actions if isinstance(a, HandOver)]
+    own(cluster, 0).draining = False
+    assert [a for a in cluster.plan().actions if isinstance(a, HandOver)]
+
+
+def test_a_move_through_a_checkpoint_that_waits_for_its_turn_ends_when_moves_are_forbidden() -> None:
+    cluster = cluster_of(3, strategy="Checkpoint", maxConcurrent=1)
+    cluster.move_request = "0,1,2"
+    cluster.reconcile()
+    assert [m.rank for m in cluster.status.moves] == [0, 1, 2]
+    assert own(cluster, 0).draining
+    never = cluster.spec.migration.model_copy(update={"strategy": MigrationStrategy.NEVER})
+    cluster.spec = cluster.spec.model_copy(update={"migration": never})
+    cluster.reconcile()
+    assert [m.rank for m in cluster.status.moves] == [0]  # it was told already
+    go_on(cluster, lambda: cluster.status.migrations == 1)
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert_clean(cluster, 1)

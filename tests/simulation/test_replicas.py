@@ -243,3 +243,50 @@ def test_no_follower_outlives_the_job() -> None:
     assert cluster.status.phase is Phase.SUCCEEDED
     assert not cluster.living()
     assert cluster.status.followers == []
+
+
+def test_a_node_that_takes_no_follower_does_not_cost_the_replica_for_good() -> None:
+    spec = job_spec(2, recovery={"replica": True}, migration={"timeoutSeconds": 10})
+    cluster = Cluster(spec, steps=4000, checkpoint_every=10000, nodes=("a", "b", "c"))
+    go_on(cluster, lambda: all_level(cluster))
+    cluster.move_request = "1 to=misspelt"
+    go_on(cluster, lambda: cluster.status.followers[1].to == "misspelt")
+    go_on(cluster, lambda: bool(cluster.status.moves) and cluster.status.moves[0].given_up is not None)
+    go_on(cluster, lambda: all_level(cluster))
+    assert cluster.status.followers[1].to is None
+    assert len(cluster.living()) == 4
+    assert (cluster.status.restarts, cluster.status.migrations) == (0, 0)
+
+
+def test_a_follower_on_the_node_that_was_asked_for_stays_when_it_is_not_asked_for_any_more() -> None:
+    spec = job_spec(2, recovery={"replica": True})
+    cluster = Cluster(spec, steps=4000, checkpoint_every=10000, nodes=("a", "b", "c"))
+    go_on(cluster, lambda: all_level(cluster))
+    cluster.move_request = "1 to=c"
+    go_on(cluster, lambda: cluster.status.followers[1].node == "c")
+    name = cluster.status.followers[1].pod
+    cluster.status.moves.clear()
+    for _ in range(20):
+        cluster.reconcile()
+        cluster.tick(0.5)
+    assert name in cluster.pods
+
+
+@pytest.mark.parametrize("why", ["cordoned", "asked"])
+def test_a_follower_that_takes_a_place_is_not_removed_in_the_same_pass(why: str) -> None:
+    spec = job_spec(2, recovery={"replica": True})
+    cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=("a", "b", "c"))
+    go_on(cluster, lambda: all_level(cluster))
+    name = cluster.status.followers[1].pod
+    cluster.kill_pod(own(cluster, 1))
+    pods = cluster.look()
+    if why == "cordoned":
+        pods = tuple(replace(p, node_leaving="node b is cordoned") if p.name == name else p for p in pods)
+    else:
+        cluster.move_request = "1 to=c"
+    made = cluster.reconcile(pods)
+    assert name not in [a.name for a in made.actions if isinstance(a, DeletePod)]
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 1).name == name
+    assert cluster.status.steps_lost == 0
+    go_on(cluster, lambda: all_level(cluster))

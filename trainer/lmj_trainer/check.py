@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -74,6 +75,7 @@ def check_model(spec: JobSpec) -> int:
     _check_stages(spec, layers)
     if spec.model.lora is not None:
         lora.targets(config.model_type, spec.model.lora)
+        _check_frozen_source(spec)
     if spec.dataset.max_length > max_positions(config):
         raise UserError(
             f"dataset.maxLength {spec.dataset.max_length} is over the {max_positions(config)} tokens the model reads: lower it"
@@ -113,6 +115,16 @@ def _check_model_folder(spec: JobSpec) -> None:
     if not any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
         raise UserError(f"model {folder} has no model.safetensors (pickled weights are not loaded): save it with save_pretrained")
     require_vocabulary(folder)
+
+
+def _check_frozen_source(spec: JobSpec) -> None:
+    """Weights that are not trained are in no checkpoint: each worker gets them anew, so they must be the same tomorrow."""
+    source, revision = spec.model.source, spec.model.revision
+    if source is not None and not Path(source).is_dir() and not re.fullmatch("[0-9a-f]{40}", revision or ""):
+        raise UserError(
+            f"model.lora with the hub's {source!r} needs its commit as model.revision, 40 hex digits, not "
+            f"{'none' if revision is None else repr(revision)}: what is not trained is fetched anew by each worker and must not change"
+        )
 
 
 def _check_writable(folder: Path, field: str) -> None:

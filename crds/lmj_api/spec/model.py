@@ -60,8 +60,8 @@ class Lora(Message):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0
     """Dropout of what goes into an adapter."""
     target_modules: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=64)] | None = None
-    """Linear modules of the encoder's layers that get an adapter, by the end of their names (``query``, ``output.dense``). Unset: the
-    attention's queries and values.
+    """Linear modules of the encoder's layers that get an adapter, by the end of their names (``query``, ``output.dense``); a module
+    outside of the layers that has such a name, as BERT's pooler has ``dense``, gets one too. Unset: the attention's queries and values.
     """
 
 
@@ -71,7 +71,7 @@ class Model(Message):
     source: Annotated[str, Field(min_length=1)] | None = None
     """A hub id (``bert-base-uncased``) or a folder that ``save_pretrained`` wrote; its tokenizer comes with it."""
     revision: Annotated[str, Field(min_length=1)] | None = None
-    """Branch, tag or commit of a hub id."""
+    """Branch, tag or commit of a hub id. With ``lora`` it must be a commit: the weights that are not trained are in no checkpoint."""
     scratch: Scratch | None = None
     """Train from random weights; set instead of ``source``."""
     task: Task = Task.SEQUENCE_CLASSIFICATION

@@ -82,10 +82,14 @@ def _entry(job: str, facts: RankFacts, node: str | None, failures: int = 0, not_
 def _next(
     job: str, facts: RankFacts, entry: FollowerStatus, node: str | None, recovery: Recovery, now: float
 ) -> tuple[FollowerStatus, tuple[Action, ...]]:
-    """``entry`` as it is to be, on ``node`` if that is one, and what brings it on."""
+    """``entry`` as it is to be, on ``node`` if that is one, else on any, and what brings it on."""
     pod = facts.follower
     if node is not None and entry.to != node and (pod is None or pod.node != node):
         return _entry(job, facts, node), (DeletePod(pod.name, f"another follows on {node}"),) if pod is not None else ()
+    if node is None and entry.to is not None and (pod is None or pod.node is None):
+        # No node has taken it, and the one that was asked for may never.
+        gone = (DeletePod(pod.name, f"it need not follow on {entry.to} any more"),) if pod is not None else ()
+        return _entry(job, facts, None), gone
     if pod is None and entry.state == "Pending":
         return entry, (CreatePod(entry.rank, entry.serial, node=entry.to),) if now >= entry.not_before else ()
     failures = entry.failures + 1

@@ -58,8 +58,12 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
     under_way = [m for m in _in_turn(moves, spec) if m.strategy == "Live"]
     actions: list[Action] = []
     if runs and view is not None:
-        actions += [HandOver(pod, view.number) for m in under_way if (pod := _replaceable(ranks[m.rank], view)) is not None]
-        if checkpoint_trouble(ranks) is None:  # else nobody could leave, and what is trained since the last one would be lost
+        # The end of a view for both reasons at once may come to a rank that is to leave as the one for a follower: then it would leave
+        # when no view runs any more, with steps that no checkpoint has.
+        if not any(f.agent is not None and f.agent.draining for f in ranks):
+            actions += [HandOver(pod, view.number) for m in under_way if (pod := _replaceable(ranks[m.rank], view)) is not None]
+        ends = bool(actions) or any(_to_be_left(f, view) for f in ranks)
+        if not ends and checkpoint_trouble(ranks) is None:  # else nobody could leave, and what is trained since would be lost
             going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m in _in_turn(moves, spec))]
             # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
             actions += [Drain(pod) for m in going if (pod := _told_to_leave(m, ranks[m.rank])) is not None]
@@ -115,6 +119,8 @@ def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, n
             return (pod is None or pod.node is None) and not _overdue(entry, facts, spec, now)
         if facts.agent is not None and facts.agent.draining:
             return True
+        if spec.strategy is MigrationStrategy.NEVER:
+            return False
     elif facts.serial != entry.serial or spec.strategy is MigrationStrategy.NEVER:
         return False
     elif entry.reason == ASKED and entry.given_up is not None:
@@ -156,6 +162,14 @@ def _replaceable(facts: RankFacts, view: View) -> str | None:
     if not level or facts.pod is None or facts.agent is None or facts.agent.handover >= view.number:
         return None
     return facts.pod.name
+
+
+def _to_be_left(facts: RankFacts, view: View) -> bool:
+    """Whether the rank was told to leave ``view`` for its follower, and may at the next boundary, or has just done so."""
+    if facts.agent is None or facts.agent.handover < view.number:
+        return False
+    # A source that hands over has no follower any more, an instant before it is known to have left.
+    return facts.agent.follower is not None or (facts.entry is not None and facts.entry.state == "Level")
 
 
 def _told_to_leave(entry: MoveStatus, facts: RankFacts) -> str | None:

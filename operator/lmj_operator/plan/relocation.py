@@ -43,10 +43,12 @@ def relocate(
     moves = move(observed, ranks, view, runs, now)
     replicas: dict[int, str | None] = {f.rank: None for f in ranks} if observed.spec.recovery.replica else {}
     followed = {**replicas, **dict(moves.targets)}
-    following = follow(observed.name, ranks, observed.status.made, followed, observed.spec.recovery, now)
+    # A follower that becomes the rank in this pass is no follower any more, wherever one was to be: nothing may remove it.
     promoted = {f.rank for f in ranks if f.entry is not None and wanted[f.rank].serial == f.entry.serial}
+    others = tuple(f for f in ranks if f.rank not in promoted)
+    following = follow(observed.name, others, observed.status.made, followed, observed.spec.recovery, now)
     changes = {
-        "followers": [e for e in following.entries if e.rank not in promoted],
+        "followers": list(following.entries),
         "made": following.made,
         "moves": list(moves.moves),
         "move_request": moves.request,

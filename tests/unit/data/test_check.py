@@ -3,10 +3,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from lmj_trainer import check as check_module
 from lmj_trainer.check import Summary, check, read_job, run
 from lmj_trainer.errors import UserError
 
@@ -103,3 +105,14 @@ def test_the_real_command_needs_no_torch(job: Any, tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "error: pipeline.stages 9 is more than the model's 2 layers: use 2 stages at most\n"
+
+
+@pytest.mark.parametrize("revision", [None, "main", "v1.0", "A" * 40])
+def test_adapters_on_a_hub_model_need_its_commit(job: Any, monkeypatch: pytest.MonkeyPatch, revision: str | None) -> None:
+    config = SimpleNamespace(model_type="bert", num_hidden_layers=2, max_position_embeddings=64)
+    monkeypatch.setattr(check_module, "load_config", lambda *arguments: config)
+    changes = {"model__scratch": None, "model__source": "bert-base-uncased", "model__lora": {}, "model__revision": revision}
+    with pytest.raises(UserError, match=r"needs its commit as model[.]revision, 40 hex digits, not") as raised:
+        check_module.check_model(job(**changes).spec)
+    assert "\n" not in str(raised.value)
+    check_module.check_model(job(**{**changes, "model__revision": "0123456789abcdef" * 2 + "01234567"}).spec)

@@ -485,3 +485,22 @@ def test_each_span_is_given_out_once_when_all_of_it_is_final(
         given += spans
     assert finals.rest() == []
     assert sorted((span.start, span.stop) for span in given) == [(i, min(i + 1024, end)) for i in range(0, end, 1024)]
+
+
+def test_gradients_of_a_step_that_is_done_again_are_not_taken_for_all(pair: Pair) -> None:
+    pair.source.follow("follower")
+    pair.step()
+    pair.line.wait(lambda: pair.line.level)
+    pair.prepare()
+    assert pair.states[1].holding == Holding(step=1, prepared=True)
+    # The view breaks, and in the next one the step is done again as far as a first gradient.
+    pair.source.forgotten()
+    pair.states[0].forget_gradients()
+    pair.source.boundary()
+    pair.gradients()
+    for slot in reversed(pair.states[0].slots):
+        pair.source.final(slot.weight)
+    deadline = time.monotonic() + SECONDS
+    while pair.states[1].holding == Holding(step=1, prepared=True) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert pair.stop() == Holding(step=1), "what is there is of two tries"

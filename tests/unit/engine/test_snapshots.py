@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -276,3 +277,26 @@ def test_without_it_none_are_taken_or_kept(make_state: Callable[..., Any], make_
     snapshots.join(1)
     snapshots.begin()
     snapshots.forget(-1)
+
+
+def test_a_snapshot_of_another_layout_is_not_the_ranks_own() -> None:
+    """Another model under the same name, beside whose weights these adapters mean nothing."""
+    shelves = os.memfd_create("own"), os.memfd_create("kept")
+
+    def worker(layout: str) -> tuple[Any, MemorySnapshots]:
+        state = small_state(small_config(num_hidden_layers=4), range(1), seed=0)[1]
+        state.layout += layout
+        transport = MemoryTransport({}, "rank-0")
+        transport.join(1, 0, {})
+        return state, MemorySnapshots(EVERY, 0, 1, state, transport, shelves, SECONDS, print)
+
+    state, snapshots = worker("")
+    state.fill(10)
+    snapshots.take()
+    thread = snapshots._thread
+    assert thread is not None
+    thread.join(SECONDS)
+    assert worker("")[1].held == Snapshots(own=[10], kept=[])
+    assert worker(" of other frozen weights")[1].held == Snapshots(own=[], kept=[])
+    for descriptor in shelves:
+        os.close(descriptor)

@@ -99,6 +99,8 @@ class Follower:
                 self._groups = last
                 log.debug("groups %d to %d are of step %d", first, last, step)
             case Gradients():
+                # They may be of a step that is done again, and are not all until it is told.
+                state.unprepare()
                 state.dirty = True
                 body.write(state.arrays(slice(0, state.size), 3)[0])
             case Level(step, facts, digest, committed):

@@ -146,6 +146,10 @@ class StageState:
         """All gradients of the next step are in the block."""
         self._ledger.counts[Count.PREPARED] = self.step + 1
 
+    def unprepare(self) -> None:
+        """Gradients are about to change."""
+        self._ledger.counts[Count.PREPARED] = -1
+
     def commit(self, coefficient: float, rate: float) -> None:
         """The next step is committed: whoever has this memory takes it, with its gradients times ``coefficient``, at learning ``rate``."""
         counts, measures = self._ledger.counts, self._ledger.measures

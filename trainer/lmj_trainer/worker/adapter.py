@@ -33,15 +33,18 @@ def restore_adapted(checkpoint: Path, manifest: Manifest, config: PretrainedConf
     return stage
 
 
-def save_adapter(stage: Stage, folder: Path) -> None:
-    """Write the adapter and the head into ``folder``, as peft's ``save_pretrained`` does: ``PeftModel.from_pretrained`` reads it."""
+def save_adapter(stage: Stage, folder: Path, revision: str | None) -> None:
+    """Write the adapter and the head into ``folder``, as peft's ``save_pretrained`` does: ``PeftModel.from_pretrained`` reads it.
+
+    ``revision``: of the model that it belongs to.
+    """
     from peft import get_peft_model_state_dict
 
     # Without looking for what else might have been changed: that would ask the hub.
     tensors = get_peft_model_state_dict(stage.peft, adapter_name=ADAPTER, save_embedding_layers=False)
     save_file({n: t.contiguous() for n, t in tensors.items()}, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     config = stage.peft.peft_config[ADAPTER]
-    config.inference_mode = True
+    config.inference_mode, config.revision = True, revision
     config.save_pretrained(folder)
 
 

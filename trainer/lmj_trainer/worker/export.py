@@ -43,7 +43,7 @@ def export(
     else:
         trained = restore_adapted(checkpoint, manifest, config, spec)
         partial = _begin(layout.adapter)
-        save_adapter(trained, partial)
+        save_adapter(trained, partial, spec.model.revision)
         _finish(partial, layout.adapter)
         tensors = merged(trained)
     partial = _begin(layout.model)

@@ -57,6 +57,9 @@ class MemorySnapshots:
         self._keeper = Keeper(Shelf(kept) if every is not None and ranks > 1 else None, transport, rank)
         self._patience, self._warn = patience, warn
         self._layout = digest_of(state.layout)
+        if self._own is not None and self._own.layout not in (None, self._layout):
+            # Of another stage, or beside other frozen weights: to this state it means nothing.
+            self._own.forget(-1)
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
         self._copied = threading.Event()

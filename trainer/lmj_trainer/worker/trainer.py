@@ -184,8 +184,9 @@ class Trainer:
             for rank in range(1, self._stages):
                 self.pipeline.send(rank, Kind.RESUME, step, payload=word)
         if state.step == step:
-            state.forget_gradients()
+            # First: what is being sent must not be the zeros of what is forgotten.
             self._source.forgotten()
+            state.forget_gradients()
         else:
             number, coefficient, rate = word["committed"]
             if number != step:
