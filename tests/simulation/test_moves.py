@@ -488,6 +488,37 @@ def test_a_pod_that_is_deleted_hands_over_to_its_follower_where_that_is_level() 
     assert set(cluster.losses.values()) == {1}
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 12])
+def test_ranks_for_which_all_nodes_are_as_bad_come_to_rest(ranks: int) -> None:
+    """As when all are about to be taken away, and the pods tolerate it: each move ends on another such node."""
+    spec = job_spec(ranks, migration={"strategy": "Checkpoint"}, model={"scratch": {"layers": ranks}})
+    cluster = Cluster(spec, steps=4000, checkpoint_every=1000, nodes=("a", "b", "c"))
+    for _ in range(600):
+        cluster.reconcile(tuple(replace(p, node_leaving=f"node {p.node} is cordoned") for p in cluster.look()))
+        cluster.tick()
+    assert ranks <= cluster.status.migrations <= 6 * ranks
+    assert cluster.status.progress is not None
+    assert cluster.status.progress.step > 400
+    assert (cluster.status.steps_lost, cluster.status.restarts) == (0, 0)
+
+
+def test_a_rank_that_has_not_moved_does_not_wait_for_those_that_have() -> None:
+    cluster = wide(strategy="Checkpoint")
+    leaving_node(cluster, 0, rounds=20, node_leaving="node a is cordoned")
+    leaving_node(cluster, 1, rounds=20, node_leaving="node b is cordoned")
+    assert cluster.now - own(cluster, 0).created < 30
+    assert_clean(cluster, 2)
+
+
+def test_a_node_that_a_rank_moved_to_is_left_too_when_its_time_has_come() -> None:
+    cluster = wide(strategy="Checkpoint")
+    leaving_node(cluster, 1, node_leaving="node b is cordoned")
+    assert cluster.status.migrations == 1
+    leaving_node(cluster, 1, rounds=120, node_leaving="node a is cordoned")
+    assert cluster.status.migrations == 2
+    assert_clean(cluster, 2)
+
+
 def test_a_request_that_was_given_up_does_not_keep_a_rank_on_a_node_that_is_drained() -> None:
     cluster = wide(timeoutSeconds=10)
     cluster.move_request = "1 to=x"

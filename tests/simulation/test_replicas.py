@@ -189,6 +189,38 @@ def test_a_follower_that_hangs_is_another_pod() -> None:
     assert cluster.status.restarts == 0
 
 
+def test_a_rank_that_trains_is_not_replaced_because_it_let_go_of_its_follower() -> None:
+    """And an agent did not answer once: its peers train with it."""
+    cluster = cluster_of()
+    cluster.let_go(own(cluster, 1))
+    source = own(cluster, 1)
+    for _ in range(40):
+        seen = cluster.look()
+        cut = tuple(
+            replace(p, agent=None, dark=True, unreachable_since=cluster.now) if p.name == source.name else p for p in seen
+        )
+        cluster.plan(cut)
+        assert cluster.plan(cut).status.incidents == []
+        cluster.reconcile()
+        cluster.tick()
+    assert own(cluster, 1) is source
+    assert cluster.status.restarts == 0
+
+
+@pytest.mark.parametrize(("age", "incidents"), [(1.0, 1), (10.0, 0)])
+def test_what_a_follower_alone_says_matters_where_no_peer_can(age: float, incidents: int) -> None:
+    spec = job_spec(1, recovery={"replica": True})
+    cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=("a", "b"))
+    go_on(cluster, lambda: bool(cluster.status.followers) and cluster.status.followers[0].state == "Level")
+    source, target = own(cluster, 0), cluster.pods[cluster.status.followers[0].pod]
+    target.worker = target.worker.model_copy(
+        update={"phase": WorkerPhase.READY, "lost": "its source is gone", "since": cluster.now - age, "holding": target.holding}
+    )
+    seen = cluster.look()
+    cut = tuple(replace(p, agent=None, dark=True, unreachable_since=cluster.now) if p.name == source.name else p for p in seen)
+    assert len(cluster.plan(cut).status.incidents) == incidents
+
+
 def test_without_a_level_follower_it_is_another_pod() -> None:
     cluster = cluster_of()
     for pod in list(cluster.pods.values()):

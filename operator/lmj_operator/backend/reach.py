@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import ipaddress
+import os
 import socket
 
 TRY_SECONDS = 0.07
@@ -11,6 +12,8 @@ TRY_SECONDS = 0.07
 _LOOK_SECONDS = 0.01
 _THERE = frozenset({errno.ECONNREFUSED, errno.ECONNRESET})
 """Only a kernel that is there says so."""
+_TRIED = frozenset({0, errno.EINPROGRESS, errno.EHOSTUNREACH})
+"""What a connection that was really tried begins with; all else (no port left, no route, no leave to send) is this machine's own trouble."""
 
 
 async def is_there(address: str, seconds: float) -> bool:
@@ -32,7 +35,7 @@ async def is_there(address: str, seconds: float) -> bool:
                 try:
                     tries.append(_connecting(address))
                 except OSError:
-                    return True  # this machine has no socket left: nothing is known of the other, which then is not accused
+                    return True  # it refused; or this machine has no socket, port or route, and the other is not accused for that
             await asyncio.sleep(_LOOK_SECONDS)
     finally:
         for connection in tries:
@@ -40,11 +43,15 @@ async def is_there(address: str, seconds: float) -> bool:
 
 
 def _connecting(address: str) -> socket.socket:
+    """A connection that is being made. Raises OSError when none can be tried, or it was refused at once: then the machine is there."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     made = socket.socket(socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET, socket.SOCK_STREAM)
     made.setblocking(False)
-    made.connect_ex((host, int(port)))  # what became of it is asked for
+    begun = made.connect_ex((host, int(port)))  # what became of it is asked for
+    if begun not in _TRIED:
+        made.close()
+        raise OSError(begun, os.strerror(begun))
     return made
 
 

@@ -61,30 +61,46 @@ def find_failures(
     job: str, ranks: tuple[RankFacts, ...], view: View | None, recovery: Recovery, now: float
 ) -> tuple[Failure, ...]:
     """Failures of single ranks that were not acted on yet; ``view``: the newest."""
-    accused = _accused(ranks, view)
+    accused = _accused(ranks, view, now)
     return tuple(
         failure
         for facts in ranks
-        if (failure := _pod_failure(job, facts, facts.rank in accused, recovery, now) or _worker_failure(facts, recovery, now))
+        if (failure := _pod_failure(job, facts, accused.get(facts.rank), recovery, now) or _worker_failure(facts, recovery, now))
     )
 
 
-def _accused(ranks: tuple[RankFacts, ...], view: View | None) -> frozenset[int]:
-    """Ranks that a peer in ``view``, or their follower, lost, and whose pods are still those of that view."""
+def _accused(ranks: tuple[RankFacts, ...], view: View | None, now: float) -> dict[int, bool]:
+    """Ranks that a peer in ``view``, or their follower, lost, and whose pods are still those of that view; with each whether it is sure.
+
+    A follower is not heard while a peer trains with the rank: its source also lets go of one that is too slow. What it alone says is
+    sure where no peer could tell, and for as long as it may have to do with a machine that is lost now.
+    """
     if view is None:
-        return frozenset()
-    lost = {f.worker.lost_rank for f in ranks if f.worker is not None and left(f, view)}
-    lost |= {f.rank for f in ranks if f.follower is not None and _lost_its_source(f.follower)}
+        return {}
+    by_peers = {f.worker.lost_rank for f in ranks if f.worker is not None and left(f, view)}
     pods = {m.rank: m.pod for m in view.members}
-    return frozenset(f.rank for f in ranks if f.rank in lost and f.pod is not None and f.pod.name == pods.get(f.rank))
+    accused: dict[int, bool] = {}
+    for facts in ranks:
+        if facts.pod is None or facts.pod.name != pods.get(facts.rank):
+            continue
+        peers = [f.worker for f in ranks if f.rank != facts.rank and f.worker is not None and f.in_phase(WorkerPhase.RUNNING)]
+        since = _lost_its_source(facts.follower)
+        if facts.rank in by_peers:
+            accused[facts.rank] = True
+        elif since is not None and all(peer.heartbeat <= since for peer in peers):
+            accused[facts.rank] = not peers and now - since <= ACCUSED_SECONDS
+    return accused
 
 
-def _lost_its_source(follower: PodObserved) -> bool:
-    worker = follower.agent.worker if follower.agent is not None else None
-    return worker is not None and worker.phase is WorkerPhase.READY and worker.lost is not None
+def _lost_its_source(follower: PodObserved | None) -> float | None:
+    """Since when the worker of ``follower`` has lost whom it followed; None: it has not."""
+    worker = follower.agent.worker if follower is not None and follower.agent is not None else None
+    lost = worker is not None and worker.phase is WorkerPhase.READY and worker.lost is not None
+    return worker.since if worker is not None and lost else None
 
 
-def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, now: float) -> Failure | None:
+def _pod_failure(job: str, facts: RankFacts, sure: bool | None, recovery: Recovery, now: float) -> Failure | None:
+    """``sure``: as of :func:`_accused`; None: nobody accuses it."""
     pod = facts.pod
     if pod is None:
         if not facts.seen:
@@ -103,7 +119,8 @@ def _pod_failure(job: str, facts: RankFacts, accused: bool, recovery: Recovery, 
     if pod.agent is None and pod.waits is None:
         had_worker = facts.known.pod == pod.name and facts.known.incarnation > 0
         silent = recovery.hang_timeout_seconds if pod.vouched else UNREACHABLE_SECONDS
-        if accused and had_worker and pod.dark:
+        accused = sure is not None
+        if sure and had_worker and pod.dark:
             text = f"the machine of {pod.name} takes no connection, and its peers lost it"
             by = "its peers and the operator"
             return Failure("PodGone", facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True)

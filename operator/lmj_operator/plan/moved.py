@@ -10,14 +10,17 @@ from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.following import is_level
 from lmj_operator.plan.incidents import KEPT
 from lmj_operator.plan.membership import left
-from lmj_operator.plan.observed import Observed
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.observed import Observed, PodObserved
+from lmj_operator.plan.times import epoch_seconds, rfc3339
 
 FOLLOWER_SECONDS = 2.0
 """A view that was left for a follower waits for that one so long; then it goes on with the members that it had."""
 
 MOVED = "Moved"
 """Kind of the incident that a move is recorded as."""
+
+FIRST_REST_SECONDS = 15.0
+"""So long a pod stays where it is when the job has moved one rank of late; twice as long for each more."""
 
 
 def with_handed_over(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None) -> tuple[RankFacts, ...]:
@@ -59,6 +62,18 @@ def _handed_over(facts: RankFacts, view: View) -> RankFacts:
         entry=None,
         follower=None,
     )
+
+
+def rests(pod: PodObserved | None, incidents: Sequence[Incident], longest: float, now: float) -> bool:
+    """Whether ``pod`` is so new that nothing but a request moves its rank again: where the job moved much of late, the next node may be
+    no better than this one, as when all are about to be taken away and the pods tolerate it. At most ``longest`` seconds.
+
+    A rank's first pod has not moved.
+    """
+    if pod is None or pod.serial == 1 or now - pod.created >= longest:
+        return False
+    moves = sum(i.kind == MOVED and now - epoch_seconds(i.time) < 10 * longest for i in incidents)
+    return moves > 0 and now - pod.created < min(FIRST_REST_SECONDS * 2.0**moves, longest)
 
 
 def handing_over(ranks: tuple[RankFacts, ...], view: View | None) -> bool:

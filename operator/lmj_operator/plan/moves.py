@@ -8,6 +8,7 @@ from lmj_api.status import MoveStatus
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, Drain, HandOver
 from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.moved import rests
 from lmj_operator.plan.nodes import UNSCHEDULABLE
 from lmj_operator.plan.observed import Observed, PodObserved
 from lmj_operator.plan.report import checkpoint_trouble
@@ -43,7 +44,8 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
         except ValueError as error:
             refused = str(error)
     known = {m.rank for m in kept}
-    kept += [_begun(f, *cause, now) for f in ranks if f.rank not in known and (cause := _cause(f.pod, spec)) is not None]
+    free = [f for f in ranks if f.rank not in known and not rests(f.pod, status.incidents, spec.timeout_seconds, now)]
+    kept += [_begun(f, *cause, now) for f in free if (cause := _cause(f.pod, spec)) is not None]
     moves: list[MoveStatus] = []
     turns = {(m.rank, m.serial) for m in _in_turn(status.moves, spec)}
     for entry in kept:

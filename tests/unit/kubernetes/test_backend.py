@@ -12,7 +12,7 @@ from aiohttp import web
 from cluster_jobs import SETTINGS, UID, MemoryApi, error, job, job_body, pod_body, running
 
 from lmj_api.protocol import USER_ERROR, AgentState, Event, EventKind
-from lmj_api.status import JobStatus, StandbyState, StandbyStatus
+from lmj_api.status import JobStatus, Phase, StandbyState, StandbyStatus
 from lmj_operator.backend.kubernetes import backend as module
 from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
@@ -391,6 +391,43 @@ async def test_what_may_be_evicted_follows_the_spec_without_a_new_pod(at: Fixtur
     await at.backend.observe()
     assert at.calls("patch", "poddisruptionbudgets") == budgets + 1
     assert at.api.objects["poddisruptionbudgets", "tiny-trainers"]["spec"]["minAvailable"] == 1
+
+
+async def test_a_budget_that_cannot_be_written_does_not_end_supervision(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.write_status(JobStatus(started=at.clock.now))
+    at.backend.job = job(migration={"strategy": "Never"})
+    at.api.refuse["create", "persistentvolumeclaims"] = [error(403, "Forbidden", "exceeded quota")] * 9
+    at.api.refuse["patch", "poddisruptionbudgets"] = [error(500, "InternalError", "no budgets")]
+    budgets, claims = at.calls("patch", "poddisruptionbudgets"), at.calls("create", "persistentvolumeclaims")
+    for _ in range(3):
+        assert [p.name for p in (await at.backend.observe()).pods] == ["tiny-r0-1"]
+    assert at.calls("patch", "poddisruptionbudgets") == budgets + 1
+    at.clock.now += module.BUDGET_AGAIN_SECONDS
+    await at.backend.observe()
+    await at.backend.apply(CreatePod(1, 1))
+    assert at.api.objects["poddisruptionbudgets", "tiny-trainers"]["spec"]["minAvailable"] == 1
+    assert at.calls("patch", "poddisruptionbudgets") == budgets + 2
+    assert at.calls("create", "persistentvolumeclaims") == claims, "they are there, whatever room there is by now"
+    assert at.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"]
+
+
+async def test_nothing_is_made_for_a_change_of_a_job_that_has_ended(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.write_status(JobStatus(started=at.clock.now, phase=Phase.SUCCEEDED, cleaned=True))
+    await at.backend.children.release(at.backend.job)
+    at.backend.job = job(migration={"strategy": "Never"})
+    await at.backend.observe()
+    assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}
+
+
+async def test_a_budget_of_before_a_failover_is_as_the_spec_wants_it_now(at: Fixture) -> None:
+    """The spec may have changed while no operator was there."""
+    await at.backend.write_status(JobStatus(started=at.clock.now))
+    for _ in range(3):
+        await at.backend.observe()
+    writes = [call[:2] for call in at.api.calls if call[0] in ("create", "patch") and call[1] != "livemigrationjobs"]
+    assert writes == [("patch", "poddisruptionbudgets")]
 
 
 async def test_a_pod_that_was_refused_is_made_on_the_node_that_was_named_all_the_same(at: Fixture) -> None:

@@ -8,6 +8,7 @@ from cluster_jobs import job, pod_body, running
 
 from lmj_api.spec import Recovery
 from lmj_api.status import RankStatus
+from lmj_operator.backend.kubernetes.cache import slim
 from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, node_state, pod_address, pod_observed
 from lmj_operator.plan import PodPhase
 from lmj_operator.plan.facts import RankFacts
@@ -110,9 +111,9 @@ def test_a_pod_of_a_node_that_is_gone_is_gone() -> None:
     assert pod_observed(running(), None).phase is PodPhase.RUNNING  # not seen yet is not gone
 
 
-def tainted(*taints: tuple[str, str], **spec: Any) -> NodeState:
+def tainted(*taints: tuple[str, ...], **spec: Any) -> NodeState:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:09Z"}
-    made = [{"key": key, "effect": effect} for key, effect in taints]
+    made = [dict(zip(("key", "effect", "value"), taint, strict=False)) for taint in taints]
     node = {"metadata": {"name": "node-1"}, "spec": {"taints": made, **spec}, "status": {"conditions": [ready]}}
     return node_state(node)
 
@@ -131,6 +132,45 @@ def tainted(*taints: tuple[str, str], **spec: Any) -> NodeState:
 )
 def test_what_says_of_a_node_that_it_is_about_to_be_taken_away(node: NodeState, why: str | None) -> None:
     assert pod_observed(running(), node, ["spot", "maintenance"]).node_leaving == why
+
+
+@pytest.mark.parametrize(
+    ("toleration", "stays"),
+    [
+        ({"key": "dedicated", "operator": "Equal", "value": "ml", "effect": "NoExecute"}, True),
+        ({"key": "dedicated", "value": "ml"}, True),
+        ({"key": "dedicated", "operator": "Exists"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "dedicated", "operator": "Exists", "tolerationSeconds": 300}, False),
+        ({"key": "dedicated", "operator": "Equal", "value": "web"}, False),
+        ({"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
+def test_a_taint_that_the_pod_tolerates_for_ever_is_no_reason_to_leave(toleration: dict[str, Any], stays: bool) -> None:
+    pod, node = running(), tainted(("dedicated", "NoExecute", "ml"))
+    pod["spec"]["tolerations"] = [{"key": "x", "operator": "Exists"}, toleration]
+    for seen in (pod, slim(pod)):
+        why = None if stays else "node node-1 is tainted dedicated:NoExecute"
+        assert pod_observed(seen, node).node_leaving == why
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    assert pod_observed(pod, replace(node, cordoned=True)).node_leaving == "node node-1 is cordoned"
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_a_chosen_taint_is_tolerated_by_its_key_alone(effect: str) -> None:
+    """What tolerates everything was not written for a node that is about to be taken away."""
+    pod, node = running(), tainted(("spot", effect))
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    assert pod_observed(pod, node, ["spot"]).node_leaving == f"node node-1 is tainted spot:{effect}"
+    pod["spec"]["tolerations"] = [{"key": "spot", "operator": "Exists"}]
+    assert pod_observed(pod, node, ["spot"]).node_leaving is None
+
+
+def test_what_is_tolerated_for_some_time_is_not_kept() -> None:
+    pod = running()
+    pod["spec"]["tolerations"] = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300}]
+    assert slim(pod)["spec"] == {"nodeName": "node-1"}
 
 
 def test_well_known_taints_are_chosen_unless_others_are() -> None:

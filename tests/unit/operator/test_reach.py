@@ -80,6 +80,22 @@ async def test_nothing_is_said_of_another_machine_by_one_that_has_no_socket_left
     assert await is_there(address(silent), 0.05)
 
 
+@pytest.mark.parametrize("code", [errno.EADDRNOTAVAIL, errno.EPERM, errno.EAGAIN, errno.ENOBUFS, errno.ENETUNREACH])
+async def test_a_connection_that_this_machine_cannot_begin_says_nothing_of_the_other(
+    silent: socket.socket, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(socket.socket, "connect_ex", lambda *_: code)
+    assert await is_there(address(silent), 0.05)
+
+
+@pytest.mark.parametrize("code", [0, errno.EHOSTUNREACH])
+async def test_a_machine_that_the_network_does_not_find_is_not_there(
+    silent: socket.socket, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(socket.socket, "connect_ex", lambda *_: code)
+    assert not await is_there(address(silent), 0.05)
+
+
 class Slow:
     """An agent that answers after ``seconds``."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -40,6 +41,12 @@ from lmj_operator.plan import (
     PutView,
     StartWorker,
 )
+from lmj_operator.plan.phases import TERMINAL
+
+log = logging.getLogger(__name__)
+
+BUDGET_AGAIN_SECONDS = 15.0
+"""A budget that could not be written is tried again after so long."""
 
 DELETE_AGAIN_SECONDS = 10.0
 """A deletion that the watch did not tell of by then is asked for again."""
@@ -74,7 +81,7 @@ class KubernetesBackend:
         self._settings = settings
         self._clock = clock
         self._creation = Creation(api, cache, self.children, settings, clock)
-        self._budget_of = job.spec.migration
+        self._budget_not_before = 0.0
         self._unreachable: dict[str, float] = {}
         self._gone: set[str] = set()
         """Names of pods that are not there any more: no name is used twice."""
@@ -87,7 +94,7 @@ class KubernetesBackend:
         return self.job.metadata.namespace or "", self.job.metadata.name
 
     async def observe(self) -> Observed:
-        """As the port says. Raises ApiError while the job's token cannot be read or its budget not written, and as :meth:`write_status` does."""
+        """As the port says. Raises ApiError while the job's token cannot be read, and as :meth:`write_status` does."""
         await self._store.flush()
         with contextlib.suppress(ActionError):
             await self._creation.retry(self.job)
@@ -140,10 +147,17 @@ class KubernetesBackend:
 
     async def _keep_budget(self) -> None:
         """What may be evicted is as a changed spec wants it, also when no pod is made for that."""
-        wanted = self.job.spec.migration
-        if wanted != self._budget_of and self._store.status.started is not None and not self.deleted:
-            await self.children.ensure(self.job)
-        self._budget_of = wanted
+        status, now = self._store.status, self._clock()
+        # Before there is none, and behind it there is none any more.
+        if status.started is None or status.phase in TERMINAL or self.deleted or now < self._budget_not_before:
+            return
+        try:
+            await self.children.keep_budget(self.job)
+        except ApiError as error:
+            # Pods are looked after all the same.
+            self._budget_not_before = now + BUDGET_AGAIN_SECONDS
+            name = self.job.metadata.name
+            log.warning("the PodDisruptionBudget of %s is as it was: %s; will try again", name, error, extra={"job": self.key})
 
     async def _look_for_missing(self) -> None:
         """A pod that the status names and the cache lacks is looked for once: what a watch begins with may be old news."""

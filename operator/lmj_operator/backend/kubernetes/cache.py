@@ -22,19 +22,24 @@ def slim(pod: Object) -> Object:
     """What is read of a pod; all of it is ten times as large, and there are thousands."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     claims = [v for v in spec.get("volumes") or [] if v.get("persistentVolumeClaim")]
+    # All pods tolerate a failed node for some time: what is tolerated for ever matters.
+    tolerated = [_only(t, _TOLERATION) for t in spec.get("tolerations") or [] if t.get("tolerationSeconds") is None]
     owners = [_only(owner, ("uid", "controller")) for owner in metadata.get("ownerReferences") or []]
     containers = [_container(c) for c in status.get("containerStatuses") or [] if c.get("name") == CONTAINER]
     return {
         "metadata": _only(metadata, ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"))
         | {"ownerReferences": owners}
         | {"labels": _only(metadata["labels"], (JOB, ROLE)), "annotations": _only(metadata.get("annotations") or {}, (DIGEST,))},
-        "spec": _only(spec, ("nodeName", "nodeSelector")) | ({"volumes": claims} if claims else {}),
+        "spec": _only(spec, ("nodeName", "nodeSelector"))
+        | ({"volumes": claims} if claims else {})
+        | ({"tolerations": tolerated} if tolerated else {}),
         "status": _only(status, ("phase", "reason", "message", "podIP"))
         | {"containerStatuses": containers}
         | {"conditions": [_only(c, _CONDITION) for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"]},
     }
 
 
+_TOLERATION = ("key", "operator", "value", "effect")
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _RUNS = {"running": {"since": "then"}}
 

@@ -34,6 +34,8 @@ class Children:
         self._wanted: str | None = None
         self._all_of: str | None = None
         self._made: set[_Child] = set()
+        self._budget: int | None = None
+        """Pods of which the budget says that they may not be evicted; None: not known."""
         self._token: str | None = None
         self._released: set[_Child] = set()
         # Pods are made at the same time, and each wants all of this first.
@@ -76,10 +78,25 @@ class Children:
         return {
             (SECRETS, labels.secret_name(job)): lambda: self._ensure_secret(job),
             (POLICIES, name): lambda: api.apply(POLICIES, build_network_policy(job, self._settings)),
-            (BUDGETS, name): lambda: api.apply(BUDGETS, build_disruption_budget(job)),
+            (BUDGETS, name): lambda: self._apply_budget(job),
             (SERVICES, name): lambda: api.apply(SERVICES, build_service(job)),
             **{(CLAIMS, claim["metadata"]["name"]): partial(self._ensure_claim, claim) for claim in build_claims(job)},
         }
+
+    async def keep_budget(self, job: LiveMigrationJob) -> None:
+        """What may be evicted is as the spec wants it by now, in a job that has all its objects. Raises ApiError.
+
+        The other objects are not asked for: what has no room for another claim would keep this one from being changed.
+        """
+        async with self._making:
+            begun = self._wanted is not None and (BUDGETS, labels.trainers(job)) not in self._made
+            if not begun and self._budget != build_disruption_budget(job)["spec"]["minAvailable"]:
+                await self._apply_budget(job)
+
+    async def _apply_budget(self, job: LiveMigrationJob) -> None:
+        body = build_disruption_budget(job)
+        await self._api.apply(BUDGETS, body)
+        self._budget = body["spec"]["minAvailable"]
 
     async def _ensure_claim(self, claim: Object) -> None:
         # Made once: what is in it matters more than what the spec says of it by now.
@@ -99,7 +116,7 @@ class Children:
 
     async def release(self, job: LiveMigrationJob) -> None:
         """Remove all but the claims. Raises ApiError, the first, when all were tried: another time only what is left is."""
-        self._all_of = None
+        self._all_of = self._budget = None
         first: ApiError | None = None
         for resource, name in (
             (SERVICES, labels.trainers(job)),
@@ -141,5 +158,5 @@ class Children:
 
 
 def _wanted(job: LiveMigrationJob) -> str:
-    """What of the spec the objects depend on."""
-    return job.spec.storage.to_json() + job.spec.migration.to_json()
+    """What of the spec the objects depend on; :meth:`Children.keep_budget` sees to the rest."""
+    return job.spec.storage.to_json()

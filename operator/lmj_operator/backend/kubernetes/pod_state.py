@@ -27,6 +27,15 @@ _LONGEST = 300
 """Characters of a message; the kubelet's can be pages."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Taint:
+    """A taint that keeps new pods away, or ends those that are there."""
+
+    key: str
+    value: str
+    effect: str
+
+
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """A node, as far as it matters to its pods."""
@@ -36,10 +45,9 @@ class NodeState:
     """Since when, seconds since the epoch."""
     gone: bool = False
     """There is no such node any more."""
-    leaving: str | None = None
-    """Why its pods are to leave it, in one clause; None: they may stay."""
-    closed: tuple[str, ...] = ()
-    """Keys of the taints that keep new pods away, in order."""
+    cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+    """Those that keep new pods away or end pods, in order; not those that end pods because it failed, which say nothing new."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Its labels."""
 
@@ -50,22 +58,40 @@ def node_state(node: Object) -> NodeState:
     if found is None:
         return NodeState(False, seconds(node["metadata"].get("creationTimestamp")))
     ready = found.get("status") == "True"
-    taints = (node.get("spec") or {}).get("taints") or []
-    closed = sorted({str(taint.get("key")) for taint in taints if taint.get("effect") == "NoSchedule"})
+    spec = node.get("spec") or {}
+    taints = {Taint(str(t.get("key")), str(t.get("value") or ""), str(t.get("effect"))) for t in spec.get("taints") or []}
+    kept = sorted(t for t in taints if t.effect == "NoSchedule" or (t.effect == "NoExecute" and t.key not in _FAILED))
     labels = dict(node["metadata"].get("labels") or {})
     since = seconds(found.get("lastTransitionTime"))
-    return NodeState(ready, since, leaving=_leaving(node), closed=tuple(closed), labels=labels)
+    return NodeState(ready, since, cordoned=bool(spec.get("unschedulable")), taints=tuple(kept), labels=labels)
 
 
-def _leaving(node: Object) -> str | None:
-    """A node that is cordoned, or whose taint ends pods, is about to be taken away; the taints of one that failed say nothing new."""
-    name, spec = node["metadata"]["name"], node.get("spec") or {}
-    if spec.get("unschedulable"):
+def _leaving(pod: Object, name: str, node: NodeState, chosen: Collection[str]) -> str | None:
+    """Why ``pod`` is to leave ``node``: it is cordoned, or has a taint that ends pods, or one of ``chosen``. None: it may stay.
+
+    What the pod tolerates for ever is no reason: so nodes are set apart. But who tolerates everything did not mean ``chosen``.
+    """
+    if node.cordoned:
         return f"node {name} is cordoned"
-    for taint in spec.get("taints") or []:
-        if taint.get("effect") == "NoExecute" and taint.get("key") not in _FAILED:
-            return f"node {name} is tainted {taint.get('key')}:NoExecute"
+    for taint in sorted(node.taints, key=lambda t: t.effect):
+        if taint.effect != "NoExecute" and taint.key not in chosen:
+            continue
+        by = [t for t in (pod.get("spec") or {}).get("tolerations") or [] if _tolerates(t, taint)]
+        if not any(t.get("key") or taint.key not in chosen for t in by):
+            return f"node {name} is tainted {taint.key}:{taint.effect}"
     return None
+
+
+def _tolerates(toleration: Object, taint: Taint) -> bool:
+    """Whether the pod may stay on a node with ``taint`` for as long as it likes."""
+    if toleration.get("tolerationSeconds") is not None or toleration.get("effect") not in (None, "", taint.effect):
+        return False
+    key = toleration.get("key") or None
+    if toleration.get("operator") == "Exists":
+        return key in (None, taint.key)
+    return (
+        toleration.get("operator") in (None, "", "Equal") and key == taint.key and (toleration.get("value") or "") == taint.value
+    )
 
 
 def misplaced(pod: Object, node: NodeState, wanted: Mapping[str, str]) -> str | None:
@@ -83,7 +109,7 @@ def misplaced(pod: Object, node: NodeState, wanted: Mapping[str, str]) -> str | 
 def pod_observed(pod: Object, node: NodeState | None, taints: Collection[str] = ()) -> PodObserved:
     """The pod without what its agent says. ``node``: the node that it is bound to; None: to none, or to one not seen yet.
 
-    ``taints``: keys of taints against new pods that say of a node that it is about to be taken away.
+    ``taints``: keys of taints that say of a node that it is about to be taken away, also when they only keep new pods from it.
     """
     metadata, status = pod["metadata"], pod.get("status") or {}
     _, rank, serial = parse_pod_name(metadata["name"])
@@ -96,9 +122,7 @@ def pod_observed(pod: Object, node: NodeState | None, taints: Collection[str] = 
     unlisted = (metadata.get("labels") or {}).get(ROLE) == STANDBY
     seen = PodObserved(metadata["name"], rank, serial, PodPhase.PENDING, created, bound, unlisted=unlisted)
     if node is not None:
-        chosen = next((key for key in node.closed if key in taints), None)
-        tainted = f"node {bound} is tainted {chosen}:NoSchedule" if chosen is not None else None
-        seen = replace(seen, node_leaving=node.leaving or tainted)
+        seen = replace(seen, node_leaving=_leaving(pod, str(bound), node, taints))
     container = _container(status)
     ended = (container.get("state") or {}).get("terminated")
     if status.get("phase") in ("Failed", "Succeeded") or (ended is not None and "deletionTimestamp" not in metadata):
