@@ -177,12 +177,6 @@ class FaultsWithCheckpoints(Faults):
     spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 1}, migration={"strategy": "Checkpoint", "timeoutSeconds": 60})
 
 
-TestFaultsWithCheckpoints = FaultsWithCheckpoints.TestCase
-TestFaultsWithCheckpoints.settings = settings(
-    max_examples=10, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
-
-
 class FaultsWithStandbys(Faults):
     """The same, with pods that wait to become a rank."""
 
@@ -203,7 +197,7 @@ class FaultsWithBoth(FaultsWithStandbys):
 
 
 def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase]]:
-    """Test cases of ``machine``: a few histories for every change, other ones each time, and many for the slow tests."""
+    """Test cases of ``machine``: a few histories for every change, and many for the slow tests."""
     stories = settings(stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
     class Few(machine.TestCase):  # type: ignore[misc, name-defined]
@@ -218,5 +212,6 @@ def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type
 
 TestFaults, TestManyFaults = examples(Faults)
 TestFaultsWithReplicas, TestManyFaultsWithReplicas = examples(FaultsWithReplicas)
+TestFaultsWithCheckpoints, TestManyFaultsWithCheckpoints = examples(FaultsWithCheckpoints)
 TestFaultsWithStandbys, TestManyFaultsWithStandbys = examples(FaultsWithStandbys)
 TestFaultsWithBoth, TestManyFaultsWithBoth = examples(FaultsWithBoth)

@@ -106,6 +106,12 @@ class Pair:
         self.prepare()
         self.commit()
 
+    def follow(self) -> None:
+        """A step, with a follower that is level."""
+        self.source.follow("follower")
+        self.step()
+        self.line.wait(lambda: self.line.level)
+
     def stop(self) -> Holding | None:
         """End it, as the agent does; what the follower has then."""
         self.transports[1].feed.stop("enough")
@@ -175,9 +181,7 @@ def test_adapters_are_followed_without_the_frozen_weights(make_config: Callable[
 
 
 def test_a_step_is_prepared_at_the_follower_before_it_is_told(pair: Pair) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     pair.step()
     pair.prepare()
     at = pair.states[0].step
@@ -190,9 +194,7 @@ def test_a_step_is_prepared_at_the_follower_before_it_is_told(pair: Pair) -> Non
 
 
 def test_gradients_that_were_not_committed_are_sent_again(pair: Pair) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     pair.prepare()
     pair.states[0].forget_gradients()
     pair.source.forgotten()
@@ -216,9 +218,7 @@ def test_who_is_level_knows_how_the_step_was_committed(pair: Pair) -> None:
 
 
 def test_who_has_followed_before_is_level_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     pair.source.follow(None)
     pair.source.boundary()
     pair.stop()
@@ -233,9 +233,7 @@ def test_who_has_followed_before_is_level_at_once(pair: Pair, monkeypatch: pytes
 
 
 def test_another_state_is_copied_anew(pair: Pair) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     pair.source.restart()
     pair.line.told.clear()
     pair.states[0].fill(0)
@@ -260,9 +258,7 @@ def test_training_goes_on_without_a_follower_that_is_gone(pair: Pair) -> None:
 
 
 def test_training_goes_on_without_a_follower_that_does_not_take(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     monkeypatch.setattr(pair.source, "_patience", 0.2)
     stuck = threading.Event()
     monkeypatch.setattr(pair.follower, "_take", lambda body: stuck.wait(SECONDS))
@@ -275,9 +271,7 @@ def test_training_goes_on_without_a_follower_that_does_not_take(pair: Pair, monk
 
 def test_a_follower_that_was_let_go_follows_no_more(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lives: what it has gets older with every step, and nobody may take it for level."""
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     take, stuck = pair.follower._take, threading.Event()
     monkeypatch.setattr(pair.source, "_patience", 0.2)
     monkeypatch.setattr(pair.follower, "_take", lambda body: (stuck.wait(SECONDS), take(body)))
@@ -327,9 +321,7 @@ def test_the_copy_keeps_to_its_bandwidth(pair: Pair) -> None:
 
 
 def test_a_state_that_differs_is_found_out(pair: Pair) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     pair.source.follow(None)
     pair.source.boundary()
     pair.stop()
@@ -350,9 +342,7 @@ def test_a_state_that_differs_is_found_out(pair: Pair) -> None:
 def test_gradients_that_are_out_when_the_follower_gets_level_are_not_forgotten(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     pair.source.follow(None)
     pair.source.boundary()
     pair.stop()
@@ -385,9 +375,7 @@ def test_gradients_that_are_out_when_the_follower_gets_level_are_not_forgotten(
 
 
 def test_gradients_travel_as_they_become_final(pair: Pair) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     pair.source.boundary()
     state, there = pair.states[0], pair.states[1].slots[-1]
     pair.gradients()
@@ -409,9 +397,7 @@ def test_gradients_travel_as_they_become_final(pair: Pair) -> None:
 
 
 def test_gradients_that_travelled_and_were_forgotten_are_sent_again(pair: Pair) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     pair.source.boundary()
     state = pair.states[0]
     pair.gradients()
@@ -431,9 +417,7 @@ def test_gradients_that_travelled_and_were_forgotten_are_sent_again(pair: Pair) 
 
 def test_a_step_is_told_as_prepared_only_when_the_follower_knows(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The word that gradients are complete may be lost with its sender like any other."""
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     take, free = pair.follower._take, threading.Event()
 
     def slow(body: Any) -> None:
@@ -488,9 +472,7 @@ def test_each_span_is_given_out_once_when_all_of_it_is_final(
 
 
 def test_gradients_of_a_step_that_is_done_again_are_not_taken_for_all(pair: Pair) -> None:
-    pair.source.follow("follower")
-    pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.follow()
     pair.prepare()
     assert pair.states[1].holding == Holding(step=1, prepared=True)
     # The view breaks, and in the next one the step is done again as far as a first gradient.

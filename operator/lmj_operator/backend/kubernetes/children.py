@@ -52,7 +52,8 @@ class Children:
         Raises ActionError while an earlier job's Secret is not gone yet.
         """
         async with self._making:
-            wanted = _wanted(job)
+            # What of the spec the objects depend on; keep_budget sees to the rest.
+            wanted = job.spec.storage.to_json()
             if self._all_of == wanted:
                 return
             if self._wanted != wanted:
@@ -155,8 +156,3 @@ class Children:
                 raise ActionError(f"Secret {labels.secret_name(job)} is there already and is not of this job") from error
         else:
             self._token = token
-
-
-def _wanted(job: LiveMigrationJob) -> str:
-    """What of the spec the objects depend on; :meth:`Children.keep_budget` sees to the rest."""
-    return job.spec.storage.to_json()
