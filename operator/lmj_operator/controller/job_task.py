@@ -252,10 +252,12 @@ class MeasuredReconciler(Reconciler):
         super().__init__(backend, listener, place.clock, REST_SECONDS, START_SECONDS)
         self._store = store
         self._place = place
+        self._started = False
 
     async def step(self) -> Plan:
         """As the base says."""
-        if self._store.status.started is not None:
+        self._started = self._started or self._store.status.started is not None
+        if self._started:
             return await self._measured()
         async with self._place.starts:
             return await self._measured()
