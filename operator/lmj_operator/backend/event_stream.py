@@ -2,13 +2,30 @@
 
 A job has one open to each of its agents for its whole life: thousands, on which little comes. What a general HTTP client keeps for each
 (buffers, parsers, headers) is more than all that is known of the agent.
+
+What comes is written by whatever runs in the pod: whatever it is, it costs bounded memory, and others have their turn.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import cast
 
-LONGEST = 1 << 24
-"""Bytes of a line, and of a chunk: it holds as many events as were not heard while nobody listened."""
+LONGEST = 1 << 20
+"""Bytes of a line."""
+MOST_UNREAD = 1 << 18
+"""Bytes that came and were not taken yet, after which the other side waits."""
+LONGEST_HEAD = 1 << 14
+"""Bytes of an answer before its body."""
+LONGEST_SIZE = 64
+"""Bytes of the line before a chunk."""
+
+TURNS = 16
+"""Lines, or KiB of them, after which others have their turn."""
+MANY_TURNS = 20_000
+"""So many at once: all that an agent keeps of its life's events, and more."""
+WINDOW_SECONDS = 10.0
+SLOW_SECONDS = 1 / 800
+"""For each that is more in a window: what comes without end is read slower than that, but faster than any worker tells."""
 
 
 class StreamError(Exception):
@@ -33,43 +50,79 @@ async def lines(
         transport.write(_request(address, path, headers))
         while (head := got.until(b"\r\n\r\n")) is None:
             await got.more(quiet_seconds)
-        chunked = _is_chunked(head)
+        got.chunked = _is_chunked(head)
         opened()
-        rest = b""
+        rest, turns = bytearray(), _Turns()
         while True:
-            while (piece := got.chunk() if chunked else got.all()) is None:
-                if got.ended and not chunked:
+            while (part := got.part()) is None:
+                if got.ended and not got.chunked:
                     return
                 await got.more(quiet_seconds)
-            if not piece:
+            if not part:
                 return
-            rest += piece
-            while (end := rest.find(b"\n")) >= 0:
-                line, rest = rest[:end].strip(), rest[end + 1 :]
+            begin, seen = 0, len(rest)
+            rest += part
+            while (end := rest.find(b"\n", max(begin, seen))) >= 0:
+                line, begin = bytes(rest[begin:end]).strip(), end + 1
                 if line:
                     yield line
+                await turns.taken(1)
+            del rest[:begin]
             if len(rest) > LONGEST:
                 raise StreamError(f"a line of more than {LONGEST} bytes")
-            piece = line = b""  # nothing is kept while nothing comes
+            await turns.taken(1 + (len(part) >> 10))
+            part = line = b""  # nothing is kept while nothing comes
     except (OSError, TimeoutError, EOFError, ValueError) as error:
         raise StreamError(str(error) or type(error).__name__) from error
     finally:
         transport.abort()  # there is nothing to say goodbye with
 
 
+class _Turns:
+    """Makes one who always has more to read let others have their turn, and, when it is without end, read slowly."""
+
+    __slots__ = ("_began", "_taken", "_unpaid")
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._taken = self._unpaid = 0
+
+    async def taken(self, turns: int) -> None:
+        """So many were taken."""
+        self._unpaid += turns
+        if self._unpaid < TURNS:
+            return
+        now = asyncio.get_running_loop().time()
+        if now - self._began >= WINDOW_SECONDS:
+            self._began, self._taken = now, 0
+        self._taken += self._unpaid
+        turns, self._unpaid = self._unpaid, 0
+        await asyncio.sleep(turns * SLOW_SECONDS if self._taken > MANY_TURNS else 0.0)
+
+
 class _Bytes(asyncio.Protocol):
     """What came and was not taken yet. One at a time waits for more."""
 
-    __slots__ = ("_bytes", "_waiting", "ended")
+    __slots__ = ("_behind", "_bytes", "_left", "_transport", "_waiting", "chunked", "ended")
 
     def __init__(self) -> None:
         self._bytes = bytearray()
+        self._left = 0
+        self._behind = 0
+        self._transport: asyncio.ReadTransport | None = None
         self._waiting: asyncio.Future[None] | None = None
+        self.chunked = False
+        """The body comes in chunks."""
         self.ended: Exception | None = None
         """Why no more comes."""
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.ReadTransport, transport)
+
     def data_received(self, data: bytes) -> None:
         self._bytes += data
+        if len(self._bytes) > MOST_UNREAD and self._transport is not None:
+            self._transport.pause_reading()
         self._wake(None)
 
     def eof_received(self) -> None:
@@ -82,6 +135,8 @@ class _Bytes(asyncio.Protocol):
         """Wait until more came. Raises TimeoutError, and, when no more comes, what ended it."""
         if self.ended is not None:
             raise self.ended
+        if self._transport is not None:
+            self._transport.resume_reading()
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         late = loop.call_later(seconds, self._late, seconds)
@@ -92,34 +147,46 @@ class _Bytes(asyncio.Protocol):
             late.cancel()
 
     def until(self, mark: bytes) -> bytes | None:
-        """Take what there is before ``mark``, and ``mark``; None: it has not come yet."""
+        """Take what there is up to ``mark``, and that; None: it has not come yet."""
         end = self._bytes.find(mark)
         if end < 0:
-            if len(self._bytes) > LONGEST:
+            if len(self._bytes) > LONGEST_HEAD:
                 raise ValueError("not an answer of HTTP/1")
             return None
-        return self._take(end, len(mark))
+        return self._take(end + len(mark))
 
-    def chunk(self) -> bytes | None:
-        """Take a chunk, empty: it was the last; None: it has not come yet."""
-        begin = self._bytes.find(b"\r\n")
-        if begin < 0:
+    def part(self) -> bytes | None:
+        """Take what there is of the body, empty: that was all of it; None: nothing more has come yet. Raises ValueError: it is no body."""
+        if not self.chunked:
+            return self._take(len(self._bytes)) or None
+        if not self._left:
+            size = self._size()
+            if not size:
+                return None if size is None else b""
+            self._left, self._behind = size, 2
+        part = self._take(min(len(self._bytes), self._left))
+        self._left -= len(part)
+        return part or None
+
+    def _size(self) -> int | None:
+        """Take the line before a chunk, and the end of the chunk before; how many bytes it has. None: it has not come yet."""
+        begin, most = self._behind, self._behind + LONGEST_SIZE
+        end = self._bytes.find(b"\r\n", begin, most + 2)
+        if end < 0:
+            if len(self._bytes) >= most + 2:
+                raise ValueError(f"no size of a chunk in {LONGEST_SIZE} bytes")
             return None
-        size = int(self._bytes[:begin].partition(b";")[0], 16)
-        if size > LONGEST:
+        line = self._take(end + 2)
+        if line[:begin] != b"\r\n"[:begin]:
+            raise ValueError("a chunk does not end where it should")
+        size = int(line[begin:].partition(b";")[0], 16)
+        if size < 0:
             raise ValueError(f"a chunk of {size} bytes")
-        if len(self._bytes) < begin + size + 4:
-            return None
-        del self._bytes[: begin + 2]
-        return self._take(size, 2)
+        return size
 
-    def all(self) -> bytes | None:
-        """Take all that came; None: nothing did."""
-        return self._take(len(self._bytes), 0) if self._bytes else None
-
-    def _take(self, size: int, behind: int) -> bytes:
+    def _take(self, size: int) -> bytes:
         taken = bytes(self._bytes[:size])
-        del self._bytes[: size + behind]
+        del self._bytes[:size]
         return taken
 
     def _end(self, why: Exception) -> None:
@@ -151,6 +218,6 @@ def _is_chunked(head: bytes) -> bool:
     if len(status) < 2 or not status[0].startswith(b"HTTP/1."):
         raise StreamError("not an answer of HTTP/1")
     if status[1] != b"200":
-        raise StreamError(f"HTTP {status[1].decode(errors='replace')}")
+        raise StreamError(f"HTTP {status[1][:20].decode(errors='replace')}")
     said = {name.strip().lower(): value.strip().lower() for name, _, value in (field.partition(b":") for field in fields)}
     return said.get(b"transfer-encoding") == b"chunked"

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from lmj_operator.backend.event_stream import StreamError, lines
+from lmj_operator.backend import event_stream as module
+from lmj_operator.backend.event_stream import LONGEST, MOST_UNREAD, TURNS, StreamError, lines
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -77,7 +78,12 @@ async def test_an_answer_without_chunks_lasts_until_its_end(server: Server) -> N
         ([b"HTTP/1.1 401 Unauthorized\r\n\r\n"], "HTTP 401"),
         ([b"SSH-2.0\r\n\r\n"], "not an answer of HTTP/1"),
         ([CHUNKED + b"zz\r\n"], "invalid literal"),
-        ([CHUNKED + b"fffffff\r\n"], "a chunk of 268435455 bytes"),
+        ([CHUNKED + b"-5\r\n"], "a chunk of -5 bytes"),
+        ([CHUNKED + b"1\r\naXX1\r\n"], "does not end where it should"),
+        ([CHUNKED + b"0" * 100], "no size of a chunk in 64 bytes"),
+        ([CHUNKED + b"2\r\na\n\r\n" + b"5;" + b"x" * 100], "no size of a chunk in 64 bytes"),
+        ([b"HTTP/1.1 200 OK\r\n" + b"x" * (1 << 15)], "not an answer of HTTP/1"),
+        ([HEAD + b"\r\n" + b"x" * (LONGEST + 1)], "a line of more than 1048576 bytes"),
         ([CHUNKED + b"5\r\nab"], "ended by the other side"),
         ([HEAD], "ended by the other side"),
     ],
@@ -115,3 +121,57 @@ async def test_a_reader_that_leaves_ends_the_connection(server: Server) -> None:
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         await server.left.wait()
+
+
+async def test_what_comes_faster_than_it_is_read_waits_on_the_other_side(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+    receive = module._Bytes.data_received
+
+    def data_received(self: module._Bytes, data: bytes) -> None:
+        receive(self, data)
+        held.append(len(self._bytes))
+
+    monkeypatch.setattr(module._Bytes, "data_received", data_received)
+    monkeypatch.setattr(module, "MANY_TURNS", 1 << 30)
+    block = b"x" * 1023 + b"\n"
+    server.answer = [CHUNKED, *[b"%x\r\n%b\r\n" % (len(block) * 512, block * 512)] * 16, b"0\r\n\r\n"]
+    count = 0
+    async for _ in lines(server.address, "/v1/events?after=0", {}, lambda: None, SECONDS, SECONDS):
+        count += 1
+        if count % 512 == 0:
+            await asyncio.sleep(0.01)  # what came meanwhile is more than is kept
+    assert count == 16 * 512
+    assert MOST_UNREAD < max(held) <= MOST_UNREAD + (1 << 18)  # one more read of the loop's
+
+
+@pytest.mark.parametrize("body", [b"1\r\nx\r\n" * 8192, b"2\r\nx\n\r\n" * 8192, b"2000\r\n" + b"\n" * 8192 + b"\r\n"])
+async def test_one_who_always_has_more_to_read_lets_others_have_their_turn(server: Server, body: bytes) -> None:
+    server.answer = [CHUNKED + body, b"0\r\n\r\n"]
+    reading = asyncio.create_task(read(server))
+    turns = 0
+    while not reading.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert len(await reading) in (0, 8192)
+    assert turns > 8192 / TURNS
+
+
+async def test_a_stream_without_end_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MANY_TURNS", 100)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    turns = module._Turns()
+    for _ in range(100):
+        await turns.taken(1)
+    assert slept == [0.0] * 6
+    for _ in range(28):
+        await turns.taken(1)
+    await turns.taken(256)  # a part of a long line
+    assert slept[6:] == [TURNS * module.SLOW_SECONDS] * 2 + [256 * module.SLOW_SECONDS]
+    monkeypatch.setattr(module, "WINDOW_SECONDS", 0.0)
+    await turns.taken(TURNS)
+    assert slept[-1] == 0.0
