@@ -3,13 +3,25 @@
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from lmj_api.base import Message
+from lmj_api.bounds import FIRST, LARGEST, Count, Line, Name, Time
 from lmj_api.view import Member, View
 
 USER_ERROR = 2
 """Exit code of a worker (and of every command) for a mistake that a restart cannot mend: bad spec, bad data, wrong model."""
+
+
+MOST_LINES = 200
+"""Of stderr."""
+MOST_EVALUATIONS = 8
+MOST_CELLS = 64 * 64
+"""Of a confusion matrix that is told: one of more labels is in the results' file, and no object of a cluster has room for it."""
+MOST_LABEL_CHARACTERS = 16_384
+MOST_CHECKPOINTS = 1000
+"""That an agent tells of; the newest."""
+MOST_SNAPSHOTS = 1000
 
 
 class WorkerPhase(StrEnum):
@@ -34,20 +46,20 @@ class WorkerPhase(StrEnum):
 class Exit(Message):
     """How a worker process ended."""
 
-    code: int
+    code: Annotated[int, Field(ge=-(2**31), lt=2**31)]
     """Exit code; negative: the signal that ended it. ``2`` is a user's error."""
-    message: str
+    message: Line
     """One line that says why: the error for the user, or the last line of stderr."""
-    stderr: list[str] = []
+    stderr: Annotated[list[Line], FIRST, AfterValidator(lambda lines: lines[-MOST_LINES:])] = []
     """Last lines of stderr."""
 
 
 class Progress(Message):
     """The newest committed step."""
 
-    step: Annotated[int, Field(ge=0)]
+    step: Count
     """Committed steps."""
-    steps: Annotated[int, Field(ge=1)]
+    steps: Annotated[int, Field(ge=1, le=LARGEST)]
     """Steps of the whole job."""
     epoch: float
     """Epochs done, with the fraction."""
@@ -61,18 +73,18 @@ class Progress(Message):
     """Throughput over the last seconds."""
     eta_seconds: float | None = None
     """Estimated time to the last step."""
-    activity: str = "train"
+    activity: Line = "train"
     """What it does now: ``train``, ``evaluate``, ``checkpoint``, ``export`` or ``prepare``, with details after it."""
 
 
 class Evaluation(Message):
     """A pass over a split without training."""
 
-    split: str
+    split: Line
     """``validation`` or ``test``."""
-    step: Annotated[int, Field(ge=0)]
+    step: Count
     """Committed steps of the weights."""
-    samples: Annotated[int, Field(ge=1)]
+    samples: Annotated[int, Field(ge=1, le=LARGEST)]
     """Rows of the split."""
     loss: float
     """Mean cross entropy."""
@@ -80,44 +92,55 @@ class Evaluation(Message):
     """Part of the rows with the right label, 0 to 1."""
     f1: float
     """F1 of the second label when there are two, else the mean F1 of all."""
-    labels: list[str]
+    labels: Annotated[list[str], FIRST]
     """Names of the labels, the order of ``confusion``."""
-    confusion: list[list[int]]
+    confusion: Annotated[list[Annotated[list[Count], FIRST]], FIRST]
     """Rows: true label; columns: predicted label; counts."""
+
+
+def _told(whole: Evaluation) -> Evaluation:
+    """``whole`` without labels and matrix, when there are too many of them to be told."""
+    if sum(map(len, whole.confusion)) <= MOST_CELLS and sum(map(len, whole.labels)) <= MOST_LABEL_CHARACTERS:
+        return whole
+    return whole.model_copy(update={"labels": [], "confusion": []})
+
+
+Told = Annotated[Evaluation, AfterValidator(_told)]
+"""An evaluation that is told: of many labels, without the matrix."""
 
 
 class CheckpointInfo(Message):
     """A checkpoint in the job's checkpoint folder."""
 
-    name: str
+    name: Name
     """Its folder, relative to the checkpoint folder."""
-    step: Annotated[int, Field(ge=0)]
+    step: Count
     """Committed steps that it holds."""
-    size: Annotated[int, Field(ge=0)] = 0
+    size: Count = 0
     """Bytes of all its files."""
     best: bool = False
     """The best validation accuracy so far was reached here."""
-    time: float = 0.0
+    time: Time = 0.0
     """When its manifest was written, seconds since the epoch."""
-    problem: str | None = None
+    problem: Line | None = None
     """Why it cannot be used: the file and the digest. None: it was verified, or written by this job's running workers."""
 
 
 class CheckpointTrouble(Message):
     """Checkpoints that could not be written, and none could since."""
 
-    step: Annotated[int, Field(ge=0)]
+    step: Count
     """Committed steps of the newest that failed."""
-    since: float
+    since: Time
     """When the first of them failed, seconds since the epoch."""
-    error: str
+    error: Line
     """Why the newest failed."""
 
 
 class Holding(Message):
     """The state of training that a worker has in its memory."""
 
-    step: Annotated[int, Field(ge=0)]
+    step: Count
     """Committed steps of it."""
     prepared: bool = False
     """All gradients of the next step are there too: if that one was committed, it can still be taken."""
@@ -126,30 +149,30 @@ class Holding(Message):
 class Snapshots(Message):
     """Snapshots of ranks' states that a pod has in its memory, which outlives its workers: committed steps of each, newest first."""
 
-    own: list[int] = []
+    own: Annotated[list[Count], FIRST, Field(max_length=MOST_SNAPSHOTS)] = []
     """Of its own rank."""
-    kept: list[int] = []
+    kept: Annotated[list[Count], FIRST, Field(max_length=MOST_SNAPSHOTS)] = []
     """Of the rank before it, cyclically: kept for the case that that one's pod is lost."""
 
 
 class WorkerState(Message):
     """All that an agent knows of its worker."""
 
-    incarnation: Annotated[int, Field(ge=0)] = 0
+    incarnation: Count = 0
     """Which worker process of this pod, from 1; 0: none was started yet."""
     phase: WorkerPhase = WorkerPhase.STARTING
     """Where it is in its life."""
-    since: float = 0.0
+    since: Time = 0.0
     """When it entered the phase, seconds since the epoch."""
     pid: int | None = None
     """Process id, in the pod; None: it is not born yet, or it is gone."""
-    address: str | None = None
+    address: Name | None = None
     """Where it listens for RPC; set from ``Ready`` on."""
-    view: int = 0
+    view: Count = 0
     """Number of the newest view that it joined (``Running``) or was in (``Ready``: it dropped it)."""
     progress: Progress | None = None
     """Its newest committed step."""
-    heartbeat: float = 0.0
+    heartbeat: Time = 0.0
     """When the worker last made progress (a commit, an evaluated batch, a prepared part), seconds since the epoch."""
     holding: Holding | None = None
     """``Ready``, ``Following``: what is in its memory, be it from before or from the worker before it; None: nothing."""
@@ -157,7 +180,7 @@ class WorkerState(Message):
     """``Ready``: snapshots in its pod's memory; None: none are taken."""
     lost_rank: int | None = None
     """The peer that it lost, when it dropped its last view for one."""
-    lost: str | None = None
+    lost: Line | None = None
     """Why it dropped its last view, when it did: the peer and the error."""
     exit: Exit | None = None
     """How it ended; set when ``Exited``."""
@@ -166,13 +189,13 @@ class WorkerState(Message):
 class AgentState(Message):
     """Answer of ``GET /v1/state``."""
 
-    pod: str
+    pod: Name
     """Name of the pod."""
-    rank: Annotated[int, Field(ge=0)] | None = None
+    rank: Count | None = None
     """Rank that the pod is for; None: a standby, until the first worker that it is told to start gives it one."""
     warm: bool = False
     """A standby has done all that can be done before its rank is known."""
-    started: float
+    started: Time
     """When the agent started, seconds since the epoch."""
     view: View | None = None
     """Newest view that the agent accepted."""
@@ -180,15 +203,15 @@ class AgentState(Message):
     """Its worker."""
     follower: Member | None = None
     """Who is to follow its worker; None: nobody, or it was lost."""
-    handover: int = 0
+    handover: Count = 0
     """Number of the view that its worker is to leave at the next step boundary, so that its follower can take its place; 0: none."""
-    checkpoints: list[CheckpointInfo] = []
+    checkpoints: Annotated[list[CheckpointInfo], FIRST, Field(max_length=MOST_CHECKPOINTS)] = []
     """Checkpoints that the pod sees, newest first; those with a problem too."""
     scanned: bool = False
     """``checkpoints`` is complete: the scan of the checkpoint folder, which begins with the agent, is done."""
     checkpoint_trouble: CheckpointTrouble | None = None
     """Why there is no newer checkpoint, when it should be there; only on the rank that writes manifests (0)."""
-    evaluations: list[Evaluation] = []
+    evaluations: Annotated[list[Told], FIRST, Field(max_length=MOST_EVALUATIONS)] = []
     """The newest evaluation of each split, and the best validation; only on the rank that reports (0)."""
     draining: bool = False
     """``POST /v1/drain`` was received."""
@@ -217,19 +240,19 @@ class EventKind(StrEnum):
 class Event(Message):
     """One line of ``GET /v1/events?after=SEQ``, and of the worker's socket (with ``seq`` 0). State tells what is; events tell what happened."""
 
-    seq: Annotated[int, Field(ge=0)] = 0
+    seq: Count = 0
     """Number of the event, from 1, in this agent's life."""
-    time: float
+    time: Time
     """When, seconds since the epoch."""
     kind: EventKind
     """What happened."""
-    message: str = ""
+    message: Line = ""
     """One line for people."""
-    incarnation: int | None = None
+    incarnation: Count | None = None
     """``workerStarted``, ``workerExited``: which worker process."""
-    address: str | None = None
+    address: Name | None = None
     """``ready``: the worker's RPC address."""
-    view: int | None = None
+    view: Count | None = None
     """``joined``, ``lostPeer``: number of the view."""
     holding: Holding | None = None
     """``ready``, ``lostPeer``, ``following``: what is in the worker's memory."""
@@ -239,13 +262,13 @@ class Event(Message):
     """``lostPeer``: its rank, when one peer is to blame."""
     progress: Progress | None = None
     """``committed``, ``joined``, ``preparing``: where it stands."""
-    evaluation: Evaluation | None = None
+    evaluation: Told | None = None
     """``evaluated``: the result."""
     best: bool = False
     """``evaluated``: the best validation accuracy so far."""
     checkpoint: CheckpointInfo | None = None
     """``checkpointed``: the checkpoint, now durable."""
-    removed: list[str] = []
+    removed: Annotated[list[Name], FIRST] = []
     """``checkpointed``: older checkpoints that were removed for it."""
     trouble: CheckpointTrouble | None = None
     """``warning``: a checkpoint failed, this one alone."""
@@ -290,14 +313,14 @@ class ViewNumber(Message):
     And of ``POST /v1/handover``: have all of the view leave it at the next step boundary, this rank's follower with them.
     """
 
-    number: Annotated[int, Field(ge=1)]
+    number: Annotated[int, Field(ge=1, le=LARGEST)]
     """Number of the view."""
 
 
 class StartWorker(Message):
     """Body of ``PUT /v1/worker``: have worker ``incarnation`` running. Idempotent: one that was started already is left alone, an older number is refused."""
 
-    incarnation: Annotated[int, Field(ge=1)]
+    incarnation: Annotated[int, Field(ge=1, le=LARGEST)]
     """Number of the worker process in this pod."""
-    rank: Annotated[int, Field(ge=0)] | None = None
+    rank: Count | None = None
     """The rank that it is to be. A standby becomes it for good; a pod of another rank refuses. None: the pod's own."""

@@ -5,36 +5,39 @@ from typing import Annotated
 from pydantic import Field
 
 from lmj_api.base import Message
+from lmj_api.bounds import FIRST, LARGEST, Count, LongLine, Name
+
+MOST_RANKS = 64
 
 
 class Member(Message):
     """One rank of a view."""
 
-    rank: Annotated[int, Field(ge=0)]
+    rank: Count
     """The rank, which is the pipeline stage."""
-    pod: str
+    pod: Name
     """Pod that the rank runs in."""
-    incarnation: Annotated[int, Field(ge=1)]
+    incarnation: Annotated[int, Field(ge=1, le=LARGEST)]
     """Which worker process of that pod, from 1: a restarted worker is another member."""
-    address: str
+    address: Name
     """Where its worker listens for RPC, as the worker published it."""
 
 
 class Resume(Message):
     """The state that a view starts from."""
 
-    step: Annotated[int, Field(ge=0)]
+    step: Count
     """Committed steps so far; 0 is the beginning."""
-    checkpoint: str | None = None
+    checkpoint: Name | None = None
     """Folder of the checkpoint to load, relative to the job's checkpoint folder. None: what the members have in memory; with step 0,
     initial weights where they have nothing."""
-    told_by: Annotated[int, Field(ge=0)] = 0
+    told_by: Count = 0
     """A rank that has this step for certain. Others may be one behind, with its gradients: they hear from it how it was committed."""
     snapshot: bool = False
     """Take the snapshot of ``step`` out of memory: each rank its own."""
-    fetched: list[int] = []
+    fetched: Annotated[list[Count], FIRST, Field(max_length=MOST_RANKS)] = []
     """With ``snapshot``: ranks that have none of this step. The next rank, cyclically, has theirs and sends it to them."""
-    common_snapshot: int | None = None
+    common_snapshot: Count | None = None
     """Without ``snapshot``: step of the newest that all have in memory. Later ones, which somebody lacks, are forgotten: so this one stays until
     the next is everywhere."""
 
@@ -42,11 +45,11 @@ class Resume(Message):
 class View(Message):
     """One membership of the group."""
 
-    number: Annotated[int, Field(ge=1)]
+    number: Annotated[int, Field(ge=1, le=LARGEST)]
     """Number of the view."""
-    members: list[Member]
+    members: Annotated[list[Member], FIRST, Field(max_length=MOST_RANKS)]
     """All ranks, in order of rank."""
     resume: Resume
     """The state that it starts from."""
-    reason: str
+    reason: LongLine
     """Why this view was formed, in one sentence."""

@@ -27,9 +27,10 @@ def newest_common(snapshots: Sequence[Snapshots | None]) -> Common | None:
     of which every rank has one, or its neighbour for it.
     """
     ranks = len(snapshots)
-    there = [has or Snapshots() for has in snapshots]
-    for step in sorted({step for has in there for step in has.own}, reverse=True):
-        fetched = tuple(rank for rank, has in enumerate(there) if step not in has.own)
-        if all(step in there[(rank + 1) % ranks].kept for rank in fetched):
+    own = [frozenset(has.own if has else ()) for has in snapshots]
+    kept = [frozenset(has.kept if has else ()) for has in snapshots]
+    for step in sorted(frozenset().union(*own), reverse=True):
+        fetched = tuple(rank for rank, steps in enumerate(own) if step not in steps)
+        if all(step in kept[(rank + 1) % ranks] for rank in fetched):
             return Common(step, fetched)
     return None

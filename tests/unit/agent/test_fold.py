@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lmj_api.protocol import (
+    MOST_CHECKPOINTS,
     AgentState,
     CheckpointInfo,
     CheckpointTrouble,
@@ -192,6 +193,12 @@ def test_checkpoints() -> None:
     assert [c.step for c in scanned.checkpoints] == [40, 30, 25, 20]
     assert scanned.checkpoints[2].problem is None
     assert scanned.scanned
+
+
+def test_of_very_many_checkpoints_the_newest_are_told() -> None:
+    found = [CheckpointInfo(name=f"step-{step:09d}", step=step) for step in range(1, MOST_CHECKPOINTS + 3)]
+    scanned = with_scan(state(P.RUNNING), found, [])
+    assert [c.step for c in scanned.checkpoints] == list(range(MOST_CHECKPOINTS + 2, 2, -1))
 
 
 def test_what_is_known_of_a_step_stays_known_while_it_is_exported() -> None:

@@ -5,6 +5,7 @@ import pytest
 from lmj_api.protocol import CheckpointInfo, Holding, Snapshots
 from lmj_api.view import Resume
 from lmj_operator.plan.common_step import MEMORY_TRIES, common_step
+from lmj_operator.plan.snapshots import newest_common
 
 AT_8 = Holding(step=8)
 TO_8 = Holding(step=7, prepared=True)
@@ -148,3 +149,20 @@ def test_snapshots_that_failed_again_and_again_are_not_believed() -> None:
     holdings, snapshots = lost(1)
     assert common_step(holdings, [GOOD], MEMORY_TRIES, snapshots)[0].snapshot
     assert common_step(holdings, [GOOD], MEMORY_TRIES + 1, snapshots)[0] == FROM_GOOD
+
+
+def test_many_snapshots_are_looked_through_once() -> None:
+    compared = 0
+
+    class Step(int):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return int(self) == other
+
+        def __hash__(self) -> int:
+            return int(self)
+
+    steps = [Snapshots.model_construct(own=[Step(2 * n + odd) for n in range(500)], kept=[]) for odd in (0, 1)]
+    assert newest_common(steps) is None
+    assert compared < 5_000

@@ -3,7 +3,17 @@
 from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
-from lmj_api.protocol import AgentState, CheckpointInfo, Evaluation, Event, EventKind, Progress, WorkerPhase, WorkerState
+from lmj_api.protocol import (
+    MOST_CHECKPOINTS,
+    AgentState,
+    CheckpointInfo,
+    Evaluation,
+    Event,
+    EventKind,
+    Progress,
+    WorkerPhase,
+    WorkerState,
+)
 
 T = TypeVar("T")
 
@@ -211,7 +221,7 @@ def _evaluations(old: Sequence[Evaluation], new: Evaluation, best: bool) -> list
 
 
 def _in_order(checkpoints: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
-    return sorted(checkpoints, key=lambda c: c.step, reverse=True)
+    return sorted(checkpoints, key=lambda c: c.step, reverse=True)[:MOST_CHECKPOINTS]
 
 
 def _need(event: Event, value: T | None, what: str) -> T:
