@@ -1,4 +1,7 @@
-"""Talks to one agent: HTTP, JSON, a bearer token, every call with a deadline."""
+"""Talks to one agent: HTTP, JSON, a bearer token, every call with a deadline.
+
+An agent answers what whatever runs in its pod makes it answer. All that it can do is not to be believed: :class:`AgentError`.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,12 +24,21 @@ QUIET_SECONDS = 12.0
 """An event stream without a line for so long is opened anew: an agent with nothing to tell sends an empty one every 5 s."""
 
 
+LONGEST_ANSWER = 1 << 20
+"""Bytes: a state of 1,000 checkpoints has a fifth of them."""
+SHOWN_CHARACTERS = 200
+
+
 class AgentError(Exception):
     """The agent did not answer, or refused; the text says which."""
 
 
 class MachineError(AgentError):
     """The agent did not answer, and its machine takes no connection: it is off, or there is no way to it."""
+
+
+class AnswerError(AgentError):
+    """The agent answered, with what is no agent's state; the text says why."""
 
 
 class AgentClient:
@@ -36,7 +48,7 @@ class AgentClient:
         self._session = session
         self._address = address
         self._base = f"http://{address}/v1"
-        self._headers = {"Authorization": f"Bearer {token}"}
+        self._headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
 
     async def state(self) -> AgentState:
         """What the agent knows. Raises :class:`AgentError`, as all calls do, and :class:`MachineError` when its machine is not there."""
@@ -77,7 +89,9 @@ class AgentClient:
             ):
                 yield Event.model_validate_json(line, extra="ignore")
                 del line
-        except (StreamError, ValidationError) as error:
+        except ValidationError as error:
+            raise AnswerError(f"GET {self._base}/events: not an event: {_first(error)}") from error
+        except StreamError as error:
             raise AgentError(f"GET {self._base}/events: {error}") from error
 
     async def _call(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
@@ -105,14 +119,40 @@ class AgentClient:
         timeout = aiohttp.ClientTimeout(total=seconds)
         url = f"{self._base}/{path}"
         try:
+            # As it is, and from nowhere else: what is small when it is compressed may be large, and an agent may send its caller anywhere.
             async with self._session.request(
-                method, f"{self._base}/{path}", data=body, headers=headers, timeout=timeout
+                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False, auto_decompress=False
             ) as answer:
-                text = await answer.text()
-                if answer.status >= 400:
-                    raise AgentError(f"{method} {url}: HTTP {answer.status}: {text.strip()[:200]}")
-                return AgentState.model_validate_json(text, extra="ignore")
+                said = await _read(answer.content)
+                if said is None:
+                    raise AnswerError(f"{method} {url}: an answer of more than {LONGEST_ANSWER} bytes")
+                if answer.status != 200:
+                    raise AgentError(f"{method} {url}: HTTP {answer.status}: {_shown(said.decode(errors='replace'))}")
+                return AgentState.model_validate_json(said, extra="ignore")
         except ValidationError as error:
-            raise AgentError(f"{method} {url}: not an agent's state: {error.errors()[0]['msg']}") from error
+            raise AnswerError(f"{method} {url}: not an agent's state: {_first(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise AgentError(f"{method} {url}: {error or type(error).__name__}") from error
+            raise AgentError(f"{method} {url}: {_shown(str(error)) or type(error).__name__}") from error
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes | None:
+    """All of ``content``; None: it is too long."""
+    said = bytearray()
+    async for part in content.iter_any():
+        said += part
+        if len(said) > LONGEST_ANSWER:
+            return None
+    return bytes(said)
+
+
+def _shown(text: str) -> str:
+    """What fits in a line of a log, and is only text there."""
+    text = text[: 2 * SHOWN_CHARACTERS]
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:SHOWN_CHARACTERS]
+
+
+def _first(error: ValidationError) -> str:
+    """The first of what is wrong; lists tell of one thing only, so there are few."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{where + ': ' if where else ''}{first['msg']}"

@@ -97,7 +97,8 @@ async def operate(options: Options) -> None:
     controller = Controller()
     metrics = Metrics(controller.phases)
     # Agents are reached directly, each by a connection of its own for its events.
-    session = aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=AGENT_SECONDS))
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=AGENT_SECONDS)
+    session = aiohttp.ClientSession(trust_env=False, connector=connector, cookie_jar=aiohttp.DummyCookieJar())
     async with ApiClient(client_configuration()) as client, session:
         api = Api(client, metrics.count_call)
         notebook = Notebook(api)

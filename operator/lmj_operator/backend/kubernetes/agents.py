@@ -1,14 +1,17 @@
 """The agents of one job: listened to all the time, and asked only when there may be news."""
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
-from lmj_operator.backend.agent_client import AgentClient, AgentError, MachineError
+from lmj_operator.backend.agent_client import AgentClient, AgentError, AnswerError, MachineError
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.backend.telling import Call
+
+log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 60.0
 """What an agent said is believed for so long, while it is listened to and tells of nothing new: all that changes comes with an event."""
@@ -55,6 +58,8 @@ class _Known:
     """On the monotonic clock: till then its machine is taken not to be there."""
     doubts: int = 0
     """Times that there was news: an answer that was asked for before it is not kept."""
+    complained: bool = False
+    """It was told that what it says is nothing that an agent says."""
 
     @property
     def state(self) -> AgentState | None:
@@ -144,13 +149,18 @@ class Agents:
         """What the agent says when it is asked; None: it does not answer. It is listened to from now on."""
         known = self._known.get(key)
         if known is None:
-            listener = asyncio.create_task(self._listen(key, pod, rank, client))
-            known = self._known[key] = _Known(listener)
+            known = self._known[key] = _Known(asyncio.create_task(self._listen(key, pod, rank, client)))
+        elif known.listener.done():
+            # It goes on for ever, but for a mistake in it; that is told, and the pod is listened to again.
+            why = None if known.listener.cancelled() else known.listener.exception()
+            log.error("pod %s was not listened to any more", pod, exc_info=why)
+            known.listener = asyncio.create_task(self._listen(key, pod, rank, client))
         if self.is_dark(key):
             return None
         try:
             return await self._ask(known, client, lambda agent: agent.state())
-        except AgentError:
+        except AgentError as error:
+            _complain(known, pod, error)
             return None
 
     def is_dark(self, key: str) -> bool:
@@ -214,11 +224,15 @@ class Agents:
                     after, wait = max(after, event.seq), RECONNECT_SECONDS
                     self._hear(key, PodEvent(pod, rank, event), event)
                     del event  # the next may be long in coming, and there are thousands who wait for theirs
-            except AgentError:
+            except AgentError as error:
                 # The state says why, if it matters: the reconciler asks for it. Here only the news is taken up again.
+                _complain(self._known[key], pod, error)
                 self._doubt_all()
                 self.news.put(PodEvent(pod, rank, None))
-            self._known[key].heard = False
+            finally:
+                known = self._known.get(key)
+                if known is not None and known.listener is asyncio.current_task():
+                    known.heard = False
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_RECONNECT_SECONDS)
 
@@ -236,6 +250,13 @@ class Agents:
     def _tell_late(self, told: PodEvent) -> None:
         self._waiting = None
         self.news.put(told)
+
+
+def _complain(known: _Known, pod: str, error: AgentError) -> None:
+    """Say once of an agent that it answers what no agent does: it counts as one that does not answer, and somebody will ask why."""
+    if isinstance(error, AnswerError) and not known.complained:
+        known.complained = True
+        log.warning("pod %s: %s; it is not believed", pod, error)
 
 
 def _believed(state: AgentState) -> float:

@@ -63,7 +63,7 @@ class LocalBackend:
         self._token = self._store.new_token()
         self._store.write_job(self._job)
         # Loopback only: a proxy from the environment must not see these calls.
-        self._session = aiohttp.ClientSession(trust_env=False)
+        self._session = aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
         return self
 
     async def __aexit__(self, *_: object) -> None:

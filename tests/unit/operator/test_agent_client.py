@@ -1,0 +1,141 @@
+"""An agent's client, against one that answers whatever bytes a test wants: all that they can be is an error of that agent."""
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import pytest
+
+from lmj_api.protocol import AgentState
+from lmj_operator.backend import agent_client
+from lmj_operator.backend.agent_client import LONGEST_ANSWER, AgentClient, AgentError, AnswerError
+
+STATE = AgentState(pod="p", rank=0, started=1.0).to_json().encode()
+
+
+class Server:
+    """Answers each call with ``answer``, and ends the connection."""
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.asked: list[bytes] = []
+        self.sent = 0
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.asked.append(await reader.readuntil(b"\r\n\r\n"))
+        try:
+            for at in range(0, len(self.answer), 1 << 16):
+                writer.write(self.answer[at : at + (1 << 16)])
+                await writer.drain()
+                self.sent = at
+        except ConnectionError:
+            return  # it was not read to the end
+        finally:
+            writer.close()
+
+
+def answer(body: bytes, status: str = "200 OK", *fields: str) -> bytes:
+    return (
+        "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *fields, "", ""]).encode() + body
+    )
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    listening = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+    made.port = listening.sockets[0].getsockname()[1]
+    yield made
+    listening.close()
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[AgentClient]:
+    async with aiohttp.ClientSession() as session:
+        yield AgentClient(session, f"127.0.0.1:{server.port}", "t")
+
+
+async def test_an_answer_is_an_agents_state(server: Server, client: AgentClient) -> None:
+    server.answer = answer(STATE)
+    assert (await client.state()).pod == "p"
+    assert b"\r\nAccept-Encoding: identity\r\n" in server.asked[0]
+    assert b"\r\nAuthorization: Bearer t\r\n" in server.asked[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "fields", "why"),
+    [
+        (b"\xff\xfe{", ["Content-Type: application/json; charset=utf-8"], "Invalid JSON"),
+        (b'{"pod":"\xff","started":1}', [], "Invalid JSON"),
+        (b"a" * 9 + b"-" + b"a" * 9, ["Content-Type: text/plain; charset=punycode"], "Invalid JSON"),
+        (gzip.compress(STATE), ["Content-Encoding: gzip"], "Invalid JSON"),
+        (b'{"pod":"p","started":Infinity}', [], "started: Input should be"),
+        (b'{"pod":"p","started":1e300}', [], "started: Input should be less than or equal to"),
+        (b'{"pod":"p","started":1,"checkpoints":[' + b"{}," * 300_000 + b"{}]}", [], "checkpoints.0.name: Field required"),
+        (b"[" * 10_000, [], "Invalid JSON: recursion limit exceeded"),
+    ],
+)
+async def test_what_is_no_state_is_an_error_of_that_agent(
+    server: Server, client: AgentClient, body: bytes, fields: list[str], why: str
+) -> None:
+    server.answer = answer(body, "200 OK", *fields)
+    with pytest.raises(AnswerError, match=why) as told:
+        await client.state()
+    assert len(str(told.value)) < 300
+
+
+async def test_an_answer_without_end_is_not_read_to_its_end(server: Server, client: AgentClient) -> None:
+    server.answer = answer(b" " * (16 * LONGEST_ANSWER))
+    with pytest.raises(AnswerError, match=f"an answer of more than {LONGEST_ANSWER} bytes"):
+        await client.drain()
+    await asyncio.sleep(0)
+    assert server.sent < 12 * LONGEST_ANSWER  # sockets of both ends hold some
+
+
+async def test_an_agent_does_not_send_its_caller_elsewhere(server: Server, client: AgentClient) -> None:
+    server.answer = answer(b"", "307 X", f"Location: http://127.0.0.1:{server.port}/internal")
+    for call in (client.state, client.drain):
+        with pytest.raises(AgentError, match="HTTP 307"):
+            await call()
+    assert [asked.split(b" HTTP", 1)[0] for asked in server.asked] == [b"GET /v1/state", b"POST /v1/drain"]
+
+
+async def test_a_reason_is_one_line_of_a_log(server: Server, client: AgentClient) -> None:
+    server.answer = answer(b"no\r\n2026 ERROR\x1b[31m all is lost" + b"!" * 10_000, "409 X")
+    with pytest.raises(AgentError, match=r"HTTP 409: no 2026 ERROR \[31m all is lost!") as told:
+        await client.state()
+    assert len(str(told.value)) < 300
+    assert str(told.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"seq":1,"time":Infinity,"kind":"committed","progress":{"step":1,"steps":2,"epoch":0}}',
+        b'{"seq":1,"time":5,"kind":"committed","progress":{"step":1,"steps":2,"epoch":Infinity}}',
+        b'{"seq":1,"time":5,"kind":"warning","message":"\xff"}',
+        b'{"seq":1,"time":5,"kind":"checkpointed","removed":[' + b"0," * 100_000 + b"0]}",
+        b"[]",
+    ],
+)
+async def test_what_is_no_event_is_an_error_of_that_agent(server: Server, client: AgentClient, line: bytes) -> None:
+    server.answer = b"HTTP/1.1 200 OK\r\n\r\n" + line + b"\n"
+    with pytest.raises(AnswerError, match="/v1/events: not an event: ") as told:
+        await anext(aiter(client.events(0)))
+    assert len(str(told.value)) < 300
+
+
+async def test_what_no_call_expects_of_http_is_an_error_too(server: Server, client: AgentClient) -> None:
+    for raw in (b"SSH-2.0\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: \x00\r\n\r\n", b"HTTP/1.1 204 No\r\n\r\n", b""):
+        server.answer = raw
+        with pytest.raises(AgentError) as told:
+            await client.state()
+        assert str(told.value).isprintable()
+
+
+def test_a_line_of_a_log_is_short() -> None:
+    shown: Callable[[str], str] = agent_client._shown
+    assert shown("a\n\tb") == "a b"
+    assert len(shown("x" * 10_000)) == agent_client.SHOWN_CHARACTERS
