@@ -95,7 +95,7 @@ def _with_requested(
 ) -> list[MoveStatus]:
     """``kept`` with what the request ``text`` asks for; one for another node takes the place of a live move. Raises ValueError."""
     spec = observed.spec.migration
-    request = admit(text, ranks, spec, observed.one_node)
+    request = admit(text, ranks, spec, observed.one_node, observed.nodes)
     stays = [
         m
         for m in kept

@@ -241,6 +241,20 @@ def node(ready: str, since: str = "1970-01-01T00:16:40Z") -> dict[str, object]:
     return {"metadata": {"name": "node-1"}, "status": {"conditions": [condition]}}
 
 
+async def test_nodes_are_named_while_a_request_was_not_taken_up(at: Fixture) -> None:
+    at.backend.move_request = "1 to=n1"
+    assert (await at.backend.observe()).nodes == frozenset(), "where nodes may not be watched none is known"
+    at.cache.put_node(node("True"))
+    gone = {"metadata": {"name": "gone"}}
+    at.cache.put_node(gone)
+    at.cache.drop_node(gone)
+    assert (await at.backend.observe()).nodes == {node("True")["metadata"]["name"]}  # type: ignore[index]
+    await at.backend.write_status(JobStatus(move_request="1 to=n1", move_refused="no"))
+    assert (await at.backend.observe()).nodes == frozenset()
+    at.backend.move_request = None
+    assert (await at.backend.observe()).nodes == frozenset()
+
+
 async def test_pods_of_a_dead_node_are_removed_by_force_when_it_is_dead_for_long(at: Fixture) -> None:
     at.api.objects["pods", "tiny-r0-1"] = running()
     leaving = running()
