@@ -12,6 +12,7 @@ from cluster_jobs import SETTINGS, MemoryApi, error, job_body
 
 from lmj_api.protocol import Progress
 from lmj_api.status import Condition, Incident, JobStatus, Phase
+from lmj_api.view import Resume, View
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.status_store import read_status
@@ -20,6 +21,8 @@ from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected
+from lmj_operator.plan.failures import Failure, Remedy
+from lmj_operator.plan.incidents import record, settle
 
 SECONDS = 10.0
 
@@ -275,6 +278,26 @@ def test_notes_tell_what_is_new() -> None:
         Note("Running", "view 2 trains"),
     ]
     assert notes(up, up.model_copy(update={"progress": Progress(step=1, steps=2, epoch=0.5)})) == []
+
+
+def test_more_failures_than_are_kept_are_told_of_when_they_are_over() -> None:
+    failures = tuple(Failure("WorkerExited", rank, f"p{rank}", "it ended", Remedy.WORKER) for rank in range(14))
+    down = JobStatus(incidents=record([], failures, {}, view=1, step=5, now=1.0))
+    assert len(down.incidents) == 14
+    view = View(number=2, members=[], resume=Resume(step=5), reason="all are back")
+    over, lost = settle(down.incidents, view, step=6, done=False, now=3.0)
+    up = down.model_copy(update={"incidents": over})
+    assert lost == 0
+    assert [note.reason for note in notes(down, up)] == ["Recovered"] * 14
+    later = up.model_copy(update={"incidents": settle(over, view, step=7, done=False, now=4.0)[0]})
+    assert [i.rank for i in later.incidents] == list(range(4, 14))
+    assert notes(up, later) == []
+    again = record(later.incidents, failures[:1], {}, view=2, step=9, now=5.0)
+    assert [i.rank for i in again] == [*range(5, 14), 0]
+    endless = again
+    for now in range(100):
+        endless = record(endless, failures[:1], {}, view=2, step=9, now=6.0 + now)
+    assert len(endless) == 50
 
 
 def test_a_task_for_a_status_that_cannot_be_read_is_refused() -> None:
