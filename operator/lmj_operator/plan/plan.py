@@ -387,6 +387,7 @@ def _status(
     at = progress(scene.ranks, view, old.progress)
     done = phase is Phase.SUCCEEDED
     saved = checkpoint(scene.ranks, old.checkpoint)
+    evaluated = evaluations(scene.ranks, old.evaluations)
     incidents, lost = settle(
         scene.changes.get("incidents", old.incidents),
         view if runs else None,
@@ -412,10 +413,11 @@ def _status(
                 saved,
                 scene.changes.get("moves", ()),
                 scene.changes.get("followers", ()),
+                evaluated,
             ),
             "view": view,
             "progress": at,
-            "evaluations": evaluations(scene.ranks, old.evaluations),
+            "evaluations": evaluated,
             "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
             "checkpoint": saved,
             "followers": [],

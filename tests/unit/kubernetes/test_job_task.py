@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from cluster_jobs import SETTINGS, MemoryApi, error, job_body
 
-from lmj_api.protocol import Progress
+from lmj_api.protocol import Evaluation, Progress
 from lmj_api.status import Condition, Incident, JobStatus, Phase
 from lmj_api.view import Resume, View
 from lmj_operator.backend.kubernetes.cache import Cache
@@ -21,6 +21,7 @@ from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected
+from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.failures import Failure, Remedy
 from lmj_operator.plan.incidents import record, settle
 
@@ -278,6 +279,34 @@ def test_notes_tell_what_is_new() -> None:
         Note("Running", "view 2 trains"),
     ]
     assert notes(up, up.model_copy(update={"progress": Progress(step=1, steps=2, epoch=0.5)})) == []
+
+
+def test_a_loss_that_is_no_number_is_a_condition_and_told_of_once() -> None:
+    odd = Evaluation(
+        split="validation",
+        step=40,
+        samples=2,
+        loss=float("nan"),
+        accuracy=0.5,
+        f1=0.5,
+        labels=["a", "b"],
+        confusion=[[1, 0], [1, 0]],
+    )
+    fine = odd.model_copy(update={"loss": 0.5, "step": 60})
+
+    def told(old: list[Condition], *evaluations: Evaluation) -> list[Condition]:
+        return conditions(old, Phase.RUNNING, "view 1 trains", 1, 100.0, evaluations=evaluations)
+
+    before = told([], fine)
+    assert all(c.type != "LossNotFinite" for c in before)
+    after = told(before, odd)
+    text = "the validation loss of step 40 is not a number; lower training.learningRate or set training.maxGradNorm"
+    assert [(c.type, c.status, c.reason, c.message) for c in after[len(before) :]] == [
+        ("LossNotFinite", "True", "NotANumber", text)
+    ]
+    assert notes(JobStatus(conditions=before), JobStatus(conditions=after)) == [Note("LossNotFinite", text, warning=True)]
+    assert notes(JobStatus(conditions=after), JobStatus(conditions=told(after, odd))) == []
+    assert [c.status for c in told(after, fine) if c.type == "LossNotFinite"] == ["False"]
 
 
 def test_more_failures_than_are_kept_are_told_of_when_they_are_over() -> None:
