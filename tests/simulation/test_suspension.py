@@ -28,6 +28,7 @@ def stopped(cluster: Cluster) -> float:
     kept = cluster.checkpoints[-1]
     assert cluster.status.message == f"stopped; goes on from step {kept}"
     cluster.interrupted = False
+    cluster.now += 10_000
     assert rest(cluster).status.phase is Phase.SUCCEEDED
     assert cluster.status.view is not None
     assert cluster.status.view.resume.step == kept
@@ -40,7 +41,11 @@ def test_a_worker_that_died_comes_back_for_the_last_checkpoint() -> None:
     stopped(cluster)
     assert cluster.starts[:3] == [("sim-r0-1", 1), ("sim-r1-1", 1), ("sim-r1-1", 2)]
     assert set(cluster.losses.values()) == {1}, "no step is done twice"
-    assert [(i.kind, i.steps_lost) for i in cluster.status.incidents] == [("WorkerExited", 0)]
+    [incident] = cluster.status.incidents
+    assert (incident.kind, incident.steps_lost) == ("WorkerExited", 0)
+    assert incident.seconds is not None
+    assert incident.seconds < 10, "it was over before the job rested"
+    assert incident.recovery == "view 2: rank 1 has a new worker (number 2); goes on from step 8, which all have in memory"
 
 
 def test_a_broken_link_is_mended_for_the_last_checkpoint() -> None:

@@ -50,6 +50,7 @@ LAST_CHECKPOINT = "takes a last checkpoint"
 """Message of a suspension."""
 
 _WITHOUT_STANDBYS = frozenset({Phase.SUSPENDING, Phase.SUSPENDED, *TERMINAL})
+_SAVES = (WorkerPhase.RUNNING, WorkerPhase.DRAINED)
 _ENDED = (WorkerPhase.DRAINED, WorkerPhase.COMPLETED, WorkerPhase.EXITED)
 
 
@@ -181,7 +182,11 @@ def _suspend(scene: _Scene) -> Plan:
     )
     if final is not None:
         return _end(scene, Phase.FAILED, final.message)
-    status = _status(scene, Phase.SUSPENDING, LAST_CHECKPOINT)
+    # What a view for the last checkpoint mended is over, and its cost known, before the job rests.
+    mended = scene.newest is not None and all(
+        f.in_phase(*_SAVES) and f.worker is not None and f.worker.view == scene.newest.number for f in scene.ranks
+    )
+    status = _status(scene, Phase.SUSPENDING, LAST_CHECKPOINT, runs=mended)
     since = status.phase_since if status.phase_since is not None else now
     left = since + SUSPEND_SECONDS - now
     if all(_has_left(f) for f in scene.ranks) or left < 0:
