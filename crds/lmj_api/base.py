@@ -14,6 +14,7 @@ class Message(BaseModel):
         frozen=True,
         use_attribute_docstrings=True,
         protected_namespaces=(),
+        allow_inf_nan=False,  # JSON has no such numbers, and an API server takes no object with one
     )
 
     def to_json(self) -> str:

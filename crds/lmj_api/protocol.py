@@ -1,9 +1,10 @@
 """What the operator and the agents say to each other (HTTP, JSON), and the agent and its worker (a socket, JSON lines)."""
 
+import math
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from lmj_api.base import Message
 from lmj_api.bounds import FIRST, LARGEST, Count, Line, Name, Time
@@ -77,6 +78,11 @@ class Progress(Message):
     """What it does now: ``train``, ``evaluate``, ``checkpoint``, ``export`` or ``prepare``, with details after it."""
 
 
+def _number(value: object) -> object:
+    """``value``, or None in place of what is no number."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 class Evaluation(Message):
     """A pass over a split without training."""
 
@@ -86,8 +92,8 @@ class Evaluation(Message):
     """Committed steps of the weights."""
     samples: Annotated[int, Field(ge=1, le=LARGEST)]
     """Rows of the split."""
-    loss: float
-    """Mean cross entropy."""
+    loss: Annotated[float | None, BeforeValidator(_number)] = None
+    """Mean cross entropy; None: it is not a finite number, so the weights are of no use."""
     accuracy: float
     """Part of the rows with the right label, 0 to 1."""
     f1: float
@@ -96,6 +102,11 @@ class Evaluation(Message):
     """Names of the labels, the order of ``confusion``."""
     confusion: Annotated[list[Annotated[list[Count], FIRST]], FIRST]
     """Rows: true label; columns: predicted label; counts."""
+
+    @property
+    def loss_text(self) -> str:
+        """The loss for people."""
+        return "not a number" if self.loss is None else f"{self.loss:.4f}"
 
 
 def _told(whole: Evaluation) -> Evaluation:

@@ -260,7 +260,7 @@ class JobStatus(Message):
     nodes: list[NodeFailures] = []
     """Nodes on which the job's workers or pods failed lately, and which of them new pods avoid; at most 32."""
     incidents: list[Incident] = []
-    """The last 10, oldest first."""
+    """The last 10, oldest first; up to 50 while training has not recovered from them."""
     started: float | None = None
     """When the first pod was made, seconds since the epoch."""
     finished: float | None = None

@@ -66,6 +66,26 @@ def test_interrupted_and_resumed_equals_undisturbed(undisturbed: Job, tmp_path: 
     assert job.status()["stepsLost"] == 0
 
 
+def test_interrupted_in_a_recovery_loses_no_step(undisturbed: Job, tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    process = job.start()
+    job.wait_for_step(50, process)
+    os.kill(job.worker(1), signal.SIGKILL)
+    wait_until(lambda: job.status()["restarts"] == 1, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 130, out + err
+    wait_until(lambda: not job.processes(), seconds=5)
+    status = job.status()
+    assert status["phase"] == "Suspended"
+    assert status["checkpoint"]["step"] == max(job.losses()) > 50, "the worker came back for a last checkpoint"
+
+    done = job.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert job.losses() == undisturbed.losses()
+    assert job.status()["stepsLost"] == 0
+
+
 def test_killed_outright_leaves_no_process_and_resumes(undisturbed: Job, tmp_path: Path) -> None:
     job = Job(tmp_path)
     process = job.start()

@@ -116,6 +116,8 @@ class Cluster:
         self.exported = False
         self.interrupted = False
         self.move_request: str | None = None
+        self.nodes_known = False
+        """The operator may watch nodes."""
         self.user_error = False
         """The next worker that starts finds the data unusable."""
         self.addresses = 0
@@ -140,6 +142,7 @@ class Cluster:
             interrupted=self.interrupted,
             one_node=len(self.nodes) == 1,
             move_request=self.move_request,
+            nodes=frozenset(self.nodes) if self.nodes_known else frozenset(),
         )
 
     def plan(self, pods: tuple[PodObserved, ...] | None = None) -> Plan:

@@ -329,6 +329,25 @@ def test_a_request_that_cannot_be_followed_is_refused(request_: str, strategy: s
         assert cluster.status.move_refused is None
 
 
+@pytest.mark.parametrize("replica", [False, True])
+def test_a_node_that_is_not_in_the_cluster_is_refused_and_no_follower_is_touched(replica: bool) -> None:
+    spec = job_spec(2, recovery={"replica": replica})
+    cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=tuple("abcdefghij"))
+    cluster.nodes_known = True
+    go_on(cluster, lambda: at_work(cluster, 1))
+    go_on(cluster, lambda: not replica or [f.state for f in cluster.status.followers] == ["Level", "Level"])
+    pods, followers = set(cluster.pods), cluster.status.followers
+    cluster.move_request = "1 to=x"
+    for _ in range(5):
+        assert cluster.reconcile().actions == ()
+        cluster.tick()
+    assert cluster.status.move_refused == "node x is not in the cluster; nodes: a, b, c, d, e, f, g, h and 2 more"
+    assert (cluster.status.moves, cluster.status.followers, set(cluster.pods)) == ([], followers, pods)
+    cluster.move_request = "1 to=c"
+    go_on(cluster, lambda: cluster.status.migrations == 1)
+    assert cluster.status.move_refused is None
+
+
 def test_one_machine_has_no_other_node() -> None:
     cluster = cluster_of()
     cluster.move_request = "1 to=b"

@@ -84,7 +84,7 @@ def as_text(result: Evaluation) -> str:
     corner = "true, predicted:"
     side = max(len(label) for label in [corner, *result.labels])
     lines = [
-        f"{result.samples} rows: loss {result.loss:.4f}, accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}",
+        f"{result.samples} rows: loss {result.loss_text}, accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}",
         f"{corner:<{side}}" + "".join(f"{label:>{width}}" for label in result.labels),
     ]
     for label, row in zip(result.labels, result.confusion, strict=True):

@@ -1,6 +1,7 @@
 """``predict MODEL [TEXT ...]``: labels for texts."""
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,8 @@ def predict(classifier: Classifier, texts: Sequence[str], pace: Pace) -> list[Pr
     results: list[Prediction] = []
     for logits, _ in classifier.logits(split, _BATCH):
         for chances in logits.double().softmax(-1).tolist():
+            if not all(map(math.isfinite, chances)):
+                raise UserError("the model's outputs are not numbers: it was trained with a learning rate that is too high")
             best = max(range(len(chances)), key=chances.__getitem__)
             results.append(
                 Prediction(

@@ -25,7 +25,7 @@ What the operator calls, and nothing else; a test compares these lists with the 
   verbs: [get, create, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
-  verbs: [create]
+  verbs: [get, create]
 - apiGroups: [""]
   resources: [events]
   verbs: [create]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from lmj_api.protocol import CheckpointInfo, CheckpointTrouble
+from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation
 from lmj_api.status import Condition, FollowerStatus, MoveStatus, Phase
 from lmj_operator.plan.observed import PodObserved
 from lmj_operator.plan.times import epoch_seconds, rfc3339
@@ -29,6 +29,9 @@ STALE = "CheckpointStale"
 MIGRATING = "Migrating"
 """The condition that says which ranks move and how far they are; there once one was to."""
 
+NOT_FINITE = "LossNotFinite"
+"""The condition that says since which step an evaluation's loss is not a number; there once one was not."""
+
 REFUSED = "ChangeRefused"
 """The condition that says why a change of the spec is not followed; there once one was not."""
 
@@ -45,11 +48,13 @@ def conditions(
     saved: CheckpointInfo | None = None,
     moves: Sequence[MoveStatus] = (),
     followers: Sequence[FollowerStatus] = (),
+    evaluations: Sequence[Evaluation] = (),
 ) -> list[Condition]:
     """All conditions of a job in ``phase``; the time of one changes only with its status.
 
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
     ``moves``, and the ``followers`` that they are made with: ranks that are to run elsewhere.
+    ``evaluations``: the newest of each split, and the best.
     ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one.
     """
     before = {c.type: c for c in old}
@@ -85,6 +90,12 @@ def conditions(
         stopped = next((move for move in moves), None)
         text = f"rank {stopped.rank}: {stopped.given_up}" if stopped is not None else "no rank moves"
         standing.append(made(MIGRATING, False, "GivenUp" if stopped is not None else "NothingMoves", text))
+    odd = min((e for e in evaluations if e.loss is None), key=lambda e: e.step, default=None)
+    if odd is not None:
+        text = f"the {odd.split} loss of step {odd.step} is not a number; lower training.learningRate or set training.maxGradNorm"
+        standing.append(made(NOT_FINITE, True, "NotANumber", text))
+    elif NOT_FINITE in before:
+        standing.append(made(NOT_FINITE, False, "Finite", "the newest losses are numbers"))
     if problem is not None:
         standing.append(made(REFUSED, True, "SpecInvalid", problem))
     elif REFUSED in before:

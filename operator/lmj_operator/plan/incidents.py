@@ -8,12 +8,15 @@ from lmj_operator.plan.failures import Failure
 from lmj_operator.plan.times import epoch_seconds, rfc3339
 
 KEPT = 10
+"""So many stay,"""
+KEPT_OPEN = 50
+"""and so many at most while training has not recovered from them: what they cost is told when it has."""
 
 
 def record(
     incidents: list[Incident], failures: tuple[Failure, ...], nodes: Mapping[int, str | None], view: int, step: int, now: float
 ) -> list[Incident]:
-    """``incidents`` with ``failures`` behind them; the last ten. ``nodes``: of each rank's pod."""
+    """``incidents`` with ``failures`` behind them. ``nodes``: of each rank's pod."""
     new = [
         Incident(
             time=rfc3339(now),
@@ -28,7 +31,19 @@ def record(
         )
         for f in failures
     ]
-    return [*incidents, *new][-KEPT:]
+    return newest([*incidents, *new])
+
+
+def newest(incidents: list[Incident]) -> list[Incident]:
+    """``incidents`` without the oldest of those that are over; those that are not are told of again."""
+    spare = len(incidents) - KEPT
+    left: list[Incident] = []
+    for incident in incidents:
+        if spare > 0 and incident.seconds is not None:
+            spare -= 1
+        else:
+            left.append(incident)
+    return left[-KEPT_OPEN:]
 
 
 def settle(incidents: list[Incident], running: View | None, step: int, done: bool, now: float) -> tuple[list[Incident], int]:
@@ -38,7 +53,8 @@ def settle(incidents: list[Incident], running: View | None, step: int, done: boo
     """
     settled: list[Incident] = []
     lost = 0
-    for incident in incidents:
+    # Of many that end in one pass none goes before the next: that pass tells of all.
+    for incident in newest(incidents) if len(incidents) > KEPT else incidents:
         if incident.steps_lost is None and running is not None and running.number > incident.view:
             cost = max(0, incident.step - running.resume.step - lost)
             lost += cost

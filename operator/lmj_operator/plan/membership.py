@@ -47,6 +47,12 @@ def joined(ranks: tuple[RankFacts, ...], view: View) -> bool:
     return [member(f) for f in ranks] == view.members
 
 
+def runs(ranks: tuple[RankFacts, ...], view: View) -> bool:
+    """Whether every member of ``view`` is in it."""
+    running = all(f.in_phase(WorkerPhase.RUNNING) and f.worker is not None and f.worker.view == view.number for f in ranks)
+    return running and joined(ranks, view)
+
+
 def left(facts: RankFacts, view: View) -> bool:
     """Whether the rank's worker was in ``view`` and dropped it."""
     return facts.worker is not None and facts.worker.phase is WorkerPhase.READY and facts.worker.view >= view.number

@@ -8,7 +8,7 @@ from lmj_api.status import Incident
 from lmj_api.view import View
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.following import is_level
-from lmj_operator.plan.incidents import KEPT
+from lmj_operator.plan.incidents import newest
 from lmj_operator.plan.membership import left
 from lmj_operator.plan.observed import Observed, PodObserved
 from lmj_operator.plan.times import epoch_seconds, rfc3339
@@ -126,4 +126,4 @@ def moved(
                 step=step,
             )
         )
-    return [*incidents, *new][-KEPT:], len(new)
+    return newest([*incidents, *new]), len(new)

@@ -62,7 +62,7 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
         # when no view runs any more, with steps that no checkpoint has.
         if not any(f.agent is not None and f.agent.draining for f in ranks):
             actions += [HandOver(pod, view.number) for m in under_way if (pod := _replaceable(ranks[m.rank], view)) is not None]
-        ends = bool(actions) or any(_to_be_left(f, view) for f in ranks)
+        ends = bool(actions) or any(to_be_left(f, view) for f in ranks)
         if not ends and checkpoint_trouble(ranks) is None:  # else nobody could leave, and what is trained since would be lost
             going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m in _in_turn(moves, spec))]
             # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
@@ -95,7 +95,7 @@ def _with_requested(
 ) -> list[MoveStatus]:
     """``kept`` with what the request ``text`` asks for; one for another node takes the place of a live move. Raises ValueError."""
     spec = observed.spec.migration
-    request = admit(text, ranks, spec, observed.one_node)
+    request = admit(text, ranks, spec, observed.one_node, observed.nodes)
     stays = [
         m
         for m in kept
@@ -164,7 +164,7 @@ def _replaceable(facts: RankFacts, view: View) -> str | None:
     return facts.pod.name
 
 
-def _to_be_left(facts: RankFacts, view: View) -> bool:
+def to_be_left(facts: RankFacts, view: View) -> bool:
     """Whether the rank was told to leave ``view`` for its follower, and may at the next boundary, or has just done so."""
     if facts.agent is None or facts.agent.handover < view.number:
         return False

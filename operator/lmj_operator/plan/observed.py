@@ -88,6 +88,8 @@ class Observed:
 
     move_request: str | None = None
     """Which ranks a person asked to move: see :data:`lmj_api.names.MIGRATE`."""
+    nodes: frozenset[str] = frozenset()
+    """Names of all nodes, while ``move_request`` is one that was not taken up yet; empty: they are not known, or nobody asks."""
 
     @property
     def stop_wanted(self) -> bool:

@@ -19,12 +19,13 @@ from lmj_operator.plan.claims import kept_claims, take_standbys, with_claims
 from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts, rank_facts
 from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
+from lmj_operator.plan.gathering import gather_left, gathers
 from lmj_operator.plan.incidents import is_open, record, settle
 from lmj_operator.plan.ladder import climb, fruitless
-from lmj_operator.plan.membership import joined, newest_view, next_view
+from lmj_operator.plan.membership import newest_view, next_view, runs
 from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_left
 from lmj_operator.plan.moves import overdue
-from lmj_operator.plan.nodes import explained, lifted, stranded, with_failures
+from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.phases import TERMINAL
 from lmj_operator.plan.phases import move as move_to
@@ -45,7 +46,11 @@ COMPLETION_GRACE_SECONDS = 10.0
 SUSPEND_SECONDS = 300.0
 """Longest time for the last checkpoint of a suspension."""
 
+LAST_CHECKPOINT = "takes a last checkpoint"
+"""Message of a suspension."""
+
 _WITHOUT_STANDBYS = frozenset({Phase.SUSPENDING, Phase.SUSPENDED, *TERMINAL})
+_SAVES = (WorkerPhase.RUNNING, WorkerPhase.DRAINED)
 _ENDED = (WorkerPhase.DRAINED, WorkerPhase.COMPLETED, WorkerPhase.EXITED)
 
 
@@ -96,7 +101,8 @@ def plan(observed: Observed, now: float) -> Plan:
     )
     if observed.status.phase is Phase.SUSPENDED:
         return _stay(scene) if observed.stop_wanted else _wake(scene)
-    return _completed(scene) or _expired(scene) or (_suspend(scene) if _leaving(observed) else _run(scene))
+    leaves = _leaving(observed) and not gathers(observed, ranks, scene.newest, scene.step, now)
+    return _completed(scene) or _expired(scene) or (_suspend(scene) if leaves else _run(scene))
 
 
 def _leaving(observed: Observed) -> bool:
@@ -176,7 +182,11 @@ def _suspend(scene: _Scene) -> Plan:
     )
     if final is not None:
         return _end(scene, Phase.FAILED, final.message)
-    status = _status(scene, Phase.SUSPENDING, "takes a last checkpoint")
+    # What a view for the last checkpoint mended is over, and its cost known, before the job rests.
+    mended = scene.newest is not None and all(
+        f.in_phase(*_SAVES) and f.worker is not None and f.worker.view == scene.newest.number for f in scene.ranks
+    )
+    status = _status(scene, Phase.SUSPENDING, LAST_CHECKPOINT, runs=mended)
     since = status.phase_since if status.phase_since is not None else now
     left = since + SUSPEND_SECONDS - now
     if all(_has_left(f) for f in scene.ranks) or left < 0:
@@ -197,7 +207,7 @@ def _has_left(facts: RankFacts) -> bool:
 
 
 def _run(scene: _Scene) -> Plan:
-    """Have every rank in the newest view."""
+    """Have every rank in the newest view; a job that is to stop too, when only that view can take its last checkpoint."""
     observed, spec, now = scene.observed, scene.observed.spec, scene.now
     not_before = observed.status.not_before or 0.0
     scene = _with_moved(scene)
@@ -220,6 +230,8 @@ def _run(scene: _Scene) -> Plan:
         failures = climb(failures, observed.status, spec.recovery, scene.step)
         scene = _with_failures(scene, failures)
         cost = charge(spec.recovery, observed.status, scene.step, len(failures), now)
+        if not cost.allowed and _leaving(observed):
+            return _suspend(scene)
         if not cost.allowed:
             return _end(scene, Phase.FAILED, f"{scene.failures[-1].message}; given up, for {cost.reason}")
         not_before = cost.not_before
@@ -320,17 +332,22 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     waiting = _waiting(observed)
     if waiting is not None and waiting.waits is not None and not scene.failures:
         why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"
-    runs = view is not None and _runs(scene.ranks, view)
-    kept = keep_standbys(observed, claims, runs, now)
+    view_runs = view is not None and runs(scene.ranks, view)
+    serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in scene.wanted.items()}}
+    if _leaving(observed):
+        # Looked at again soon, told or not: nobody trains, and it does not last.
+        soon = min([*waits, gather_left(observed, now), CHANGING_SECONDS])
+        status = _status(scene, Phase.SUSPENDING, f"{LAST_CHECKPOINT}: {why}", view=view, serials=serials, claims=claims)
+        return Plan(status, status.message, avoiding(actions, nodes), CHANGING_SECONDS, soon)
+    kept = keep_standbys(observed, claims, view_runs, now)
     waits += [kept.due] if kept.due is not None else []
-    phase = _phase(observed.status, runs, bool(scene.failures))
-    trains = runs and not scene.failures
+    phase = _phase(observed.status, view_runs, bool(scene.failures))
+    trains = view_runs and not scene.failures
     elsewhere = relocate(observed, scene.ranks, scene.wanted, view, trains, nodes, actions + kept.actions, now)
     scene.changes.update(elsewhere.changes)
     waits += elsewhere.due
     started = observed.status.started if observed.status.started is not None else now
-    message = f"view {view.number} trains" if runs and view is not None else why
-    serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in scene.wanted.items()}}
+    message = f"view {view.number} trains" if view_runs and view is not None else why
     if kept.serial:
         serials[SERIALS] = kept.serial
     status = _status(
@@ -338,7 +355,7 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
         phase,
         message,
         view=view,
-        runs=runs,
+        runs=view_runs,
         serials=serials,
         started=started,
         standbys=kept.standbys,
@@ -347,14 +364,8 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
     )
     limit = observed.spec.active_deadline_seconds
     due = [*waits, *([started + limit - now] if limit is not None else [])]
-    wake = min([*waits, POLL_SECONDS if runs else CHANGING_SECONDS])
+    wake = min([*waits, POLL_SECONDS if view_runs else CHANGING_SECONDS])
     return Plan(status, message, elsewhere.actions, wake, min(due, default=None), brisk=elsewhere.brisk)
-
-
-def _runs(ranks: tuple[RankFacts, ...], view: View) -> bool:
-    """Whether every member of ``view`` is in it."""
-    running = all(f.in_phase(WorkerPhase.RUNNING) and f.worker is not None and f.worker.view == view.number for f in ranks)
-    return running and joined(ranks, view)
 
 
 def _phase(status: JobStatus, runs: bool, failed: bool) -> Phase:
@@ -381,6 +392,7 @@ def _status(
     at = progress(scene.ranks, view, old.progress)
     done = phase is Phase.SUCCEEDED
     saved = checkpoint(scene.ranks, old.checkpoint)
+    evaluated = evaluations(scene.ranks, old.evaluations)
     incidents, lost = settle(
         scene.changes.get("incidents", old.incidents),
         view if runs else None,
@@ -406,10 +418,11 @@ def _status(
                 saved,
                 scene.changes.get("moves", ()),
                 scene.changes.get("followers", ()),
+                evaluated,
             ),
             "view": view,
             "progress": at,
-            "evaluations": evaluations(scene.ranks, old.evaluations),
+            "evaluations": evaluated,
             "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
             "checkpoint": saved,
             "followers": [],

@@ -1,6 +1,7 @@
 """Requests to move ranks: what a person wrote, and why it is not followed when it is not."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from lmj_api.spec.migration import Migration, MigrationStrategy
@@ -8,6 +9,9 @@ from lmj_operator.plan.facts import RankFacts
 
 TO = "to="
 """Begins the word that names the node."""
+
+_NODES_NAMED = 8
+"""A refusal names so many nodes."""
 
 _NODE = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
@@ -37,13 +41,20 @@ def parse_request(text: str, ranks: int) -> MoveRequest:
     return MoveRequest(found, nodes[0] if nodes else None)
 
 
-def admit(text: str, ranks: tuple[RankFacts, ...], spec: Migration, one_node: bool) -> MoveRequest:
-    """The request in ``text``, of a job with ``ranks``. Raises ValueError with a line for people when it cannot be followed."""
+def admit(text: str, ranks: tuple[RankFacts, ...], spec: Migration, one_node: bool, nodes: Collection[str] = ()) -> MoveRequest:
+    """The request in ``text``, of a job with ``ranks``. Raises ValueError with a line for people when it cannot be followed.
+
+    ``nodes``: those that there are; none: they are not known.
+    """
     request = parse_request(text, len(ranks))
     if spec.strategy is MigrationStrategy.NEVER:
         raise ValueError("no rank is moved: migration.strategy is Never")
     if request.node is not None and one_node:
         raise ValueError(f"no rank is moved to {request.node}: a job on one machine has no other node")
+    if request.node is not None and nodes and request.node not in nodes:
+        first = ", ".join(sorted(nodes)[:_NODES_NAMED])
+        more = f" and {len(nodes) - _NODES_NAMED} more" if len(nodes) > _NODES_NAMED else ""
+        raise ValueError(f"node {request.node} is not in the cluster; nodes: {first}{more}")
     unmade = [f.rank for f in ranks if f.rank in request.ranks and f.serial == 0]
     if unmade:
         raise ValueError(f"rank {unmade[0]} has no pod yet: ask again when it trains")

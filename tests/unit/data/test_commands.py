@@ -65,6 +65,23 @@ def test_predict_texts_and_lines(model: Path, capsys: pytest.CaptureFixture[str]
     assert sum(found[0]["probabilities"].values()) == pytest.approx(1)
 
 
+def test_weights_that_are_no_numbers(model: Path, write: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    broken = shutil.copytree(model, tmp_path / "broken")
+    weights = {name: tensor * float("nan") for name, tensor in load_file(broken / "model.safetensors").items()}
+    save_file(weights, broken / "model.safetensors", {"format": "pt"})
+    assert predict.main([str(broken), "a good film"]) == 2
+    assert "error: the model's outputs are not numbers" in capsys.readouterr().err
+    data = write("test.csv", "text,label\ngood,yes\nbad film,no\n")
+    assert evaluate.main([str(broken), str(data), "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["loss"] is None
+    assert evaluate.main([str(broken), str(data)]) == 0
+    assert "loss not a number" in capsys.readouterr().out
+
+
 def test_predict_pairs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert predict.main([str(model), "a film\ta good one"]) == 0
     assert capsys.readouterr().out.startswith("yes\t")

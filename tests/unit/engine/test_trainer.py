@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -214,6 +215,20 @@ def test_the_best_checkpoint_could_not_be_written(
 
 def full(path: Path, *others: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+def test_a_validation_loss_that_is_no_number_is_recorded_as_none(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = trainer_module.evaluate_counts
+    monkeypatch.setattr(trainer_module, "evaluate_counts", lambda counts, loss, *rest: real(counts, math.nan, *rest))
+    line = Line()
+    board = job.spec.output.model_copy(update={"tensorboard": True})
+    job = job.model_copy(update={"spec": job.spec.model_copy(update={"output": board})})
+    assert make(job, line).run(view(1, start())) is WorkerPhase.COMPLETED
+    assert [d["evaluation"].loss for _, d in line.of(EventKind.EVALUATED)] == [None] * 3
+    text = (Path(job.spec.output.path) / "evaluation.json").read_text()
+    assert "NaN" not in text
+    assert [entry["loss"] for entry in json.loads(text)] == [None] * 3
+    assert "| not a number |" in (Path(job.spec.output.path) / "model" / "README.md").read_text()
 
 
 def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:

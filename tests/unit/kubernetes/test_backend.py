@@ -177,6 +177,34 @@ async def test_an_operator_that_starts_anew_finds_the_token_and_makes_nothing_tw
     assert [p.name for p in (await at.backend.observe()).pods] == ["tiny-r0-1"]
 
 
+async def test_a_used_up_quota_is_no_matter_for_what_is_there_already(at: Fixture) -> None:
+    """A server asks the quota before it looks whether there is one of the name."""
+    await at.backend.apply(CreatePod(0, 1))
+    spent = error(403, "Forbidden", "exceeded quota: persistentvolumeclaims=1")
+    at.api.refuse["create", "persistentvolumeclaims"], at.api.refuse["create", "secrets"] = [spent], [spent]
+    secret = at.api.objects["secrets", "tiny-token"]
+    secret["metadata"]["ownerReferences"] = [{"uid": UID, "controller": True}]
+    at.backend.children.__init__(at.api, SETTINGS)  # type: ignore[misc]
+    await at.backend.apply(CreatePod(1, 1))
+    assert at.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"]
+    assert (await at.backend.observe()).pods[-1].waits is None
+    assert at.api.objects["secrets", "tiny-token"] == secret
+    await at.backend.apply(CreatePod(0, 2))
+    assert at.calls("create", "persistentvolumeclaims") == 2, "once by each operator"
+
+
+@pytest.mark.parametrize("kind", ["persistentvolumeclaims", "secrets"])
+async def test_a_used_up_quota_is_waited_for_by_what_is_not_there(at: Fixture, kind: str) -> None:
+    at.api.refuse["create", kind] = [error(403, "Forbidden", f"exceeded quota: {kind}=1")]
+    await at.backend.apply(CreatePod(0, 1))
+    seen = (await at.backend.observe()).pods[0]
+    assert seen.waits is not None
+    assert seen.waits.message == f"exceeded quota: {kind}=1"
+    at.clock.now += 3
+    await at.backend.observe()
+    assert at.api.names("pods") == ["tiny-r0-1"]
+
+
 @pytest.mark.parametrize("status", [400, 422])
 async def test_a_pod_that_the_server_calls_invalid_is_a_users_error(at: Fixture, status: int) -> None:
     at.api.refuse["create", "pods"] = [error(status, "Invalid", "spec.containers[0].resources: must be a number")]
@@ -239,6 +267,20 @@ async def test_a_pod_that_only_the_cache_knows_is_forgotten(at: Fixture) -> None
 def node(ready: str, since: str = "1970-01-01T00:16:40Z") -> dict[str, object]:
     condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
     return {"metadata": {"name": "node-1"}, "status": {"conditions": [condition]}}
+
+
+async def test_nodes_are_named_while_a_request_was_not_taken_up(at: Fixture) -> None:
+    at.backend.move_request = "1 to=n1"
+    assert (await at.backend.observe()).nodes == frozenset(), "where nodes may not be watched none is known"
+    at.cache.put_node(node("True"))
+    gone = {"metadata": {"name": "gone"}}
+    at.cache.put_node(gone)
+    at.cache.drop_node(gone)
+    assert (await at.backend.observe()).nodes == {node("True")["metadata"]["name"]}  # type: ignore[index]
+    await at.backend.write_status(JobStatus(move_request="1 to=n1", move_refused="no"))
+    assert (await at.backend.observe()).nodes == frozenset()
+    at.backend.move_request = None
+    assert (await at.backend.observe()).nodes == frozenset()
 
 
 async def test_pods_of_a_dead_node_are_removed_by_force_when_it_is_dead_for_long(at: Fixture) -> None:

@@ -10,8 +10,9 @@ import aiohttp
 import pytest
 from cluster_jobs import SETTINGS, MemoryApi, error, job_body
 
-from lmj_api.protocol import Progress
+from lmj_api.protocol import Evaluation, Progress
 from lmj_api.status import Condition, Incident, JobStatus, Phase
+from lmj_api.view import Resume, View
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.status_store import read_status
@@ -20,6 +21,9 @@ from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected
+from lmj_operator.plan.conditions import conditions
+from lmj_operator.plan.failures import Failure, Remedy
+from lmj_operator.plan.incidents import record, settle
 
 SECONDS = 10.0
 
@@ -275,6 +279,54 @@ def test_notes_tell_what_is_new() -> None:
         Note("Running", "view 2 trains"),
     ]
     assert notes(up, up.model_copy(update={"progress": Progress(step=1, steps=2, epoch=0.5)})) == []
+
+
+def test_a_loss_that_is_no_number_is_a_condition_and_told_of_once() -> None:
+    odd = Evaluation(
+        split="validation",
+        step=40,
+        samples=2,
+        loss=float("nan"),
+        accuracy=0.5,
+        f1=0.5,
+        labels=["a", "b"],
+        confusion=[[1, 0], [1, 0]],
+    )
+    fine = odd.model_copy(update={"loss": 0.5, "step": 60})
+
+    def told(old: list[Condition], *evaluations: Evaluation) -> list[Condition]:
+        return conditions(old, Phase.RUNNING, "view 1 trains", 1, 100.0, evaluations=evaluations)
+
+    before = told([], fine)
+    assert all(c.type != "LossNotFinite" for c in before)
+    after = told(before, odd)
+    text = "the validation loss of step 40 is not a number; lower training.learningRate or set training.maxGradNorm"
+    assert [(c.type, c.status, c.reason, c.message) for c in after[len(before) :]] == [
+        ("LossNotFinite", "True", "NotANumber", text)
+    ]
+    assert notes(JobStatus(conditions=before), JobStatus(conditions=after)) == [Note("LossNotFinite", text, warning=True)]
+    assert notes(JobStatus(conditions=after), JobStatus(conditions=told(after, odd))) == []
+    assert [c.status for c in told(after, fine) if c.type == "LossNotFinite"] == ["False"]
+
+
+def test_more_failures_than_are_kept_are_told_of_when_they_are_over() -> None:
+    failures = tuple(Failure("WorkerExited", rank, f"p{rank}", "it ended", Remedy.WORKER) for rank in range(14))
+    down = JobStatus(incidents=record([], failures, {}, view=1, step=5, now=1.0))
+    assert len(down.incidents) == 14
+    view = View(number=2, members=[], resume=Resume(step=5), reason="all are back")
+    over, lost = settle(down.incidents, view, step=6, done=False, now=3.0)
+    up = down.model_copy(update={"incidents": over})
+    assert lost == 0
+    assert [note.reason for note in notes(down, up)] == ["Recovered"] * 14
+    later = up.model_copy(update={"incidents": settle(over, view, step=7, done=False, now=4.0)[0]})
+    assert [i.rank for i in later.incidents] == list(range(4, 14))
+    assert notes(up, later) == []
+    again = record(later.incidents, failures[:1], {}, view=2, step=9, now=5.0)
+    assert [i.rank for i in again] == [*range(5, 14), 0]
+    endless = again
+    for now in range(100):
+        endless = record(endless, failures[:1], {}, view=2, step=9, now=6.0 + now)
+    assert len(endless) == 50
 
 
 def test_a_task_for_a_status_that_cannot_be_read_is_refused() -> None:

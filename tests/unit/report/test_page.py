@@ -226,9 +226,7 @@ def test_whatever_files_say_is_text() -> None:
 
 
 def test_extreme_numbers_are_drawn() -> None:
-    status = JobStatus(
-        incidents=[incident(2**53, seconds=1e300), incident(-5, seconds=float("nan"))], started=1e300, finished=float("inf")
-    )
+    status = JobStatus(incidents=[incident(2**53, seconds=1e300), incident(-5, seconds=-1e300)], started=1e300, finished=-1e300)
     records = (Record(0, -1e29, -1e29), Record(1, 1e29, 1e29), Record(2**53, 5e-324, NOW))
     check(page(run(status=status, records=records, evaluations=(evaluation(2**53, loss=1e308),)), NOW))
 

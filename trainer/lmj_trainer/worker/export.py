@@ -84,7 +84,7 @@ def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results:
         f"\n- Low-rank adapters of rank {lora.r}, alpha {lora.alpha}, are merged into the weights" if lora is not None else ""
     )
     origin = spec.model.source or f"random weights ({config.model_type}, {len(config.id2label)} labels)"
-    rows = "\n".join(f"| {r.split} | {r.step} | {r.samples} | {r.loss:.4f} | {r.accuracy:.4f} | {r.f1:.4f} |" for r in results)
+    rows = "\n".join(f"| {r.split} | {r.step} | {r.samples} | {r.loss_text} | {r.accuracy:.4f} | {r.f1:.4f} |" for r in results)
     return f"""---
 library_name: transformers
 pipeline_tag: text-classification

@@ -65,7 +65,8 @@ class Recorder:
         self._write()
         if self._board is not None:
             for key in ("loss", "accuracy", "f1"):
-                self._board.add_scalar(f"{result.split}/{key}", getattr(result, key), result.step)
+                if (value := getattr(result, key)) is not None:
+                    self._board.add_scalar(f"{result.split}/{key}", value, result.step)
 
     def _write(self) -> None:
         try:

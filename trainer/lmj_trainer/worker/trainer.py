@@ -329,7 +329,9 @@ class Trainer:
             self._tell(result)
 
     def _tell(self, result: Evaluation, best: bool = False) -> None:
-        text = f"{result.split} of step {result.step}: accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}, loss {result.loss:.4f}"
+        text = (
+            f"{result.split} of step {result.step}: accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}, loss {result.loss_text}"
+        )
         self._control.emit(EventKind.EVALUATED, text, evaluation=result, best=best)
 
     def _evaluate(self, split: str, recorder: Recorder | None, step: int) -> Evaluation | None:

@@ -107,6 +107,8 @@ class KubernetesBackend:
         self._forget_others(pods)
         there = {pod.name for pod in seen}
         unmade = [u.observed(name) for name, u in self._creation.unmade.items() if name not in there]
+        status = self._store.status
+        asked = self.move_request is not None and self.move_request != status.move_request
         return Observed(
             name=self.job.metadata.name,
             spec=self.job.spec,
@@ -116,6 +118,7 @@ class KubernetesBackend:
             deleted=self.deleted,
             problem=self.problem,
             move_request=self.move_request,
+            nodes=self._cache.node_names() if asked else frozenset(),
         )
 
     async def write_status(self, status: JobStatus) -> None:

@@ -76,6 +76,10 @@ class Cache:
         """The node that a pod is bound to; None: to none, or to one that was not seen yet."""
         return self._nodes.get((pod.get("spec") or {}).get("nodeName") or "")
 
+    def node_names(self) -> frozenset[str]:
+        """All nodes that there are; none where the operator may not watch them."""
+        return frozenset(name for name, node in self._nodes.items() if not node.gone)
+
     def put_pod(self, pod: Object) -> None:
         """A pod is there, or changed."""
         pod = slim(pod)

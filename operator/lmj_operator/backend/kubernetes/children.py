@@ -104,7 +104,10 @@ class Children:
         try:
             await self._api.create(CLAIMS, claim)
         except ApiError as error:
-            if not error.exists:
+            metadata = claim["metadata"]
+            # A quota that is used up is asked before it is seen that there is one of this name, of an operator before this.
+            there = error.status == 403 and await self._api.get(CLAIMS, metadata["namespace"], metadata["name"]) is not None
+            if not (there or error.exists):
                 raise
 
     async def token(self, job: LiveMigrationJob) -> str | None:
@@ -149,10 +152,12 @@ class Children:
         try:
             await self._api.create(SECRETS, build_secret(job, token))
         except ApiError as error:
-            if not error.exists:
+            if not error.exists and error.status != 403:  # a quota, as of the claims
                 raise
             # It holds what living agents were started with: it is never replaced.
             if await self.token(job) is None:
+                if not error.exists:
+                    raise
                 raise ActionError(f"Secret {labels.secret_name(job)} is there already and is not of this job") from error
         else:
             self._token = token

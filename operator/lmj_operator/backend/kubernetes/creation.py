@@ -8,7 +8,7 @@ from lmj_api.names import pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import LiveMigrationJob
-from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.api import Api, ApiError, Object
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
@@ -26,8 +26,7 @@ LONGEST_RETRY_SECONDS = 30.0
 class Unmade:
     """A pod that the API server did not take."""
 
-    rank: int | None
-    serial: int
+    action: CreatePod
     since: float
     reason: str
     message: str
@@ -35,17 +34,14 @@ class Unmade:
     """The pod itself is wrong, so the job's template is."""
     tries: int
     not_before: float
-    avoid: tuple[str, ...] = ()
-    node: str | None = None
 
     def observed(self, name: str) -> PodObserved:
         """How the plan sees it: as a pod that waits, or one that ended with a user's error."""
+        rank, serial = self.action.rank, self.action.serial
         if self.final:
-            return PodObserved(
-                name, self.rank, self.serial, PodPhase.GONE, self.since, exit_code=USER_ERROR, exit_message=self.message
-            )
+            return PodObserved(name, rank, serial, PodPhase.GONE, self.since, exit_code=USER_ERROR, exit_message=self.message)
         wait = PodWait(self.reason, self.message, self.since)
-        return PodObserved(name, self.rank, self.serial, PodPhase.PENDING, self.since, waits=wait)
+        return PodObserved(name, rank, serial, PodPhase.PENDING, self.since, waits=wait)
 
 
 class Creation:
@@ -73,11 +69,11 @@ class Creation:
         if now < self._hold[1] or name in self.unmade:
             return
         try:
-            pod = build_pod(job, self._settings, rank, serial, action.avoid, action.node)
+            pod = self._build(job, action)
             await self._ensure(job)
             made = await self._api.create(PODS, pod)
         except SpecError as error:
-            self._refuse(name, Unmade(rank, serial, now, "Invalid", str(error), True, 1, now))
+            self.unmade[name] = Unmade(action, now, "Invalid", str(error), True, 1, now)
         except ApiError as error:
             await self._failed(job, name, action, error, now)
         except ActionError:
@@ -96,19 +92,20 @@ class Creation:
             try:
                 # What was refused may be one of them and not the pod.
                 await self._ensure(job)
-                pod = build_pod(job, self._settings, unmade.rank, unmade.serial, unmade.avoid, unmade.node)
-                made = await self._api.create(PODS, pod)
+                made = await self._api.create(PODS, self._build(job, unmade.action))
             except ActionError:
                 del self.unmade[name]
                 self._wait(now)
                 raise
             except ApiError as error:
                 del self.unmade[name]
-                again = CreatePod(unmade.rank, unmade.serial, unmade.avoid, unmade.node)
-                await self._failed(job, name, again, error, now, unmade)
+                await self._failed(job, name, unmade.action, error, now, unmade)
             else:
                 del self.unmade[name]
                 self._cache.add_pod(made)
+
+    def _build(self, job: LiveMigrationJob, action: CreatePod) -> Object:
+        return build_pod(job, self._settings, action.rank, action.serial, action.avoid, action.node)
 
     def forget(self, name: str) -> None:
         """The pod is not wanted any more."""
@@ -144,8 +141,7 @@ class Creation:
             wait = min(FIRST_RETRY_SECONDS * 2.0 ** min(tries, 10), LONGEST_RETRY_SECONDS)
             since = before.since if before is not None else now
             reason = error.reason if error.reason.isalpha() else "Refused"
-            who, where = (action.rank, action.serial), (action.avoid, action.node)
-            self._refuse(name, Unmade(*who, since, reason, error.message, error.invalid, tries, now + wait, *where))
+            self.unmade[name] = Unmade(action, since, reason, error.message, error.invalid, tries, now + wait)
             return
         self._wait(now)
         raise ActionError(str(error)) from error
@@ -161,9 +157,6 @@ class Creation:
             return True
         self._wait(now)
         raise ActionError(f"pod {name} of an earlier job is not gone yet") from error
-
-    def _refuse(self, name: str, unmade: Unmade) -> None:
-        self.unmade[name] = unmade
 
     def _wait(self, now: float) -> None:
         tries = self._hold[0] + 1

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeGuard
 
 LONGEST = 2000
 """Most points of a line that is drawn."""
@@ -29,9 +30,9 @@ def ordered(records: Iterable[Record]) -> list[Record]:
     return sorted({record.step: record for record in records}.values(), key=lambda record: record.step)
 
 
-def drawable(value: float) -> bool:
-    """Whether ``value`` can stand on a plot: finite, and not so large that differences overflow."""
-    return math.isfinite(value) and abs(value) < 1e30
+def drawable(value: float | None) -> TypeGuard[float]:
+    """Whether ``value`` can stand on a plot: a number, finite, and not so large that differences overflow."""
+    return value is not None and math.isfinite(value) and abs(value) < 1e30
 
 
 def losses(records: Sequence[Record]) -> list[Point]:

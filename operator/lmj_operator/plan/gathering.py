@@ -1,0 +1,59 @@
+"""Whether a job that is to stop gets its ranks into one more view first: only a view takes a checkpoint of what they have in memory."""
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.status import Phase
+from lmj_api.view import View
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.following import is_level
+from lmj_operator.plan.membership import joined, left, next_view, runs
+from lmj_operator.plan.moves import to_be_left
+from lmj_operator.plan.observed import Observed, PodPhase
+from lmj_operator.plan.report import checkpoint
+
+GATHER_SECONDS = 60.0
+"""A suspension waits so long for the view that takes its last checkpoint."""
+
+
+def gather_left(observed: Observed, now: float) -> float:
+    """Seconds that a job which is to stop still has to get its ranks together; counted from when that was stored."""
+    status = observed.status
+    since = status.phase_since if status.phase is Phase.SUSPENDING and status.phase_since is not None else now
+    return since + GATHER_SECONDS - now
+
+
+def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, step: int, now: float) -> bool:
+    """Whether they are not asked to leave yet, for a view can still be had that has more than the newest checkpoint.
+
+    ``view``: the newest; ``step``: the highest committed that anybody told of. Once one was asked to leave the others are too: it
+    starts no worker any more.
+    """
+    if view is None or gather_left(observed, now) <= 0 or any(f.agent is not None and f.agent.draining for f in ranks):
+        return False
+    saved = checkpoint(ranks, observed.status.checkpoint)
+    durable = saved.step if saved is not None else 0
+    if step <= durable:
+        return False
+    if runs(ranks, view):
+        # All leave such a view at the next boundary, for a follower: who was asked to leave would do so with the rest, and save nothing.
+        return any(to_be_left(f, view) for f in ranks)
+    snapshots = observed.spec.recovery.memory_snapshot is not None
+    if not all(snapshots or _may_hold(f) for f in ranks):
+        return False
+    choice = next_view(ranks, view, observed.pods, observed.status.restarts_without_progress, saved)
+    holds = joined(ranks, view) and not any(left(f, view) for f in ranks)
+    if choice.view is None or not (choice.formed or holds):
+        return True  # what they have is not known yet
+    return choice.view.resume.step > durable
+
+
+def _may_hold(facts: RankFacts) -> bool:
+    """Whether the rank's state may be in a memory that is still there: its pod's, or its follower's."""
+    pod, known = facts.pod, facts.known
+    if facts.follower is not None and is_level(facts.follower):
+        return True
+    if pod is None or pod.phase is not PodPhase.RUNNING:
+        return False
+    if pod.agent is None:
+        return known.pod == pod.name and known.incarnation > 0
+    worker = pod.agent.worker
+    return worker.incarnation > 1 or worker.phase is not WorkerPhase.STARTING
