@@ -1,16 +1,18 @@
 """Agents are asked when there may be news, and not when there is none."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from lmj_api.bounds import LARGEST
 from lmj_api.protocol import AgentState, CheckpointTrouble, Event, EventKind, Holding, Progress, WorkerPhase, WorkerState
 from lmj_api.view import Resume, View
-from lmj_operator.backend.agent_client import AgentError, MachineError
+from lmj_operator.backend.agent_client import AgentError, AnswerError, MachineError
 from lmj_operator.backend.kubernetes import agents as module
-from lmj_operator.backend.kubernetes.agents import Agents, said_already, with_event
+from lmj_operator.backend.kubernetes.agents import Agents, _Known, said_already, with_event
 from lmj_trainer.agent.fold import fold
 
 DELAY = 0.05
@@ -338,3 +340,64 @@ async def test_an_agent_that_is_slow_is_asked_each_time(at: Fixture) -> None:
         assert (await at.look())[0] is None
         assert not at.agents.is_dark("key-0")
     assert at.asked[0] == 3
+
+
+async def test_a_mistake_while_an_agent_is_heard_is_told_and_ends_nothing(
+    at: Fixture, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(state: AgentState, event: Event) -> bool:
+        raise ValueError("a mistake")
+
+    known = at.agents._known["key-0"]
+    listener = known.listener
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "said_already", fails)
+        at.clients[0].happens(EventKind.READY)
+        await asyncio.wait([listener], timeout=5.0)
+    assert listener.done()
+    assert not known.heard
+    await at.look()
+    assert at.asked == [2, 1]  # nobody hears of its changes, so it is asked
+    assert [record.getMessage() for record in caplog.records] == ["pod p0 was not listened to any more"]
+    assert "a mistake" in caplog.text
+    at.clients[0].happens(EventKind.READY)
+    assert await at.news() is EventKind.READY  # it is heard again
+
+
+async def test_an_agent_that_talks_nonsense_is_told_of_once(at: Fixture, caplog: pytest.LogCaptureFixture) -> None:
+    async def nonsense() -> AgentState:
+        raise AnswerError("GET http://a/v1/state: not an agent's state: Invalid JSON")
+
+    at.clients[0].state = nonsense  # type: ignore[method-assign]
+    at.agents._doubt_all()
+    for _ in range(3):
+        first, second = await at.look()
+        assert first is None
+        assert second == at.clients[1].answer
+    assert [record.getMessage() for record in caplog.records] == [
+        "pod p0: GET http://a/v1/state: not an agent's state: Invalid JSON; it is not believed"
+    ]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"kind": "ready", "address": "a" * 255, "snapshots": {"own": [LARGEST] * 1000, "kept": []}},
+        {
+            "kind": "joined",
+            "view": 3,
+            "progress": {"step": LARGEST, "steps": 1, "epoch": 1e308, "loss": 1e308, "activity": "\0" * 2000},
+        },
+        {"kind": "committed", "progress": {"step": LARGEST, "steps": 1, "epoch": -1e308}},
+        {"kind": "following", "holding": {"step": LARGEST}},
+    ],
+)
+@pytest.mark.parametrize("phase", WorkerPhase)
+def test_what_is_kept_of_an_event_can_be_read_again(event: dict[str, object], phase: WorkerPhase) -> None:
+    heard = Event.model_validate_json(json.dumps({"seq": LARGEST, "time": 253_402_300_799, **event}))
+    before = AgentState(pod="p", rank=0, started=0.0, scanned=True, view=VIEW, worker=WorkerState(incarnation=1, phase=phase))
+    known = _Known(None)  # type: ignore[arg-type]
+    known.says(before)
+    known.hears(heard)
+    kept = known.state
+    assert kept == with_event(before, heard)
