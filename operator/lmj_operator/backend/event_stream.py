@@ -103,12 +103,13 @@ class _Turns:
 class _Bytes(asyncio.Protocol):
     """What came and was not taken yet. One at a time waits for more."""
 
-    __slots__ = ("_behind", "_bytes", "_left", "_transport", "_waiting", "chunked", "ended")
+    __slots__ = ("_behind", "_bytes", "_left", "_paused", "_transport", "_waiting", "chunked", "ended")
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._left = 0
         self._behind = 0
+        self._paused = False
         self._transport: asyncio.ReadTransport | None = None
         self._waiting: asyncio.Future[None] | None = None
         self.chunked = False
@@ -121,8 +122,9 @@ class _Bytes(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._bytes += data
-        if len(self._bytes) > MOST_UNREAD and self._transport is not None:
+        if len(self._bytes) > MOST_UNREAD and self._transport is not None and not self._paused:
             self._transport.pause_reading()
+            self._paused = True
         self._wake(None)
 
     def eof_received(self) -> None:
@@ -135,8 +137,10 @@ class _Bytes(asyncio.Protocol):
         """Wait until more came. Raises TimeoutError, and, when no more comes, what ended it."""
         if self.ended is not None:
             raise self.ended
-        if self._transport is not None:
+        if self._transport is not None and self._paused:
+            # Only then: it may be closing, and a loop may refuse it for one that is.
             self._transport.resume_reading()
+            self._paused = False
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         late = loop.call_later(seconds, self._late, seconds)
