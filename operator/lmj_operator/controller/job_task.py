@@ -84,11 +84,11 @@ class JobTask:
         before, request = self._metadata, self._request
         self._take(body)
         self._store.seen(body)
+        if self._request != request and self._backend is not None:
+            self._backend.move_request = self._request
+            self.wake()
         leaving = "deletionTimestamp" in body["metadata"]
         if body["metadata"]["generation"] == before["generation"] and leaving == ("deletionTimestamp" in before):
-            if self._request != request and self._backend is not None:
-                self._backend.move_request = self._request
-                self.wake()
             return
         if self._backend is not None:
             self._backend.deleted = leaving

@@ -107,7 +107,6 @@ class KubernetesBackend:
         self._forget_others(pods)
         there = {pod.name for pod in seen}
         unmade = [u.observed(name) for name, u in self._creation.unmade.items() if name not in there]
-        status = self._store.status
         asked = self.move_request is not None and self.move_request != status.move_request
         return Observed(
             name=self.job.metadata.name,
