@@ -163,7 +163,7 @@ async def test_a_stream_without_end_is_read_slowly(monkeypatch: pytest.MonkeyPat
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(module.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     turns = module._Turns()
     for _ in range(100):
         await turns.taken(1)
