@@ -625,3 +625,24 @@ def test_a_move_through_a_checkpoint_that_waits_for_its_turn_ends_when_moves_are
     go_on(cluster, lambda: cluster.status.migrations == 1)
     go_on(cluster, lambda: at_work(cluster, 2))
     assert_clean(cluster, 1)
+
+
+def test_a_bad_hour_long_ago_costs_a_move_nothing() -> None:
+    """What failed again and again on one step has trained on since: what is in memory is believed."""
+    spec = job_spec(2, recovery={"maxRestarts": 100, "workerRestarts": 50, "backoffSeconds": 0})
+    cluster = Cluster(spec, steps=400, checkpoint_every=1000)
+    go_on(cluster, lambda: at_work(cluster, 1))
+    for deaths in range(1, 6):
+        cluster.kill_worker(own(cluster, 1))
+        while not (cluster.status.restarts == deaths and own(cluster, 1).worker.phase is WorkerPhase.READY):
+            cluster.reconcile()
+            cluster.tick(0.5)
+    assert cluster.status.restarts_without_progress == 5
+    go_on(cluster, lambda: at_work(cluster, 2))
+    lost = cluster.status.steps_lost
+    for _ in range(10):
+        cluster.reconcile()
+        cluster.tick()
+    cluster.move_request = "1"
+    go_on(cluster, lambda: cluster.status.migrations == 1 and cluster.status.phase is Phase.RUNNING)
+    assert cluster.status.steps_lost == lost

@@ -14,7 +14,7 @@ from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.status import JobStatus, NodeFailures, Phase
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, DeletePod, Drain, LeaveView
-from lmj_operator.plan.budget import charge
+from lmj_operator.plan.budget import charge, in_row
 from lmj_operator.plan.claims import kept_claims, take_standbys, with_claims
 from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts, rank_facts
@@ -310,7 +310,8 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
         why = why or "a member left the view; its cause may still show"
     elif not scene.failures and now >= not_before:
         saved = checkpoint(scene.ranks, observed.status.checkpoint)
-        choice = next_view(scene.ranks, scene.newest, observed.pods, observed.status.restarts_without_progress, saved)
+        tries = in_row(observed.status, scene.step)
+        choice = next_view(scene.ranks, scene.newest, observed.pods, tries, saved)
         view, why = choice.view, choice.reason
         if view is not None:
             actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)
