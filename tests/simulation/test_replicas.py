@@ -290,3 +290,35 @@ def test_a_follower_that_takes_a_place_is_not_removed_in_the_same_pass(why: str)
     assert own(cluster, 1).name == name
     assert cluster.status.steps_lost == 0
     go_on(cluster, lambda: all_level(cluster))
+
+
+def promoted() -> tuple[Cluster, Pod]:
+    """A cluster of whose rank 1 an old follower has just become the pod, and that pod."""
+    cluster = cluster_of()
+    for pod in cluster.pods.values():
+        pod.created -= 3600
+    follower = cluster.pods[cluster.status.followers[1].pod]
+    cluster.kill_pod(own(cluster, 1))
+    cluster.reconcile()
+    assert cluster.status.serials["1"] == follower.serial
+    return cluster, follower
+
+
+def test_a_follower_that_took_a_place_is_known_at_once_and_may_miss_an_answer() -> None:
+    cluster, follower = promoted()
+    known = cluster.status.ranks[1]
+    assert (known.pod, known.node, known.incarnation) == (follower.name, follower.node, follower.worker.incarnation)
+    assert known.worker_restarts == 0
+    seen = (replace(p, agent=None, unreachable_since=cluster.now) if p.name == follower.name else p for p in cluster.look())
+    cluster.reconcile(tuple(seen))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 1) is follower
+    assert (cluster.status.restarts, cluster.status.steps_lost) == (1, 0)
+
+
+def test_a_follower_that_took_a_place_and_is_gone_before_it_was_seen_there_is_replaced_by_another_pod() -> None:
+    cluster, follower = promoted()
+    del cluster.pods[follower.name]
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 1).serial == follower.serial + 1
+    assert [i.pod for i in cluster.status.incidents] == ["sim-r1-1", follower.name]

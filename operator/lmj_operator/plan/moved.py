@@ -46,22 +46,13 @@ def _moving(observed: Observed) -> set[int]:
 
 
 def _handed_over(facts: RankFacts, view: View) -> RankFacts:
-    follower, entry, worker = facts.follower, facts.entry, facts.worker
-    if follower is None or entry is None or worker is None or not is_level(follower) or not left(facts, view):
+    follower, worker = facts.follower, facts.worker
+    if follower is None or facts.entry is None or worker is None or not is_level(follower) or not left(facts, view):
         return facts
     assert follower.agent is not None
     if follower.agent.worker.phase is not WorkerPhase.READY or follower.agent.worker.holding != worker.holding:
         return facts
-    return replace(
-        facts,
-        serial=entry.serial,
-        pod=follower,
-        seen=True,
-        incarnation=follower.agent.worker.incarnation,
-        next_serial=max(facts.next_serial, entry.serial + 1),
-        entry=None,
-        follower=None,
-    )
+    return facts.in_follower()
 
 
 def rests(pod: PodObserved | None, incidents: Sequence[Incident], longest: float, now: float) -> bool:

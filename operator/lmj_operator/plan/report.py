@@ -87,6 +87,10 @@ def rank_table(
 
 
 def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
+    stays = want.serial == facts.serial
+    if not stays and facts.entry is not None and want.serial == facts.entry.serial:
+        # Known from now on as what it is: a pod whose worker trains, not one that has not answered yet.
+        facts, stays = facts.in_follower(), False
     pod, known = facts.pod, facts.known
     worker = pod.agent.worker if pod is not None and pod.agent is not None else None
     had_worker = pod is not None and known.pod == pod.name and known.incarnation > 0
@@ -103,7 +107,7 @@ def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fru
         step=worker.progress.step if worker is not None and worker.progress is not None else known.step,
         heartbeat_seconds=round(max(0.0, now - worker.heartbeat), 1) if worker is not None and worker.heartbeat else None,
         restarts=known.restarts + want.replaced,
-        worker_restarts=fruitless + want.replaced if want.serial == facts.serial else 0,
+        worker_restarts=fruitless + want.replaced if stays else 0,
         exit_code=failure.exit_code if failure is not None else known.exit_code,
         exit_message=failure.message if failure is not None else known.exit_message,
     )
