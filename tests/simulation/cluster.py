@@ -115,6 +115,8 @@ class Cluster:
         """An agent looks through the checkpoints when it starts, and then hears of those of its own worker alone."""
         self.exported = False
         self.interrupted = False
+        self.gpu = False
+        """State goes with the worker's process."""
         self.move_request: str | None = None
         self.user_error = False
         """The next worker that starts finds the data unusable."""
@@ -231,6 +233,8 @@ class Cluster:
             pod.rank, pod.warm = rank, False
         if pod.rank is None:
             raise Violation(f"worker {incarnation} of {name} is started without a rank")
+        if self.gpu:
+            pod.step, pod.prepared = None, False
         self.starts.append((name, incarnation))
         pod.worker = WorkerState(incarnation=incarnation, phase=WorkerPhase.STARTING, since=self.now, heartbeat=self.now)
 

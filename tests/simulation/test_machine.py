@@ -30,6 +30,10 @@ class Faults(RuleBasedStateMachine):
         self.cluster = Cluster(self.spec, nodes=("a", "b"))
         self.past: list[tuple[PodObserved, ...]] = []
 
+    @initialize(gpu=st.booleans())
+    def where_state_is(self, gpu: bool) -> None:
+        self.cluster.gpu = gpu
+
     @rule()
     def reconcile(self) -> None:
         self.cluster.reconcile()

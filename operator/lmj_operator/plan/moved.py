@@ -1,4 +1,7 @@
-"""Ranks whose place another pod takes, and nobody failed: their follower, or the next pod when theirs left through a checkpoint."""
+"""Ranks whose place another pod takes, and nobody failed: their follower, or the next pod when theirs left through a checkpoint.
+
+And those whose worker failed alone, whose follower has what the next worker has not.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,6 +9,7 @@ from dataclasses import replace
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Incident
 from lmj_api.view import View
+from lmj_operator.plan.common_step import MEMORY_TRIES, lacking
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.following import is_level
 from lmj_operator.plan.incidents import KEPT
@@ -38,6 +42,26 @@ def with_left(observed: Observed, ranks: tuple[RankFacts, ...]) -> tuple[RankFac
         else f
         for f in ranks
     )
+
+
+def with_kept(ranks: tuple[RankFacts, ...], tries: int) -> tuple[RankFacts, ...]:
+    """``ranks``, with the follower in the place of each whose new worker has nothing in memory, when all can go on from memory so.
+
+    So it is on a GPU, where the state goes with the process. ``tries``: as of :func:`common_step`.
+    """
+    after = tuple(
+        f.in_follower() if _is_empty(f) and f.entry is not None and f.follower is not None and is_level(f.follower) else f
+        for f in ranks
+    )
+    # One that has not heard yet that its source is gone says what it has when it was told to leave.
+    known = [f.worker.holding for f in after if f.worker is not None and f.in_phase(WorkerPhase.READY)]
+    if tries > MEMORY_TRIES or not all(f.in_phase(WorkerPhase.READY, WorkerPhase.FOLLOWING) for f in after):
+        return ranks
+    return after if not known or lacking(known) is None else ranks
+
+
+def _is_empty(facts: RankFacts) -> bool:
+    return facts.worker is not None and facts.in_phase(WorkerPhase.READY) and facts.worker.holding is None
 
 
 def _moving(observed: Observed) -> set[int]:

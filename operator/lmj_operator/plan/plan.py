@@ -22,7 +22,7 @@ from lmj_operator.plan.failures import Failure, find_dropped, find_failures, fin
 from lmj_operator.plan.incidents import is_open, record, settle
 from lmj_operator.plan.ladder import climb, fruitless
 from lmj_operator.plan.membership import joined, newest_view, next_view
-from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_left
+from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
 from lmj_operator.plan.moves import overdue
 from lmj_operator.plan.nodes import explained, lifted, stranded, with_failures
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
@@ -200,7 +200,7 @@ def _run(scene: _Scene) -> Plan:
     """Have every rank in the newest view."""
     observed, spec, now = scene.observed, scene.observed.spec, scene.now
     not_before = observed.status.not_before or 0.0
-    scene = _with_moved(scene)
+    scene = _with_kept(_with_moved(scene))
     failures = find_failures(observed.name, scene.ranks, scene.newest, spec.recovery, now)
     final = next((f for f in failures if f.final), None)
     if final is not None:
@@ -242,6 +242,12 @@ def _with_moved(scene: _Scene) -> _Scene:
     incidents, count = moved(observed.status.incidents, scene.ranks, ranks, view, scene.step, scene.now)
     changes = {**scene.changes, "incidents": incidents, "migrations": observed.status.migrations + count}
     return replace(scene, ranks=ranks, wanted=wants(ranks, ()), changes=changes)
+
+
+def _with_kept(scene: _Scene) -> _Scene:
+    """With the follower in the place of each rank whose memory went with its worker."""
+    ranks = with_kept(scene.ranks, in_row(scene.observed.status, scene.step))
+    return scene if ranks == scene.ranks else replace(scene, ranks=ranks, wanted=wants(ranks, ()))
 
 
 def _waiting(observed: Observed) -> PodObserved | None:
