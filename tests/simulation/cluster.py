@@ -115,6 +115,8 @@ class Cluster:
         """An agent looks through the checkpoints when it starts, and then hears of those of its own worker alone."""
         self.exported = False
         self.interrupted = False
+        self.ahead: dict[str, float] = {}
+        """Seconds by which each node's clock is ahead of the operator's."""
         self.gpu = False
         """State goes with the worker's process."""
         self.move_request: str | None = None
@@ -264,13 +266,15 @@ class Cluster:
         if self._answers(pod):
             known = pod.known if self.scan_once else [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
             infos = [CheckpointInfo(name=checkpoint_name(s), step=s, time=time) for s, time in reversed(known)]
+            ahead = self.ahead.get(pod.node or "", 0.0)
+            times = {"since": pod.worker.since + ahead, "heartbeat": pod.worker.heartbeat + ahead}
             agent = AgentState(
                 pod=pod.name,
                 rank=pod.rank,
                 warm=pod.warm,
-                started=pod.created,
+                started=pod.created + ahead,
                 view=pod.view,
-                worker=pod.worker,
+                worker=pod.worker.model_copy(update=times) if ahead else pod.worker,
                 checkpoints=infos,
                 scanned=True,
                 draining=pod.draining,

@@ -646,3 +646,61 @@ def test_a_bad_hour_long_ago_costs_a_move_nothing() -> None:
     cluster.move_request = "1"
     go_on(cluster, lambda: cluster.status.migrations == 1 and cluster.status.phase is Phase.RUNNING)
     assert cluster.status.steps_lost == lost
+
+
+CLOCKS = [-10.0, -2.1, 0.0, 0.05, 10.0]
+"""Seconds by which the agents' are ahead of the operator's."""
+
+
+def handed_over(ahead: float = 0.0) -> tuple[Cluster, Pod]:
+    """All have left view 1 for rank 1's follower, which takes its last step still, as the operator sees; and that one."""
+    cluster = cluster_of()
+    cluster.ahead = {"node": ahead}
+    cluster.move_request = "1"
+    go_on(cluster, lambda: own(cluster, 1).handover > 0)
+    while any(own(cluster, rank).worker.phase is WorkerPhase.RUNNING for rank in (0, 1)):
+        cluster.tick(0.01)
+    target = follower(cluster, 1)
+    assert target is not None
+    assert target.worker.phase is WorkerPhase.READY
+    target.worker = target.worker.model_copy(update={"phase": WorkerPhase.FOLLOWING})
+    return cluster, target
+
+
+@pytest.mark.parametrize("ahead", CLOCKS)
+def test_a_follower_that_takes_its_last_step_is_waited_for_whatever_the_agents_clocks_say(ahead: float) -> None:
+    cluster, target = handed_over(ahead)
+    source, waited = own(cluster, 1), 0.0
+    cluster.reconcile()
+    # What an operator that starts anew knows of it is in the status.
+    while own(cluster, 1) is source and cluster.status.view is not None and cluster.status.view.number == 1:
+        assert waited < 2.0, "then the old member has to do"
+        if waited == 1.5:
+            target.worker = target.worker.model_copy(update={"phase": WorkerPhase.READY})
+        cluster.now += 0.25
+        waited += 0.25
+        cluster.reconcile()
+    assert waited == 1.75
+    assert own(cluster, 1) is target
+    assert cluster.status.left_since is None
+    assert_clean(cluster, 1)
+
+
+@pytest.mark.parametrize("ahead", CLOCKS)
+def test_a_follower_that_does_not_take_its_last_step_is_not_waited_for_any_longer(ahead: float) -> None:
+    cluster, _ = handed_over(ahead)
+    source, numbers = own(cluster, 1), []
+    for _ in range(10):
+        made = cluster.reconcile()
+        numbers.append(made.status.view.number if made.status.view is not None else 0)
+        cluster.now += 0.25
+    assert numbers == [1] * 8 + [2] * 2
+    assert own(cluster, 1) is source
+    assert cluster.status.left_since is None
+
+
+def test_an_operator_whose_clock_is_behind_its_predecessors_waits_no_longer() -> None:
+    cluster, _ = handed_over()
+    cluster.reconcile()
+    cluster.now -= 60.0
+    assert cluster.reconcile().due_after == 2.0

@@ -99,16 +99,18 @@ def handing_over(ranks: tuple[RankFacts, ...], view: View | None) -> bool:
     return bool(gone) and all(worker is not None and worker.lost_rank is None for worker in gone)
 
 
-def follower_wait(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, now: float) -> float | None:
-    """Seconds for which a rank that left ``view`` may wait for its follower to be there; None: none does, or it has waited enough."""
+def follower_wait(
+    observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, since: float | None, now: float
+) -> float | None:
+    """Seconds for which a rank that left ``view`` may wait for its follower to be there; None: none does, or it has waited enough.
+
+    ``since``: when it was first seen that ``view`` was left.
+    """
     moving = _moving(observed)
-    since = [
-        f.worker.since
-        for f in ranks
-        if f.rank in moving and f.worker is not None and view is not None and left(f, view) and f.follower is not None
-    ]
-    wait = min(since, default=0.0) + FOLLOWER_SECONDS - now
-    return wait if since and 0 < wait <= FOLLOWER_SECONDS else None
+    waits = view is not None and any(f.rank in moving and f.follower is not None and left(f, view) for f in ranks)
+    if not waits or since is None or now - since >= FOLLOWER_SECONDS:
+        return None
+    return since + FOLLOWER_SECONDS - now
 
 
 def moved(

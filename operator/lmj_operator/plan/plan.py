@@ -21,7 +21,7 @@ from lmj_operator.plan.facts import RankFacts, rank_facts
 from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
 from lmj_operator.plan.incidents import is_open, record, settle
 from lmj_operator.plan.ladder import climb, fruitless
-from lmj_operator.plan.membership import joined, newest_view, next_view
+from lmj_operator.plan.membership import joined, left_since, newest_view, next_view
 from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
 from lmj_operator.plan.moves import overdue
 from lmj_operator.plan.nodes import explained, lifted, stranded, with_failures
@@ -75,6 +75,8 @@ class _Scene:
     step: int
     """Highest committed step that anybody told of."""
     wanted: dict[int, Want]
+    left_since: float | None
+    """When it was first seen that a member had left the newest view."""
     failures: tuple[Failure, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
     """Changes to the stored status besides the report."""
@@ -86,13 +88,15 @@ def plan(observed: Observed, now: float) -> Plan:
     if observed.status.phase in TERMINAL or observed.deleted:
         return _clean_up(observed, now)
     ranks = rank_facts(observed)
+    newest = newest_view(observed.status, observed.pods)
     scene = _Scene(
         observed=observed,
         now=now,
         ranks=ranks,
-        newest=newest_view(observed.status, observed.pods),
+        newest=newest,
         step=newest_step(ranks, observed.status.progress),
         wanted=wants(ranks, ()),
+        left_since=left_since(observed.status, ranks, newest, now),
     )
     if observed.status.phase is Phase.SUSPENDED:
         return _stay(scene) if observed.stop_wanted else _wake(scene)
@@ -121,12 +125,11 @@ def _counts_as_running(pod: PodObserved, policy: CleanPodPolicy) -> bool:
 
 def _completed(scene: _Scene) -> Plan | None:
     """A worker completes when all outputs are on disk (rank 0 wrote them and told the others): no death after that matters."""
-    first = min((f.worker.since for f in scene.ranks if f.worker and f.in_phase(WorkerPhase.COMPLETED)), default=None)
-    if first is None:
+    if scene.left_since is None or not any(f.in_phase(WorkerPhase.COMPLETED) for f in scene.ranks):
         return None
     others = [f for f in scene.ranks if f.agent is not None and not f.in_phase(*_ENDED)]
-    left = first + COMPLETION_GRACE_SECONDS - scene.now
-    if others and 0 < left <= COMPLETION_GRACE_SECONDS:
+    left = scene.left_since + COMPLETION_GRACE_SECONDS - scene.now
+    if others and left > 0:
         status = _status(scene, scene.observed.status.phase, "trained to the end; the last ranks leave")
         return Plan(status, status.message, (), min(left, CHANGING_SECONDS), left)
     return _end(scene, Phase.SUCCEEDED, "trained to the end; the model is saved")
@@ -206,9 +209,9 @@ def _run(scene: _Scene) -> Plan:
     if final is not None:
         return _end(_with_failures(scene, failures), Phase.FAILED, final.message)
     hang = find_hang(scene.ranks, scene.newest, not_before, spec.recovery, now)
-    dropped, grace = find_dropped(scene.ranks, scene.newest, now)
+    dropped, grace = find_dropped(scene.ranks, scene.newest, scene.left_since, now)
     if handing_over(scene.ranks, scene.newest):
-        dropped, grace = None, follower_wait(observed, scene.ranks, scene.newest, now)
+        dropped, grace = None, follower_wait(observed, scene.ranks, scene.newest, scene.left_since, now)
     if not failures and hang is not None:
         failures = (hang,)
     elif not failures and (stuck := find_stuck(scene.ranks, scene.newest, observed.pods, spec.recovery, now)):
@@ -415,6 +418,7 @@ def _status(
                 scene.changes.get("followers", ()),
             ),
             "view": view,
+            "left_since": scene.left_since if view is scene.newest else None,
             "progress": at,
             "evaluations": evaluations(scene.ranks, old.evaluations),
             "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
