@@ -427,8 +427,43 @@ def test_nobody_leaves_while_checkpoints_fail() -> None:
         look()
         cluster.tick()
     assert not any(pod.draining for pod in cluster.living())
+    cluster.save(own(cluster, 0).step or 0, own(cluster, 0))
     go_on(cluster, lambda: cluster.status.migrations == 1)
     assert_clean(cluster, 1)
+
+
+def test_nobody_leaves_while_checkpoints_fail_though_rank_0_moved_since() -> None:
+    """The pod that took its place knows of no failure before its own."""
+    cluster = cluster_of(onCordon="Checkpoint")
+    leaves, trouble = own(cluster, 1).name, CheckpointTrouble(step=3, error="the disk is full", since=cluster.now + 10.0)
+
+    def go(rounds: int) -> None:
+        for _ in range(rounds):
+            pods = tuple(replace(p, node_leaving="node a is cordoned") if p.name == leaves else p for p in cluster.look())
+            cluster.reconcile(
+                tuple(
+                    replace(p, agent=p.agent.model_copy(update={"checkpoint_trouble": trouble}))
+                    if p.name == "sim-r0-1" and p.agent is not None
+                    else p
+                    for p in pods
+                )
+            )
+            cluster.tick(0.5)
+
+    go(5)
+    cluster.move_request = "0"
+    go(20)
+    assert own(cluster, 0).name != "sim-r0-1"
+    assert [(m.rank, m.strategy) for m in cluster.status.moves] == [(1, "Checkpoint")]
+    assert not any(pod.draining for pod in cluster.living())
+    stale = {c.type: c for c in cluster.status.conditions}["CheckpointStale"]
+    assert (stale.status, "the disk is full" in stale.message) == ("True", True)
+    # Storage is well again, whatever the clock of rank 0's new node says.
+    cluster.save(own(cluster, 0).step or 0, own(cluster, 0))
+    go(20)
+    assert {c.type: c.status for c in cluster.status.conditions}["CheckpointStale"] == "False"
+    assert own(cluster, 1).name != leaves
+    assert (cluster.status.migrations, cluster.status.steps_lost, cluster.status.restarts) == (2, 0, 0)
 
 
 def test_strategy_never_ends_a_live_move() -> None:

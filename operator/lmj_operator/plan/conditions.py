@@ -6,7 +6,7 @@ from typing import Literal
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble
 from lmj_api.status import Condition, FollowerStatus, MoveStatus, Phase
 from lmj_operator.plan.observed import PodObserved
-from lmj_operator.plan.times import epoch_seconds, rfc3339
+from lmj_operator.plan.times import rfc3339
 
 _ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING, Phase.RECOVERING})
 
@@ -43,6 +43,7 @@ def conditions(
     problem: str | None = None,
     trouble: CheckpointTrouble | None = None,
     saved: CheckpointInfo | None = None,
+    renewed: bool = False,
     moves: Sequence[MoveStatus] = (),
     followers: Sequence[FollowerStatus] = (),
 ) -> list[Condition]:
@@ -50,7 +51,7 @@ def conditions(
 
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
     ``moves``, and the ``followers`` that they are made with: ranks that are to run elsewhere.
-    ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one.
+    ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one; ``renewed``: it is newer than that of ``old``.
     """
     before = {c.type: c for c in old}
 
@@ -78,7 +79,7 @@ def conditions(
         text = f"the checkpoint of step {trouble.step} failed: {trouble.error}; {newest}"
         standing.append(made(STALE, True, "WriteFailed", text, trouble.since))
     elif STALE in before:
-        standing.append(_stale_no_more(before[STALE], saved, now, generation))
+        standing.append(_stale_no_more(before[STALE], saved if renewed else None, now, generation))
     if any(move.given_up is None for move in moves):
         standing.append(made(MIGRATING, True, *_moving(moves, followers)))
     elif MIGRATING in before:
@@ -109,11 +110,11 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
     return min((state for _, state in under_way), key=order.index), "; ".join(told)
 
 
-def _stale_no_more(stale: Condition, saved: CheckpointInfo | None, now: float, generation: int | None) -> Condition:
+def _stale_no_more(stale: Condition, newer: CheckpointInfo | None, now: float, generation: int | None) -> Condition:
     """The condition ``stale`` when nobody tells of trouble: a pod that is new tells of none either, so only a newer checkpoint ends it."""
-    if stale.status != "True" or saved is None or saved.time <= epoch_seconds(stale.last_transition_time):
+    if stale.status != "True" or newer is None:
         return stale
-    text = f"the checkpoint of step {saved.step} is durable"
+    text = f"the checkpoint of step {newer.step} is durable"
     return stale.model_copy(
         update={
             "status": "False",

@@ -29,7 +29,7 @@ from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.phases import TERMINAL
 from lmj_operator.plan.phases import move as move_to
 from lmj_operator.plan.relocation import relocate
-from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, newest_step, progress, rank_table
+from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, newest_step, progress, rank_table
 from lmj_operator.plan.standbys import SERIALS, dismiss_standbys, keep_standbys
 from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
 
@@ -414,6 +414,7 @@ def _status(
                 observed.problem,
                 checkpoint_trouble(scene.ranks),
                 saved,
+                is_renewed(old.checkpoint, saved),
                 scene.changes.get("moves", ()),
                 scene.changes.get("followers", ()),
             ),

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.status import JobStatus, RankStatus
 from lmj_api.view import View
+from lmj_operator.plan.conditions import STALE
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.failures import Failure
 from lmj_operator.plan.membership import unseen
@@ -69,6 +70,22 @@ def checkpoint_trouble(ranks: tuple[RankFacts, ...]) -> CheckpointTrouble | None
     """What rank 0, which writes the manifests, says of checkpoints that fail."""
     agent = ranks[0].agent
     return agent.checkpoint_trouble if agent is not None else None
+
+
+def is_renewed(old: CheckpointInfo | None, saved: CheckpointInfo | None) -> bool:
+    """Whether ``saved`` was made since ``old`` was the newest: no clock is asked, for each pod has its own."""
+    return saved is not None and (old is None or saved.step > old.step)
+
+
+def is_stale(ranks: tuple[RankFacts, ...], status: JobStatus) -> bool:
+    """Whether checkpoints fail, as far as anybody knows.
+
+    A pod that took rank 0's place knows of no failure before its own, so what was known holds until there is a newer checkpoint.
+    """
+    if checkpoint_trouble(ranks) is not None:
+        return True
+    known = any(c.type == STALE and c.status == "True" for c in status.conditions)
+    return known and not is_renewed(status.checkpoint, checkpoint(ranks, status.checkpoint))
 
 
 def rank_table(
