@@ -219,6 +219,8 @@ class JobStatus(Message):
     """Standing facts, by type."""
     view: View | None = None
     """Newest view; the next has a higher number."""
+    left_since: float | None = None
+    """When the operator first saw that a member had left ``view``, or was done, seconds since the epoch; None: none has."""
     serials: dict[str, int] = {}
     """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
     followers: list[FollowerStatus] = []

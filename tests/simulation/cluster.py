@@ -115,6 +115,10 @@ class Cluster:
         """An agent looks through the checkpoints when it starts, and then hears of those of its own worker alone."""
         self.exported = False
         self.interrupted = False
+        self.ahead: dict[str, float] = {}
+        """Seconds by which each node's clock is ahead of the operator's."""
+        self.gpu = False
+        """State goes with the worker's process."""
         self.move_request: str | None = None
         self.nodes_known = False
         """The operator may watch nodes."""
@@ -234,6 +238,8 @@ class Cluster:
             pod.rank, pod.warm = rank, False
         if pod.rank is None:
             raise Violation(f"worker {incarnation} of {name} is started without a rank")
+        if self.gpu:
+            pod.step, pod.prepared = None, False
         self.starts.append((name, incarnation))
         pod.worker = WorkerState(incarnation=incarnation, phase=WorkerPhase.STARTING, since=self.now, heartbeat=self.now)
 
@@ -263,13 +269,15 @@ class Cluster:
         if self._answers(pod):
             known = pod.known if self.scan_once else [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
             infos = [CheckpointInfo(name=checkpoint_name(s), step=s, time=time) for s, time in reversed(known)]
+            ahead = self.ahead.get(pod.node or "", 0.0)
+            times = {"since": pod.worker.since + ahead, "heartbeat": pod.worker.heartbeat + ahead}
             agent = AgentState(
                 pod=pod.name,
                 rank=pod.rank,
                 warm=pod.warm,
-                started=pod.created,
+                started=pod.created + ahead,
                 view=pod.view,
-                worker=pod.worker,
+                worker=pod.worker.model_copy(update=times) if ahead else pod.worker,
                 checkpoints=infos,
                 scanned=True,
                 draining=pod.draining,

@@ -119,7 +119,9 @@ def test_one_machine_has_no_node_to_avoid() -> None:
     assert rest(cluster).status.phase is Phase.SUCCEEDED
 
 
-def test_when_no_other_node_takes_the_pod_a_bad_one_does() -> None:
+@pytest.mark.parametrize("early", [0.0, 0.9, 9.0])
+def test_when_no_other_node_takes_the_pod_a_bad_one_does(early: float) -> None:
+    """``early``: the API server says when a pod was made, in whole seconds and by its own clock."""
     cluster = made({"workerRestarts": 0, "avoidNode": {"failures": 1, "fallbackSeconds": 20}}, nodes=("a", "b"))
     at_step(cluster, 3)
     fail(cluster, 0)
@@ -129,6 +131,7 @@ def test_when_no_other_node_takes_the_pod_a_bad_one_does() -> None:
     cluster.reconcile()
     assert [n.node for n in cluster.status.nodes if n.avoided_since is not None] == ["a", "b"]
     assert pod_of(cluster, 1).node is None
+    pod_of(cluster, 1).created -= early
     while pod_of(cluster, 0).node is None or pod_of(cluster, 1).node is None:
         cluster.tick()
         cluster.reconcile()

@@ -215,3 +215,38 @@ def test_a_pod_that_its_peers_see_is_left_alone() -> None:
     cluster.tick()
     cluster.reconcile()
     assert cluster.status.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("ahead", [-10.0, 0.0, 0.05, 10.0])
+def test_the_cause_of_a_view_that_was_left_may_show_whatever_the_agents_clocks_say(ahead: float) -> None:
+    """Its peer is heard of before its own agent is: one failure, and not two."""
+    cluster = Cluster(job_spec(2), steps=1000)
+    cluster.ahead = {"node": ahead}
+    at_step(cluster, 3)
+    first, second = (cluster.pods[name] for name in ("sim-r0-1", "sim-r1-1"))
+    running = second.worker
+    cluster.break_link(first)
+    for _ in range(3):
+        cluster.now += 0.25
+        second.worker = running
+        cluster.reconcile()
+        assert cluster.status.restarts == 0
+    cluster.kill_worker(second)
+    for _ in range(5):
+        cluster.reconcile()
+        cluster.tick()
+    assert [i.kind for i in cluster.status.incidents] == ["WorkerExited"]
+
+
+@pytest.mark.parametrize("ahead", [-20.0, 0.0, 20.0])
+def test_the_last_ranks_may_say_that_they_completed_whatever_the_agents_clocks_say(ahead: float) -> None:
+    cluster = Cluster(job_spec(2), steps=6)
+    cluster.ahead = {"node": ahead}
+    while not cluster.exported:
+        cluster.reconcile()
+        cluster.tick()
+    cluster.pods["sim-r1-1"].worker = cluster.pods["sim-r1-1"].worker.model_copy(update={"phase": WorkerPhase.RUNNING})
+    for _ in range(10):
+        assert cluster.reconcile().status.phase is not Phase.SUCCEEDED
+        cluster.now += 1.0
+    assert cluster.reconcile().status.phase is Phase.SUCCEEDED

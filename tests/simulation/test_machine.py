@@ -30,6 +30,12 @@ class Faults(RuleBasedStateMachine):
         self.cluster = Cluster(self.spec, nodes=("a", "b"))
         self.past: list[tuple[PodObserved, ...]] = []
 
+    @initialize(gpu=st.booleans(), ahead=st.sampled_from([-10.0, 0.0, 10.0]))
+    def as_it_may_be(self, gpu: bool, ahead: float) -> None:
+        """State may go with a worker's process, and a node's clock may not be the operator's."""
+        self.cluster.gpu = gpu
+        self.cluster.ahead = {"b": ahead}
+
     @rule()
     def reconcile(self) -> None:
         self.cluster.reconcile()

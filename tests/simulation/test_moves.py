@@ -446,8 +446,43 @@ def test_nobody_leaves_while_checkpoints_fail() -> None:
         look()
         cluster.tick()
     assert not any(pod.draining for pod in cluster.living())
+    cluster.save(own(cluster, 0).step or 0, own(cluster, 0))
     go_on(cluster, lambda: cluster.status.migrations == 1)
     assert_clean(cluster, 1)
+
+
+def test_nobody_leaves_while_checkpoints_fail_though_rank_0_moved_since() -> None:
+    """The pod that took its place knows of no failure before its own."""
+    cluster = cluster_of(onCordon="Checkpoint")
+    leaves, trouble = own(cluster, 1).name, CheckpointTrouble(step=3, error="the disk is full", since=cluster.now + 10.0)
+
+    def go(rounds: int) -> None:
+        for _ in range(rounds):
+            pods = tuple(replace(p, node_leaving="node a is cordoned") if p.name == leaves else p for p in cluster.look())
+            cluster.reconcile(
+                tuple(
+                    replace(p, agent=p.agent.model_copy(update={"checkpoint_trouble": trouble}))
+                    if p.name == "sim-r0-1" and p.agent is not None
+                    else p
+                    for p in pods
+                )
+            )
+            cluster.tick(0.5)
+
+    go(5)
+    cluster.move_request = "0"
+    go(20)
+    assert own(cluster, 0).name != "sim-r0-1"
+    assert [(m.rank, m.strategy) for m in cluster.status.moves] == [(1, "Checkpoint")]
+    assert not any(pod.draining for pod in cluster.living())
+    stale = {c.type: c for c in cluster.status.conditions}["CheckpointStale"]
+    assert (stale.status, "the disk is full" in stale.message) == ("True", True)
+    # Storage is well again, whatever the clock of rank 0's new node says.
+    cluster.save(own(cluster, 0).step or 0, own(cluster, 0))
+    go(20)
+    assert {c.type: c.status for c in cluster.status.conditions}["CheckpointStale"] == "False"
+    assert own(cluster, 1).name != leaves
+    assert (cluster.status.migrations, cluster.status.steps_lost, cluster.status.restarts) == (2, 0, 0)
 
 
 def test_strategy_never_ends_a_live_move() -> None:
@@ -644,3 +679,82 @@ def test_a_move_through_a_checkpoint_that_waits_for_its_turn_ends_when_moves_are
     go_on(cluster, lambda: cluster.status.migrations == 1)
     go_on(cluster, lambda: at_work(cluster, 2))
     assert_clean(cluster, 1)
+
+
+def test_a_bad_hour_long_ago_costs_a_move_nothing() -> None:
+    """What failed again and again on one step has trained on since: what is in memory is believed."""
+    spec = job_spec(2, recovery={"maxRestarts": 100, "workerRestarts": 50, "backoffSeconds": 0})
+    cluster = Cluster(spec, steps=400, checkpoint_every=1000)
+    go_on(cluster, lambda: at_work(cluster, 1))
+    for deaths in range(1, 6):
+        cluster.kill_worker(own(cluster, 1))
+        while not (cluster.status.restarts == deaths and own(cluster, 1).worker.phase is WorkerPhase.READY):
+            cluster.reconcile()
+            cluster.tick(0.5)
+    assert cluster.status.restarts_without_progress == 5
+    go_on(cluster, lambda: at_work(cluster, 2))
+    lost = cluster.status.steps_lost
+    for _ in range(10):
+        cluster.reconcile()
+        cluster.tick()
+    cluster.move_request = "1"
+    go_on(cluster, lambda: cluster.status.migrations == 1 and cluster.status.phase is Phase.RUNNING)
+    assert cluster.status.steps_lost == lost
+
+
+CLOCKS = [-10.0, -2.1, 0.0, 0.05, 10.0]
+"""Seconds by which the agents' are ahead of the operator's."""
+
+
+def handed_over(ahead: float = 0.0) -> tuple[Cluster, Pod]:
+    """All have left view 1 for rank 1's follower, which takes its last step still, as the operator sees; and that one."""
+    cluster = cluster_of()
+    cluster.ahead = {"node": ahead}
+    cluster.move_request = "1"
+    go_on(cluster, lambda: own(cluster, 1).handover > 0)
+    while any(own(cluster, rank).worker.phase is WorkerPhase.RUNNING for rank in (0, 1)):
+        cluster.tick(0.01)
+    target = follower(cluster, 1)
+    assert target is not None
+    assert target.worker.phase is WorkerPhase.READY
+    target.worker = target.worker.model_copy(update={"phase": WorkerPhase.FOLLOWING})
+    return cluster, target
+
+
+@pytest.mark.parametrize("ahead", CLOCKS)
+def test_a_follower_that_takes_its_last_step_is_waited_for_whatever_the_agents_clocks_say(ahead: float) -> None:
+    cluster, target = handed_over(ahead)
+    source, waited = own(cluster, 1), 0.0
+    cluster.reconcile()
+    # What an operator that starts anew knows of it is in the status.
+    while own(cluster, 1) is source and cluster.status.view is not None and cluster.status.view.number == 1:
+        assert waited < 2.0, "then the old member has to do"
+        if waited == 1.5:
+            target.worker = target.worker.model_copy(update={"phase": WorkerPhase.READY})
+        cluster.now += 0.25
+        waited += 0.25
+        cluster.reconcile()
+    assert waited == 1.75
+    assert own(cluster, 1) is target
+    assert cluster.status.left_since is None
+    assert_clean(cluster, 1)
+
+
+@pytest.mark.parametrize("ahead", CLOCKS)
+def test_a_follower_that_does_not_take_its_last_step_is_not_waited_for_any_longer(ahead: float) -> None:
+    cluster, _ = handed_over(ahead)
+    source, numbers = own(cluster, 1), []
+    for _ in range(10):
+        made = cluster.reconcile()
+        numbers.append(made.status.view.number if made.status.view is not None else 0)
+        cluster.now += 0.25
+    assert numbers == [1] * 8 + [2] * 2
+    assert own(cluster, 1) is source
+    assert cluster.status.left_since is None
+
+
+def test_an_operator_whose_clock_is_behind_its_predecessors_waits_no_longer() -> None:
+    cluster, _ = handed_over()
+    cluster.reconcile()
+    cluster.now -= 60.0
+    assert cluster.reconcile().due_after == 2.0

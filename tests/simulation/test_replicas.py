@@ -290,3 +290,89 @@ def test_a_follower_that_takes_a_place_is_not_removed_in_the_same_pass(why: str)
     assert own(cluster, 1).name == name
     assert cluster.status.steps_lost == 0
     go_on(cluster, lambda: all_level(cluster))
+
+
+def promoted() -> tuple[Cluster, Pod]:
+    """A cluster of whose rank 1 an old follower has just become the pod, and that pod."""
+    cluster = cluster_of()
+    for pod in cluster.pods.values():
+        pod.created -= 3600
+    follower = cluster.pods[cluster.status.followers[1].pod]
+    cluster.kill_pod(own(cluster, 1))
+    cluster.reconcile()
+    assert cluster.status.serials["1"] == follower.serial
+    return cluster, follower
+
+
+def test_a_follower_that_took_a_place_is_known_at_once_and_may_miss_an_answer() -> None:
+    cluster, follower = promoted()
+    known = cluster.status.ranks[1]
+    assert (known.pod, known.node, known.incarnation) == (follower.name, follower.node, follower.worker.incarnation)
+    assert known.worker_restarts == 0
+    seen = (replace(p, agent=None, unreachable_since=cluster.now) if p.name == follower.name else p for p in cluster.look())
+    cluster.reconcile(tuple(seen))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 1) is follower
+    assert (cluster.status.restarts, cluster.status.steps_lost) == (1, 0)
+
+
+def test_a_follower_that_took_a_place_and_is_gone_before_it_was_seen_there_is_replaced_by_another_pod() -> None:
+    cluster, follower = promoted()
+    del cluster.pods[follower.name]
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 1).serial == follower.serial + 1
+    assert [i.pod for i in cluster.status.incidents] == ["sim-r1-1", follower.name]
+
+
+@pytest.mark.parametrize("victims", [(0,), (1,), (0, 1)])
+def test_a_worker_that_dies_on_a_gpu_costs_no_step(victims: tuple[int, ...]) -> None:
+    """State goes with its process: its follower, which has it, takes the place when the next worker has nothing."""
+    cluster = cluster_of()
+    cluster.gpu = True
+    followers = [f.pod for f in cluster.status.followers]
+    for rank in victims:
+        cluster.kill_worker(own(cluster, rank))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert [own(cluster, rank).name for rank in victims] == [followers[rank] for rank in victims]
+    assert (cluster.status.steps_lost, cluster.status.restarts, cluster.status.migrations) == (0, len(victims), 0)
+    assert set(cluster.losses.values()) == {1}
+    go_on(cluster, lambda: all_level(cluster))
+    assert len(cluster.living()) == 4
+
+
+def test_a_hang_on_a_gpu_costs_no_step() -> None:
+    cluster = cluster_of(hangTimeoutSeconds=60)
+    cluster.gpu = True
+    cluster.now += 61
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert [i.kind for i in cluster.status.incidents] == ["Hang"]
+    assert (cluster.status.steps_lost, cluster.status.restarts) == (0, 1)
+
+
+def test_a_follower_that_has_not_heard_that_its_source_died_on_a_gpu_is_told() -> None:
+    cluster = cluster_of()
+    cluster.gpu = True
+    target = cluster.pods[cluster.status.followers[1].pod]
+    target.deserted = True
+    cluster.kill_worker(own(cluster, 1))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 1) is target
+    assert cluster.status.steps_lost == 0
+
+
+@pytest.mark.parametrize("why", ["not all can go on", "memory failed too often"])
+def test_no_follower_takes_a_place_on_a_gpu_for_nothing(why: str) -> None:
+    """Its pod has snapshots, and the next worker of its source starts where all the others do."""
+    cluster = cluster_of(workerRestarts=50, backoffSeconds=0)
+    cluster.gpu = True
+    if why == "not all can go on":
+        cluster.kill_worker(cluster.pods[cluster.status.followers[0].pod])
+        cluster.kill_worker(own(cluster, 0))
+    else:
+        step = cluster.status.progress.step if cluster.status.progress is not None else 0
+        cluster.status = cluster.status.model_copy(update={"restarts_without_progress": 5, "restart_step": step + 1})
+    cluster.kill_worker(own(cluster, 1))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, 1).name == "sim-r1-1"
+    assert cluster.status.view is not None
+    assert cluster.status.view.resume.step == 0

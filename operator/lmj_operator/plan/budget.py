@@ -29,21 +29,26 @@ def backoff(recovery: Recovery, without_progress: int) -> float:
     return min(recovery.backoff_seconds * 2.0 ** min(without_progress - 2, 64), recovery.max_backoff_seconds)
 
 
+def in_row(status: JobStatus, step: int) -> int:
+    """Restarts in a row without a new step, at ``step`` committed steps: a new step ends the row, though only the next failure stores that."""
+    return 0 if step > status.restart_step else status.restarts_without_progress
+
+
 def charge(recovery: Recovery, status: JobStatus, step: int, failures: int, now: float) -> Charge:
     """Charge ``failures`` noticed together at ``now``, with ``step`` committed steps: each is a restart, all of them one wait."""
     restarts = status.restarts + failures
-    in_row = 1 if step > status.restart_step else status.restarts_without_progress + 1
-    wait = backoff(recovery, in_row)
+    row = in_row(status, step) + 1
+    wait = backoff(recovery, row)
     allowed = restarts <= recovery.max_restarts
     if not allowed:
-        where = f", the last {in_row} of them on step {step + 1}" if in_row > 1 else ""
+        where = f", the last {row} of them on step {step + 1}" if row > 1 else ""
         reason = f"recovery.maxRestarts {recovery.max_restarts} is used up{where}"
     else:
         reason = f"restart {restarts} of {recovery.max_restarts} {f'in {wait:.3g} s' if wait else 'at once'}"
     return Charge(
         allowed=allowed,
         restarts=restarts,
-        without_progress=in_row,
+        without_progress=row,
         restart_step=max(status.restart_step, step),
         not_before=now + wait,
         reason=reason,

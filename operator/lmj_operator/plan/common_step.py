@@ -34,9 +34,9 @@ def common_step(
         at = f"the snapshot of step {common.step} in memory ({common.origin(len(snapshots))})"
     if all(held is None for held in holdings):
         return back, f"starts from {at}"
-    lacking = _lacking(holdings)
-    if lacking is not None:
-        return back, f"goes back to {at}, for {lacking}"
+    missing = lacking(holdings)
+    if missing is not None:
+        return back, f"goes back to {at}, for {missing}"
     steps = [held.step for held in holdings if held is not None]
     newest = max(steps)
     if newest < back.step:
@@ -48,7 +48,7 @@ def common_step(
     return resume, f"goes on from step {newest}, which all have in memory"
 
 
-def _lacking(holdings: Sequence[Holding | None]) -> str | None:
+def lacking(holdings: Sequence[Holding | None]) -> str | None:
     """Why the ranks cannot go on from memory; None: they can, from the newest step."""
     empty = [rank for rank, held in enumerate(holdings) if held is None]
     if len(empty) == 1:

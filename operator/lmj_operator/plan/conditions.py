@@ -6,7 +6,7 @@ from typing import Literal
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation
 from lmj_api.status import Condition, FollowerStatus, MoveStatus, Phase
 from lmj_operator.plan.observed import PodObserved
-from lmj_operator.plan.times import epoch_seconds, rfc3339
+from lmj_operator.plan.times import rfc3339
 
 _ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING, Phase.RECOVERING})
 
@@ -46,6 +46,7 @@ def conditions(
     problem: str | None = None,
     trouble: CheckpointTrouble | None = None,
     saved: CheckpointInfo | None = None,
+    renewed: bool = False,
     moves: Sequence[MoveStatus] = (),
     followers: Sequence[FollowerStatus] = (),
     evaluations: Sequence[Evaluation] = (),
@@ -55,7 +56,7 @@ def conditions(
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
     ``moves``, and the ``followers`` that they are made with: ranks that are to run elsewhere.
     ``evaluations``: the newest of each split, and the best.
-    ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one.
+    ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one; ``renewed``: it is newer than that of ``old``.
     """
     before = {c.type: c for c in old}
 
@@ -86,7 +87,7 @@ def conditions(
         text = f"the checkpoint of step {trouble.step} failed: {trouble.error}; {newest}"
         standing.append(made(STALE, True, "WriteFailed", text, trouble.since))
     elif STALE in before:
-        standing.append(_stale_no_more(before[STALE], saved, now, generation))
+        standing.append(_stale_no_more(before[STALE], saved if renewed else None, now, generation))
     if any(move.given_up is None for move in moves):
         standing.append(made(MIGRATING, True, *_moving(moves, followers)))
     elif MIGRATING in before:
@@ -123,11 +124,11 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
     return min((state for _, state in under_way), key=order.index), "; ".join(told)
 
 
-def _stale_no_more(stale: Condition, saved: CheckpointInfo | None, now: float, generation: int | None) -> Condition:
+def _stale_no_more(stale: Condition, newer: CheckpointInfo | None, now: float, generation: int | None) -> Condition:
     """The condition ``stale`` when nobody tells of trouble: a pod that is new tells of none either, so only a newer checkpoint ends it."""
-    if stale.status != "True" or saved is None or saved.time <= epoch_seconds(stale.last_transition_time):
+    if stale.status != "True" or newer is None:
         return stale
-    text = f"the checkpoint of step {saved.step} is durable"
+    text = f"the checkpoint of step {newer.step} is durable"
     return stale.model_copy(
         update={
             "status": "False",

@@ -1,6 +1,6 @@
 """What is known of each rank: the pod that stands for it, and the worker that must run there."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lmj_api.protocol import AgentState, WorkerPhase, WorkerState
 from lmj_api.status import FollowerStatus, RankStatus
@@ -41,6 +41,21 @@ class RankFacts:
         here = agent is not None and agent.worker.incarnation >= self.incarnation
         object.__setattr__(self, "agent", agent)
         object.__setattr__(self, "worker", agent.worker if agent is not None and here else None)
+
+    def in_follower(self) -> "RankFacts":
+        """The rank in its follower's pod, with the worker that followed as its own. Raises ValueError where none answers."""
+        if self.entry is None or self.follower is None or self.follower.agent is None:
+            raise ValueError(f"rank {self.rank} has no follower that answers")
+        return replace(
+            self,
+            serial=self.entry.serial,
+            pod=self.follower,
+            seen=True,
+            incarnation=self.follower.agent.worker.incarnation,
+            next_serial=max(self.next_serial, self.entry.serial + 1),
+            entry=None,
+            follower=None,
+        )
 
     def in_phase(self, *phases: WorkerPhase) -> bool:
         """Whether the rank's worker is in one of ``phases``."""

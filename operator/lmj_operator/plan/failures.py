@@ -217,9 +217,14 @@ def find_stuck(
     )
 
 
-def find_dropped(ranks: tuple[RankFacts, ...], view: View | None, now: float) -> tuple[Failure | None, float | None]:
-    """A view that a member left although all live: ``(failure, None)``, or ``(None, seconds)`` while the cause may still show."""
-    if view is None or not joined(ranks, view):
+def find_dropped(
+    ranks: tuple[RankFacts, ...], view: View | None, since: float | None, now: float
+) -> tuple[Failure | None, float | None]:
+    """A view that a member left although all live: ``(failure, None)``, or ``(None, seconds)`` while the cause may still show.
+
+    ``since``: when that was first seen.
+    """
+    if view is None or since is None or not joined(ranks, view):
         return None, None
     gone = [f for f in ranks if left(f, view)]
     if not gone:
@@ -227,8 +232,8 @@ def find_dropped(ranks: tuple[RankFacts, ...], view: View | None, now: float) ->
     first = min(gone, key=lambda f: (f.worker.since if f.worker else 0.0, f.rank))
     assert first.worker is not None
     assert first.pod is not None
-    wait = first.worker.since + DROP_GRACE_SECONDS - now
-    if len(gone) < len(ranks) and 0 < wait <= DROP_GRACE_SECONDS:
+    wait = since + DROP_GRACE_SECONDS - now
+    if len(gone) < len(ranks) and wait > 0:
         return None, wait
     text = f"{first.pod.name} left view {view.number}: {first.worker.lost or 'its link to a peer broke'}"
     return Failure("ViewDropped", first.rank, first.pod.name, text, Remedy.VIEW, noticed_by="its peers"), None

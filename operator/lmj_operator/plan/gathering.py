@@ -3,6 +3,7 @@
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Phase
 from lmj_api.view import View
+from lmj_operator.plan.budget import in_row
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.following import is_level
 from lmj_operator.plan.membership import joined, left, next_view, runs
@@ -39,7 +40,7 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
     snapshots = observed.spec.recovery.memory_snapshot is not None
     if not all(snapshots or _may_hold(f) for f in ranks):
         return False
-    choice = next_view(ranks, view, observed.pods, observed.status.restarts_without_progress, saved)
+    choice = next_view(ranks, view, observed.pods, in_row(observed.status, step), saved)
     holds = joined(ranks, view) and not any(left(f, view) for f in ranks)
     if choice.view is None or not (choice.formed or holds):
         return True  # what they have is not known yet

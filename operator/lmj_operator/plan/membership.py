@@ -64,6 +64,18 @@ def left(facts: RankFacts, view: View) -> bool:
     return facts.worker is not None and facts.worker.phase is WorkerPhase.READY and facts.worker.view >= view.number
 
 
+def left_since(status: JobStatus, ranks: tuple[RankFacts, ...], view: View | None, now: float) -> float | None:
+    """When it was first seen that a member of ``view``, the newest, had left it, or was done; None: none has.
+
+    By the operator's own clock: an agent's may be seconds ahead of it, or behind.
+    """
+    if view is None or not any(left(f, view) or f.in_phase(WorkerPhase.COMPLETED) for f in ranks):
+        return None
+    known = status.left_since if status.view is not None and status.view.number == view.number else None
+    # The clock of an operator that ran before may have been ahead of this one's.
+    return min(known, now) if known is not None else now
+
+
 def broken(view: View, pods: tuple[PodObserved, ...]) -> bool:
     """Whether a member of ``view`` is in it no more, for certain: a pod that is on its way out, or does not answer, may still train."""
     there = {pod.name: pod for pod in pods}

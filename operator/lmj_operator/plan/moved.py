@@ -1,4 +1,7 @@
-"""Ranks whose place another pod takes, and nobody failed: their follower, or the next pod when theirs left through a checkpoint."""
+"""Ranks whose place another pod takes, and nobody failed: their follower, or the next pod when theirs left through a checkpoint.
+
+And those whose worker failed alone, whose follower has what the next worker has not.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,6 +9,7 @@ from dataclasses import replace
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Incident
 from lmj_api.view import View
+from lmj_operator.plan.common_step import MEMORY_TRIES, lacking
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.following import is_level
 from lmj_operator.plan.incidents import newest
@@ -40,28 +44,39 @@ def with_left(observed: Observed, ranks: tuple[RankFacts, ...]) -> tuple[RankFac
     )
 
 
+def with_kept(ranks: tuple[RankFacts, ...], tries: int) -> tuple[RankFacts, ...]:
+    """``ranks``, with the follower in the place of each whose new worker has nothing in memory, when all can go on from memory so.
+
+    So it is on a GPU, where the state goes with the process. ``tries``: as of :func:`common_step`.
+    """
+    after = tuple(
+        f.in_follower() if _is_empty(f) and f.entry is not None and f.follower is not None and is_level(f.follower) else f
+        for f in ranks
+    )
+    # One that has not heard yet that its source is gone says what it has when it was told to leave.
+    known = [f.worker.holding for f in after if f.worker is not None and f.in_phase(WorkerPhase.READY)]
+    if tries > MEMORY_TRIES or not all(f.in_phase(WorkerPhase.READY, WorkerPhase.FOLLOWING) for f in after):
+        return ranks
+    return after if not known or lacking(known) is None else ranks
+
+
+def _is_empty(facts: RankFacts) -> bool:
+    return facts.worker is not None and facts.in_phase(WorkerPhase.READY) and facts.worker.holding is None
+
+
 def _moving(observed: Observed) -> set[int]:
     """Ranks that move to a follower."""
     return {move.rank for move in observed.status.moves if move.given_up is None and move.strategy == "Live"}
 
 
 def _handed_over(facts: RankFacts, view: View) -> RankFacts:
-    follower, entry, worker = facts.follower, facts.entry, facts.worker
-    if follower is None or entry is None or worker is None or not is_level(follower) or not left(facts, view):
+    follower, worker = facts.follower, facts.worker
+    if follower is None or facts.entry is None or worker is None or not is_level(follower) or not left(facts, view):
         return facts
     assert follower.agent is not None
     if follower.agent.worker.phase is not WorkerPhase.READY or follower.agent.worker.holding != worker.holding:
         return facts
-    return replace(
-        facts,
-        serial=entry.serial,
-        pod=follower,
-        seen=True,
-        incarnation=follower.agent.worker.incarnation,
-        next_serial=max(facts.next_serial, entry.serial + 1),
-        entry=None,
-        follower=None,
-    )
+    return facts.in_follower()
 
 
 def rests(pod: PodObserved | None, incidents: Sequence[Incident], longest: float, now: float) -> bool:
@@ -84,16 +99,18 @@ def handing_over(ranks: tuple[RankFacts, ...], view: View | None) -> bool:
     return bool(gone) and all(worker is not None and worker.lost_rank is None for worker in gone)
 
 
-def follower_wait(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, now: float) -> float | None:
-    """Seconds for which a rank that left ``view`` may wait for its follower to be there; None: none does, or it has waited enough."""
+def follower_wait(
+    observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, since: float | None, now: float
+) -> float | None:
+    """Seconds for which a rank that left ``view`` may wait for its follower to be there; None: none does, or it has waited enough.
+
+    ``since``: when it was first seen that ``view`` was left.
+    """
     moving = _moving(observed)
-    since = [
-        f.worker.since
-        for f in ranks
-        if f.rank in moving and f.worker is not None and view is not None and left(f, view) and f.follower is not None
-    ]
-    wait = min(since, default=0.0) + FOLLOWER_SECONDS - now
-    return wait if since and 0 < wait <= FOLLOWER_SECONDS else None
+    waits = view is not None and any(f.rank in moving and f.follower is not None and left(f, view) for f in ranks)
+    if not waits or since is None or now - since >= FOLLOWER_SECONDS:
+        return None
+    return since + FOLLOWER_SECONDS - now
 
 
 def moved(

@@ -12,6 +12,9 @@ from lmj_operator.plan.observed import PodObserved
 KEPT = 32
 """Nodes that are remembered; those that failed last."""
 
+CLOCK_SECONDS = 10.0
+"""A pod's time of creation is the API server's, in whole seconds, and may be so much before what this operator did earlier."""
+
 UNSCHEDULABLE = "Unschedulable"
 """Why a pod waits that no node takes."""
 
@@ -74,7 +77,8 @@ def stranded(pods: Iterable[PodObserved], nodes: Iterable[NodeFailures], rule: A
     since = [entry.avoided_since for entry in nodes if entry.avoided_since is not None]
     if not since:
         return ()
-    waiting = tuple(p for p in pods if p.waits is not None and p.waits.reason == UNSCHEDULABLE and p.created >= min(since))
+    asked = min(since) - CLOCK_SECONDS
+    waiting = tuple(p for p in pods if p.waits is not None and p.waits.reason == UNSCHEDULABLE and p.created >= asked)
     late = any(p.waits is not None and now - max(p.waits.since, p.created) >= rule.fallback_seconds for p in waiting)
     return waiting if late else ()
 

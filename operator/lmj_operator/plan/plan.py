@@ -14,7 +14,7 @@ from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.status import JobStatus, NodeFailures, Phase
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, DeletePod, Drain, LeaveView
-from lmj_operator.plan.budget import charge
+from lmj_operator.plan.budget import charge, in_row
 from lmj_operator.plan.claims import kept_claims, take_standbys, with_claims
 from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts, rank_facts
@@ -22,15 +22,15 @@ from lmj_operator.plan.failures import Failure, find_dropped, find_failures, fin
 from lmj_operator.plan.gathering import gather_left, gathers
 from lmj_operator.plan.incidents import is_open, record, settle
 from lmj_operator.plan.ladder import climb, fruitless
-from lmj_operator.plan.membership import newest_view, next_view, runs
-from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_left
+from lmj_operator.plan.membership import left_since, newest_view, next_view, runs
+from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
 from lmj_operator.plan.moves import overdue
 from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.phases import TERMINAL
 from lmj_operator.plan.phases import move as move_to
 from lmj_operator.plan.relocation import relocate
-from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, newest_step, progress, rank_table
+from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, newest_step, progress, rank_table
 from lmj_operator.plan.standbys import SERIALS, dismiss_standbys, keep_standbys
 from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
 
@@ -80,6 +80,8 @@ class _Scene:
     step: int
     """Highest committed step that anybody told of."""
     wanted: dict[int, Want]
+    left_since: float | None
+    """When it was first seen that a member had left the newest view."""
     failures: tuple[Failure, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
     """Changes to the stored status besides the report."""
@@ -91,13 +93,15 @@ def plan(observed: Observed, now: float) -> Plan:
     if observed.status.phase in TERMINAL or observed.deleted:
         return _clean_up(observed, now)
     ranks = rank_facts(observed)
+    newest = newest_view(observed.status, observed.pods)
     scene = _Scene(
         observed=observed,
         now=now,
         ranks=ranks,
-        newest=newest_view(observed.status, observed.pods),
+        newest=newest,
         step=newest_step(ranks, observed.status.progress),
         wanted=wants(ranks, ()),
+        left_since=left_since(observed.status, ranks, newest, now),
     )
     if observed.status.phase is Phase.SUSPENDED:
         return _stay(scene) if observed.stop_wanted else _wake(scene)
@@ -127,12 +131,11 @@ def _counts_as_running(pod: PodObserved, policy: CleanPodPolicy) -> bool:
 
 def _completed(scene: _Scene) -> Plan | None:
     """A worker completes when all outputs are on disk (rank 0 wrote them and told the others): no death after that matters."""
-    first = min((f.worker.since for f in scene.ranks if f.worker and f.in_phase(WorkerPhase.COMPLETED)), default=None)
-    if first is None:
+    if scene.left_since is None or not any(f.in_phase(WorkerPhase.COMPLETED) for f in scene.ranks):
         return None
     others = [f for f in scene.ranks if f.agent is not None and not f.in_phase(*_ENDED)]
-    left = first + COMPLETION_GRACE_SECONDS - scene.now
-    if others and 0 < left <= COMPLETION_GRACE_SECONDS:
+    left = scene.left_since + COMPLETION_GRACE_SECONDS - scene.now
+    if others and left > 0:
         status = _status(scene, scene.observed.status.phase, "trained to the end; the last ranks leave")
         return Plan(status, status.message, (), min(left, CHANGING_SECONDS), left)
     return _end(scene, Phase.SUCCEEDED, "trained to the end; the model is saved")
@@ -210,15 +213,15 @@ def _run(scene: _Scene) -> Plan:
     """Have every rank in the newest view; a job that is to stop too, when only that view can take its last checkpoint."""
     observed, spec, now = scene.observed, scene.observed.spec, scene.now
     not_before = observed.status.not_before or 0.0
-    scene = _with_moved(scene)
+    scene = _with_kept(_with_moved(scene))
     failures = find_failures(observed.name, scene.ranks, scene.newest, spec.recovery, now)
     final = next((f for f in failures if f.final), None)
     if final is not None:
         return _end(_with_failures(scene, failures), Phase.FAILED, final.message)
     hang = find_hang(scene.ranks, scene.newest, not_before, spec.recovery, now)
-    dropped, grace = find_dropped(scene.ranks, scene.newest, now)
+    dropped, grace = find_dropped(scene.ranks, scene.newest, scene.left_since, now)
     if handing_over(scene.ranks, scene.newest):
-        dropped, grace = None, follower_wait(observed, scene.ranks, scene.newest, now)
+        dropped, grace = None, follower_wait(observed, scene.ranks, scene.newest, scene.left_since, now)
     if not failures and hang is not None:
         failures = (hang,)
     elif not failures and (stuck := find_stuck(scene.ranks, scene.newest, observed.pods, spec.recovery, now)):
@@ -254,6 +257,12 @@ def _with_moved(scene: _Scene) -> _Scene:
     incidents, count = moved(observed.status.incidents, scene.ranks, ranks, view, scene.step, scene.now)
     changes = {**scene.changes, "incidents": incidents, "migrations": observed.status.migrations + count}
     return replace(scene, ranks=ranks, wanted=wants(ranks, ()), changes=changes)
+
+
+def _with_kept(scene: _Scene) -> _Scene:
+    """With the follower in the place of each rank whose memory went with its worker."""
+    ranks = with_kept(scene.ranks, in_row(scene.observed.status, scene.step))
+    return scene if ranks == scene.ranks else replace(scene, ranks=ranks, wanted=wants(ranks, ()))
 
 
 def _waiting(observed: Observed) -> PodObserved | None:
@@ -322,7 +331,8 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
         why = why or "a member left the view; its cause may still show"
     elif not scene.failures and now >= not_before:
         saved = checkpoint(scene.ranks, observed.status.checkpoint)
-        choice = next_view(scene.ranks, scene.newest, observed.pods, observed.status.restarts_without_progress, saved)
+        tries = in_row(observed.status, scene.step)
+        choice = next_view(scene.ranks, scene.newest, observed.pods, tries, saved)
         view, why = choice.view, choice.reason
         if view is not None:
             actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)
@@ -416,11 +426,13 @@ def _status(
                 observed.problem,
                 checkpoint_trouble(scene.ranks),
                 saved,
+                is_renewed(old.checkpoint, saved),
                 scene.changes.get("moves", ()),
                 scene.changes.get("followers", ()),
                 evaluated,
             ),
             "view": view,
+            "left_since": scene.left_since if view is scene.newest else None,
             "progress": at,
             "evaluations": evaluated,
             "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),

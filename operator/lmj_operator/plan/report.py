@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.status import JobStatus, RankStatus
 from lmj_api.view import View
+from lmj_operator.plan.conditions import STALE
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.failures import Failure
 from lmj_operator.plan.membership import unseen
@@ -71,6 +72,22 @@ def checkpoint_trouble(ranks: tuple[RankFacts, ...]) -> CheckpointTrouble | None
     return agent.checkpoint_trouble if agent is not None else None
 
 
+def is_renewed(old: CheckpointInfo | None, saved: CheckpointInfo | None) -> bool:
+    """Whether ``saved`` was made since ``old`` was the newest: no clock is asked, for each pod has its own."""
+    return saved is not None and (old is None or saved.step > old.step)
+
+
+def is_stale(ranks: tuple[RankFacts, ...], status: JobStatus) -> bool:
+    """Whether checkpoints fail, as far as anybody knows.
+
+    A pod that took rank 0's place knows of no failure before its own, so what was known holds until there is a newer checkpoint.
+    """
+    if checkpoint_trouble(ranks) is not None:
+        return True
+    known = any(c.type == STALE and c.status == "True" for c in status.conditions)
+    return known and not is_renewed(status.checkpoint, checkpoint(ranks, status.checkpoint))
+
+
 def rank_table(
     ranks: tuple[RankFacts, ...],
     wanted: dict[int, Want],
@@ -87,6 +104,10 @@ def rank_table(
 
 
 def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
+    stays = want.serial == facts.serial
+    if not stays and facts.entry is not None and want.serial == facts.entry.serial:
+        # Known from now on as what it is: a pod whose worker trains, not one that has not answered yet.
+        facts, stays = facts.in_follower(), False
     pod, known = facts.pod, facts.known
     worker = pod.agent.worker if pod is not None and pod.agent is not None else None
     had_worker = pod is not None and known.pod == pod.name and known.incarnation > 0
@@ -103,7 +124,7 @@ def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fru
         step=worker.progress.step if worker is not None and worker.progress is not None else known.step,
         heartbeat_seconds=round(max(0.0, now - worker.heartbeat), 1) if worker is not None and worker.heartbeat else None,
         restarts=known.restarts + want.replaced,
-        worker_restarts=fruitless + want.replaced if want.serial == facts.serial else 0,
+        worker_restarts=fruitless + want.replaced if stays else 0,
         exit_code=failure.exit_code if failure is not None else known.exit_code,
         exit_message=failure.message if failure is not None else known.exit_message,
     )

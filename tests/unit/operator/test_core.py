@@ -15,7 +15,7 @@ from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.incidents import settle
 from lmj_operator.plan.phases import LEGAL, TERMINAL, IllegalTransition, move
-from lmj_operator.plan.report import progress
+from lmj_operator.plan.report import is_renewed, progress
 from lmj_operator.plan.times import epoch_seconds, rfc3339
 
 
@@ -104,11 +104,25 @@ def test_a_succeeded_job_is_not_adopted() -> None:
     assert adopt(old, "job", 10.0) is old
 
 
+def test_a_checkpoint_is_newer_by_its_step_for_each_pod_has_a_clock_of_its_own() -> None:
+    first = CheckpointInfo(name="step-000000020-v1", step=20, time=90.0)
+    second = CheckpointInfo(name="step-000000040-v2", step=40, time=85.0)
+    assert is_renewed(None, first)
+    assert is_renewed(first, second)
+    assert not is_renewed(first, first)
+    assert not is_renewed(second, first), "the newer one turned out to be torn"
+    assert not is_renewed(first, None)
+
+
 def test_checkpoints_that_fail_are_a_condition_until_one_is_durable() -> None:
     def seen(
-        old: list[Condition], now: float, trouble: CheckpointTrouble | None, saved: CheckpointInfo | None
+        old: list[Condition],
+        now: float,
+        trouble: CheckpointTrouble | None,
+        saved: CheckpointInfo | None,
+        renewed: bool = False,
     ) -> list[Condition]:
-        return conditions(old, Phase.RUNNING, "", 1, now, trouble=trouble, saved=saved)
+        return conditions(old, Phase.RUNNING, "", 1, now, trouble=trouble, saved=saved, renewed=renewed)
 
     def stale(made: list[Condition]) -> Condition | None:
         return next((c for c in made if c.type == "CheckpointStale"), None)
@@ -125,9 +139,9 @@ def test_checkpoints_that_fail_are_a_condition_until_one_is_durable() -> None:
     assert at is not None
     assert at.message == "the checkpoint of step 60 failed: disk full; there is none"
     assert at.last_transition_time == rfc3339(100.0)
-    # Another pod of rank 0 knows of no trouble, and its checkpoints are the old ones.
-    assert stale(seen(second, 120.0, None, saved)) == at
-    mended = seen(second, 130.0, None, saved.model_copy(update={"step": 80, "time": 125.0}))
+    # Another pod of rank 0 knows of no trouble, and its checkpoints are the old ones, whatever their maker's clock said.
+    assert stale(seen(second, 120.0, None, saved.model_copy(update={"time": 130.0}))) == at
+    mended = seen(second, 130.0, None, saved.model_copy(update={"step": 80, "time": 95.0}), renewed=True)
     at = stale(mended)
     assert at is not None
     assert (at.status, at.message, at.last_transition_time) == ("False", "the checkpoint of step 80 is durable", rfc3339(130.0))
