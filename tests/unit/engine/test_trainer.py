@@ -184,6 +184,45 @@ def test_a_worker_that_lived_on_goes_where_the_next_view_says(job: LiveMigration
     assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(job).items())
 
 
+@pytest.mark.parametrize("step", [0, 4])
+def test_memory_that_is_not_believed_is_replaced_where_it_is_of_the_views_step(
+    job: LiveMigrationJob, tmp_path: Path, step: int
+) -> None:
+    whole = elsewhere(job, tmp_path / "whole")
+    make(whole, Line()).run(view(1, start()))
+    line = Line()
+    trainer = make(job, line)
+    inbox, state = trainer._transport.inbox, trainer._state
+    resume = at(step) if step else start()
+
+    def leave(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is (EventKind.CHECKPOINTED if step else EventKind.JOINED):
+            inbox.supersede(inbox.view + 1, "rank 1 was replaced")
+
+    def looked_at(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is EventKind.JOINED:
+            seen.append(state.saved.clone())
+            inbox.supersede(inbox.view + 1, "rank 1 was replaced")
+
+    line.on = leave
+    trainer._source.boundary = lambda: trainer._checkpointer.wait(30)  # no step is taken beside the checkpoint
+    with pytest.raises(ViewBrokenError, match="rank 1 was replaced"):
+        trainer.run(view(1, start()))
+    assert state.step == step
+    right, seen = state.saved.clone(), []
+    state.slots[0].weight.fill_(123.0)
+    wrong = state.saved.clone()
+    line.on = looked_at
+    for number, believed in ((2, True), (3, False)):
+        with pytest.raises(ViewBrokenError, match="rank 1 was replaced"):
+            trainer.run(view(number, resume.model_copy(update={"believed": believed})))
+    assert torch.equal(seen[0], wrong), "what is there is not read again without a reason"
+    assert torch.equal(seen[1], right)
+    line.on = lambda kind, details: None
+    assert trainer.run(view(4, resume)) is WorkerPhase.COMPLETED
+    assert losses(job) == losses(whole)
+
+
 @pytest.mark.parametrize(("failing", "taken"), [([8], 4), ([4, 8], 12)])
 def test_the_best_checkpoint_could_not_be_written(
     job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch, failing: list[int], taken: int

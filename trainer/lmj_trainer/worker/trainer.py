@@ -124,7 +124,9 @@ class Trainer:
         return [c for c in there if c.problem is None and c.step <= step]
 
     def _restore(self, view: View) -> None:
-        """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays."""
+        """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays,
+        if the view believes it.
+        """
         state, resume = self._state, view.resume
         self._checkpointer.before_apply()
         # A state that does not come of what is in memory is followed by none of that.
@@ -138,7 +140,7 @@ class Trainer:
         if resume.checkpoint is not None:
             folder = self._layout.checkpoints / Path(resume.checkpoint).name
             manifest = read_manifest(folder)
-            if state.step != manifest.step:
+            if state.step != manifest.step or not resume.believed:
                 self._source.restart()
                 load_state(folder, state)
             # The checkpoint of an evaluated step is written after the evaluation.
@@ -149,7 +151,7 @@ class Trainer:
             )
             return
         held = state.holding
-        level = held is not None and held.step == resume.step
+        level = held is not None and held.step == resume.step and resume.believed
         behind = held is not None and held.prepared and held.step + 1 == resume.step and self._rank != resume.told_by
         if resume.step == 0 and not level:
             self._source.restart()
