@@ -45,6 +45,8 @@ _FLUSH_SECONDS = 10.0
 _FOLLOWER_PATIENCE = 5.0
 """Seconds for which training waits for a follower."""
 _LONGEST_RETRY_SECONDS = 30.0
+_UNASKED = Decision(unsent=True)
+"""What is taken for everybody's wish until they say otherwise."""
 
 
 class Trainer:
@@ -72,17 +74,16 @@ class Trainer:
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self.pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
-        self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control)
-        self._per_epoch = steps_per_epoch(batches.rows, spec.training)
         self._digest = state_digest(spec)
+        owner = f"{job.metadata.name} {self._digest}"
+        self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control, owner)
+        self._per_epoch = steps_per_epoch(batches.rows, spec.training)
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
         self._ending = Ending(job, prepared, stage, state, self.pipeline, self._checkpointer, transport, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
         self.snapshots = MemorySnapshots(every, rank, self._stages, state, transport, shelves, self._patience, self._warn)
-        self._unsent = True
-        """On rank 0: somebody's newest snapshot was not with its neighbour when the newest step was decided on."""
         self._saved_at = time.monotonic()
-        self._asked = Decision()
+        self._asked = _UNASKED
         """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
         self._line: str | None = None
         """What is recorded of the newest step that this process committed."""
@@ -94,9 +95,8 @@ class Trainer:
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
         self.snapshots.join(view.number)
-        self._unsent = True  # until they say otherwise
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
-        self._asked = Decision()
+        self._asked = _UNASKED
         self._restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
@@ -132,6 +132,8 @@ class Trainer:
         # A state that does not come of what is in memory is followed by none of that.
         anew = resume.checkpoint is not None or resume.step == 0
         newest = resume.step if resume.common_snapshot is None else resume.common_snapshot
+        if anew:
+            self._saved_at = time.monotonic()
         self.snapshots.forget(-1 if anew else newest)
         if resume.snapshot:
             self._source.restart()
@@ -180,8 +182,13 @@ class Trainer:
                     # The rank 0 that committed it died before it could record it, or its disk died with it.
                     recorder.step(Progress.model_validate_json(told["line"]), time.time())
             evaluates = self._evaluates(step) and state.evaluated != step
+            best = state.best.step == step and not evaluates
+            if best:
+                # Of the view that broke: another try would be of the same, and a best one that is lost is lost for good.
+                self._checkpointer.settle()
             durable = any(c.step == step for c in self._checkpointer.known)
-            snapshot = step > 0 and not evaluates and not durable and self._checkpoint_due(step, 0.0)
+            due = self._checkpoint_due(step, time.monotonic() - self._saved_at) or (best and not self._checkpointer.busy)
+            snapshot = step > 0 and not evaluates and not durable and due
             word = {"committed": committed, "evaluates": evaluates, "snapshot": snapshot}
             for rank in range(1, self._stages):
                 self.pipeline.send(rank, Kind.RESUME, step, payload=word)
@@ -196,7 +203,6 @@ class Trainer:
             state.commit(coefficient, rate)
             self._take_step()
         self._pace.begin()
-        self._saved_at = time.monotonic()
         return self._boundary(recorder) if word["evaluates"] else Decision(snapshot=word["snapshot"])
 
     @property
@@ -253,15 +259,11 @@ class Trainer:
         progress = self._pace.at(state.step)
 
         def decide(wish: Decision) -> Decision:
-            self._unsent = wish.unsent
-            stop = wish.stop and committed < steps
-            # A checkpoint at the end of an epoch waits for the evaluation, whose result it carries.
-            due = stop or self._checkpoint_due(committed, time.monotonic() - self._saved_at)
-            if evaluates:
-                self._asked = Decision(stop=stop, pause=wish.pause and committed < steps)
-                return Decision()  # that comes first
-            pause = wish.pause and committed < steps
-            return Decision(snapshot=due, stop=stop, pause=pause, keep=not stop and not pause and self._keeps(committed))
+            if not evaluates:
+                return self._decision(committed, wish)
+            # That comes first. A checkpoint at the end of an epoch waits for its result, which it carries.
+            self._asked = wish
+            return Decision()
 
         def decided(commit: Commit) -> None:
             nonlocal progress
@@ -285,9 +287,16 @@ class Trainer:
         self._pace.begin()
         return decision
 
-    def _keeps(self, committed: int) -> bool:
-        """Whether a snapshot in memory is taken after ``committed`` steps: not of the last, for its checkpoint is waited for."""
-        return committed < self._batches.steps and not self._unsent and self.snapshots.due(committed)
+    def _decision(self, step: int, wish: Decision, *, best: bool = False) -> Decision:
+        """On rank 0: what is done at the boundary of ``step``. ``wish``: what anybody needs; ``best``: its weights are the best so far."""
+        more = step < self._batches.steps
+        stop = wish.stop and more
+        # A checkpoint that is being written gets its time: with its view it would be given up, and the best is never written again.
+        pause = wish.pause and more and not stop and not self._checkpointer.promising
+        due = self._checkpoint_due(step, time.monotonic() - self._saved_at) or best
+        # One that is due where all leave is not begun: the next view does that first. The last step's is waited for: no snapshot beside it.
+        keep = more and not stop and not pause and not wish.unsent and self.snapshots.due(step)
+        return Decision(snapshot=stop or (due and not pause), stop=stop, pause=pause, keep=keep)
 
     def _evaluates(self, committed: int) -> bool:
         """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
@@ -316,11 +325,8 @@ class Trainer:
             self._state.best = Best(step, result.accuracy)
         self._state.evaluated = step
         self._tell(result, best)
-        asked, self._asked = self._asked, Decision()
-        stop = asked.stop or (self._control.draining.is_set() and step < self._batches.steps)
-        due = best or stop or self._checkpoint_due(step, time.monotonic() - self._saved_at)
-        keep = not stop and not asked.pause and self._keeps(step)
-        decision = Decision(snapshot=due, stop=stop, pause=asked.pause, keep=keep)
+        asked, self._asked = self._asked, _UNASKED
+        decision = self._decision(step, asked | Decision(stop=self._control.draining.is_set()), best=best)
         for rank in range(1, self._stages):
             self.pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
         return decision
