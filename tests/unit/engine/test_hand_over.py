@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 from lmj_api.names import checkpoint_name, parse_checkpoint_name
-from lmj_api.protocol import EventKind, WorkerPhase
+from lmj_api.protocol import EventKind, Snapshots, WorkerPhase
 from lmj_api.spec import LiveMigrationJob, Splits
+from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Resume
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
@@ -125,9 +126,12 @@ def test_a_move_keeps_the_best(
     """At the best step's boundary the next view writes it; at a later one the move waits for what is being written."""
     slow(lambda: time.sleep(0.3))
     pair = Pair(job, monkeypatch, asked_at)
-    pair.trainers[0]._source.boundary = lambda: (
-        pair.step < 9 or pair.trainers[0]._checkpointer.wait(SECONDS)
-    )  # it has room to move
+
+    def boundary() -> None:
+        if pair.step != BEST:
+            pair.trainers[0]._checkpointer.wait(SECONDS)  # else all may be trained before the move
+
+    pair.trainers[0]._source.boundary = boundary
     assert pair.to_the_end() in left_at
     assert pair.warnings == []
     assert pair.of_best(2 if asked_at == 7 else 1)
@@ -146,7 +150,7 @@ def test_a_death_beside_the_best_checkpoint_keeps_it(
         time.sleep(0.3)
 
     slow(broken)
-    pair.trainers[0]._source.boundary = lambda: pair.trainers[0]._transport.inbox.check() if wait_broken(pair) else None
+    pair.trainers[0]._source.boundary = lambda: wait_broken(pair)
     assert pair.to_the_end() == BEST
     assert pair.warnings == []
     assert pair.of_best(2)
@@ -154,11 +158,11 @@ def test_a_death_beside_the_best_checkpoint_keeps_it(
     assert all(pair.folders.values()), pair.folders
 
 
-def wait_broken(pair: Pair) -> bool:
-    """At the best step's boundary in view 1: not before its checkpoint is under way."""
+def wait_broken(pair: Pair) -> None:
+    """At the best step's boundary in view 1: until its checkpoint is under way, which breaks the view."""
     inbox = pair.trainers[0]._transport.inbox
     if pair.step != BEST or inbox.view != 1:
-        return False
+        return
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         inbox.check()
@@ -199,3 +203,42 @@ def test_a_checkpoint_of_every_step_does_not_keep_a_rank(
     assert pair.folders[checkpoint_name(6, 2)]
     assert checkpoint_name(6, 1) not in pair.folders
     assert len(set(losses(pair.job))) == len(losses(pair.job))
+
+
+def test_a_pod_that_takes_a_place_has_a_snapshot_before_the_next_is_due(
+    job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1's own snapshots went with its old pod: with rank 0's pod the last of them would go."""
+    recovery = job.spec.recovery.model_copy(update={"memory_snapshot": MemorySnapshot(every_steps=3)})
+    pair = Pair(job.model_copy(update={"spec": job.spec.model_copy(update={"recovery": recovery})}), monkeypatch, 6)
+    seen: dict[int, list[Snapshots | None]] = {}
+
+    def on(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is EventKind.COMMITTED:
+            seen[details["progress"].step] = [trainer.snapshots.held for trainer in pair.trainers]
+
+    pair.lines[0].on = on
+
+    def waits(trainer: Trainer) -> Callable[[], None]:
+        def boundary() -> None:
+            trainer.snapshots._wait()  # else the next may be left out
+            trainer._checkpointer.wait(SECONDS)  # else the move may be later
+
+        return boundary
+
+    for trainer in pair.trainers:
+        trainer._source.boundary = waits(trainer)
+    assert all(isinstance(end, ViewBrokenError) for end in pair.run(1, start()))
+    assert pair.step == 7
+    assert sorted(seen) == list(range(1, 8))
+    assert seen[1] == seen[2] == [Snapshots()] * 2, "from the beginning on there is nothing to lose"
+    assert seen[5][0] == Snapshots(own=[3], kept=[3])
+    # Another pod: its state is level, its shelves are bare.
+    for shelf in (pair.trainers[1].snapshots._own, pair.trainers[1].snapshots._keeper._shelf):
+        assert shelf is not None
+        shelf.forget(-1)
+    seen.clear()
+    assert pair.run(2, Resume(step=7, common_snapshot=6)) == [WorkerPhase.COMPLETED] * 2
+    newest = [max((step for step in has.own), default=None) for has in seen[9] if has is not None]
+    assert newest[0] == newest[1] == 8
+    assert pair.warnings == []

@@ -276,7 +276,8 @@ class Trainer:
         state.dirty = True
         losses = self.pipeline.gradients(state.step, self._source.final if self._source.follows else None)
         limit = training.max_grad_norm
-        wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=self.snapshots.unsent)
+        kept = self.snapshots
+        wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=kept.unsent, bare=kept.bare)
         commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)
         self._take_step()
         self._control.emit(EventKind.COMMITTED, progress=progress)
@@ -295,7 +296,7 @@ class Trainer:
         pause = wish.pause and more and not stop and not self._checkpointer.promising
         due = self._checkpoint_due(step, time.monotonic() - self._saved_at) or best
         # One that is due where all leave is not begun: the next view does that first. The last step's is waited for: no snapshot beside it.
-        keep = more and not stop and not pause and not wish.unsent and self.snapshots.due(step)
+        keep = more and not stop and not pause and not wish.unsent and (wish.bare or self.snapshots.due(step))
         return Decision(snapshot=stop or (due and not pause), stop=stop, pause=pause, keep=keep)
 
     def _evaluates(self, committed: int) -> bool:
