@@ -18,6 +18,7 @@ from lmj_api.view import Resume
 from lmj_trainer.errors import UserError
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import checkpointer as checkpointer_module
+from lmj_trainer.worker import saving as saving_module
 from lmj_trainer.worker import trainer as trainer_module
 
 from .small_job import Line, at, elsewhere, losses, make, start, view, weights
@@ -172,7 +173,7 @@ def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigration
             failures.append(details["trouble"].step)
 
     monkeypatch.setattr(checkpointer_module, "write_tensors", room)
-    monkeypatch.setattr(trainer_module, "_LONGEST_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(saving_module, "_LONGEST_RETRY_SECONDS", 0.1)
     # Where the whole run has no other checkpoint than the last.
     spec = job.spec.model_copy(update={"dataset": job.spec.dataset.model_copy(update={"splits": Splits()})})
     line = Line(on)
@@ -189,7 +190,7 @@ def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigration
 def test_the_last_checkpoint_can_never_be_written(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be called done that is not durable: the job fails, and says of what; run again, it goes on."""
     monkeypatch.setattr(checkpointer_module, "write_tensors", full)
-    monkeypatch.setattr(trainer_module, "_LONGEST_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(saving_module, "_LONGEST_RETRY_SECONDS", 0.1)
     checkpoint = job.spec.checkpoint.model_copy(update={"retry_seconds": 0.5})
     job = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": checkpoint})})
     line = Line()

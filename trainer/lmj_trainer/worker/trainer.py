@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
-from lmj_api.protocol import CheckpointInfo, Evaluation, EventKind, Progress, WorkerPhase
+from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
 from lmj_trainer.checkpoint.identity import state_digest
-from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
-from lmj_trainer.errors import UserError
 from lmj_trainer.follow.source import Source
 from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.model.weights import initialise
@@ -24,10 +21,11 @@ from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
-from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+from lmj_trainer.worker.checkpointer import Checkpointer
 from lmj_trainer.worker.ending import Ending
 from lmj_trainer.worker.pace import Pace
 from lmj_trainer.worker.recorder import Recorder
+from lmj_trainer.worker.saving import Saving
 from lmj_trainer.worker.snapshots import MemorySnapshots
 
 if TYPE_CHECKING:
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 _FLUSH_SECONDS = 10.0
 _FOLLOWER_PATIENCE = 5.0
 """Seconds for which training waits for a follower."""
-_LONGEST_RETRY_SECONDS = 30.0
 _UNASKED = Decision(unsent=True)
 """What is taken for everybody's wish until they say otherwise."""
 
@@ -74,15 +71,17 @@ class Trainer:
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self.pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
-        self._digest = state_digest(spec)
-        owner = f"{job.metadata.name} {self._digest}"
+        digest = state_digest(spec)
+        owner = f"{job.metadata.name} {digest}"
         self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control, owner)
         self._per_epoch = steps_per_epoch(batches.rows, spec.training)
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
+        self._saving = Saving(
+            job, digest, state, self.pipeline, self._checkpointer, transport, control, self._pace, self._patience
+        )
         self._ending = Ending(job, prepared, stage, state, self.pipeline, self._checkpointer, transport, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
         self.snapshots = MemorySnapshots(every, rank, self._stages, state, transport, shelves, self._patience, self._warn)
-        self._saved_at = time.monotonic()
         self._asked = _UNASKED
         """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
         self._line: str | None = None
@@ -102,7 +101,7 @@ class Trainer:
         recorder = None
         if self._rank == 0:
             recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard, self._warn)
-            self._checkpointer.begin(self._good_checkpoints(view.resume.step))
+            self._checkpointer.begin(self._saving.good(view.resume.step))
         try:
             decision = self._resume(view.resume, recorder)
             self.snapshots.begin()
@@ -114,15 +113,6 @@ class Trainer:
     def _warn(self, message: str) -> None:
         self._control.emit(EventKind.WARNING, message)
 
-    def _good_checkpoints(self, step: int) -> list[CheckpointInfo]:
-        """Those up to ``step``; none of a folder that cannot be read now, for the view may go on from memory."""
-        try:
-            there = [found.info for found in survey(self._layout.checkpoints, self._digest, digests=False)]
-        except OSError as error:
-            self._warn(f"{self._layout.checkpoints} cannot be read: {error}; older checkpoints are not removed")
-            return []
-        return [c for c in there if c.problem is None and c.step <= step]
-
     def _restore(self, view: View) -> None:
         """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays,
         if the view believes it.
@@ -133,7 +123,7 @@ class Trainer:
         anew = resume.checkpoint is not None or resume.step == 0
         newest = resume.step if resume.common_snapshot is None else resume.common_snapshot
         if anew:
-            self._saved_at = time.monotonic()
+            self._saving.begin()
         self.snapshots.forget(-1 if anew else newest)
         if resume.snapshot:
             self._source.restart()
@@ -187,7 +177,7 @@ class Trainer:
                 # Of the view that broke: another try would be of the same, and a best one that is lost is lost for good.
                 self._checkpointer.settle()
             durable = any(c.step == step for c in self._checkpointer.known)
-            due = self._checkpoint_due(step, time.monotonic() - self._saved_at) or (best and not self._checkpointer.busy)
+            due = self._saving.due(step) or (best and not self._checkpointer.busy)
             snapshot = step > 0 and not evaluates and not durable and due
             word = {"committed": committed, "evaluates": evaluates, "snapshot": snapshot}
             for rank in range(1, self._stages):
@@ -226,10 +216,10 @@ class Trainer:
             last = self._state.step == self._batches.steps
             if decision.snapshot:
                 awaited = decision.stop or last
-                self._snapshot(recorder, awaited=awaited)
-                self._saved_at = time.monotonic()
+                self.snapshots.release()
+                self._saving.start(recorder, awaited=awaited)
                 if awaited:
-                    self._await_durable(recorder)
+                    self._saving.await_durable(recorder)
             if decision.keep:
                 self.snapshots.take(self._checkpointer.copied if decision.snapshot else None)
             if decision.stop:
@@ -294,7 +284,7 @@ class Trainer:
         stop = wish.stop and more
         # A checkpoint that is being written gets its time: with its view it would be given up, and the best is never written again.
         pause = wish.pause and more and not stop and not self._checkpointer.promising
-        due = self._checkpoint_due(step, time.monotonic() - self._saved_at) or best
+        due = self._saving.due(step) or best
         # One that is due where all leave is not begun: the next view does that first. The last step's is waited for: no snapshot beside it.
         keep = more and not stop and not pause and not wish.unsent and (wish.bare or self.snapshots.due(step))
         return Decision(snapshot=stop or (due and not pause), stop=stop, pause=pause, keep=keep)
@@ -303,15 +293,6 @@ class Trainer:
         """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
         ends = committed > 0 and (committed % self._per_epoch == 0 or committed == self._batches.steps)
         return ends and "validation" in self._prepared.splits
-
-    def _checkpoint_due(self, committed: int, seconds: float) -> bool:
-        every = self._spec.checkpoint
-        if committed == self._batches.steps or self._checkpointer.busy:
-            self._checkpointer.complain()
-            # The last step's checkpoint is always taken, and waited for; any other may be late, never in the way.
-            return committed == self._batches.steps
-        by_step = every.every_steps is not None and committed % every.every_steps == 0
-        return by_step or (every.every_seconds is not None and seconds >= every.every_seconds)
 
     def _boundary(self, recorder: Recorder | None) -> Decision:
         """Evaluate, and agree on what to do before the next step."""
@@ -357,60 +338,3 @@ class Trainer:
         result = evaluate_counts(counts.confusion, counts.loss_sum, list(labels), split, step)
         recorder.evaluation(result)
         return result
-
-    def _snapshot(self, recorder: Recorder | None, attempt: int = 0, *, awaited: bool = False) -> None:
-        facts = None
-        if recorder is not None:
-            step, best = self._state.step, self._state.best
-            accuracy = next((e.accuracy for e in recorder.evaluations if (e.split, e.step) == ("validation", step)), None)
-            facts = Facts(
-                job=self._job.metadata.name,
-                state_digest=self._digest,
-                epoch=step / self._per_epoch,
-                seconds=self._state.seconds,
-                best=best.step == step,
-                accuracy=accuracy,
-                best_step=best.step,
-                best_accuracy=best.accuracy,
-            )
-        self.snapshots.release()
-        self._checkpointer.start(self._rank, self._stages, self._patience, facts, attempt, awaited=awaited)
-
-    def _await_durable(self, recorder: Recorder | None) -> None:
-        """Wait until the checkpoint of this step is durable everywhere; one that cannot be written is tried again, by rank 0's word.
-
-        What training has made is in memory alone. A restart would keep it a few times, another pod would not, and both would count as
-        failures of what has none: so the worker stays and tries. Raises UserError after ``checkpoint.retrySeconds``.
-        """
-        step, limit = self._state.step, self._spec.checkpoint.retry_seconds
-        deadline = time.monotonic() + limit
-        for attempt in itertools.count(1):
-            self._checkpointer.wait(2 * self._patience)
-            self._transport.inbox.check()
-            problem = self._checkpointer.problem
-            if problem == "":
-                return
-            if problem is None:
-                raise ViewBrokenError(f"nobody told of the checkpoint of step {step}")
-            if self._rank == 0:
-                again = time.monotonic() < deadline
-                if again:
-                    self._pause(min(2.0 ** (attempt - 1), _LONGEST_RETRY_SECONDS, self._patience / 3), problem)
-                for rank in range(1, self._stages):
-                    self.pipeline.send(rank, Kind.AGAIN, step, attempt, again)
-            else:
-                again = self.pipeline.take(Kind.AGAIN, step, 0, attempt)
-            if not again:
-                raise UserError(
-                    f"the last checkpoint, of step {step}, could not be written within {limit:g} s (checkpoint.retrySeconds): "
-                    f"{problem}; make room or mend the storage, and run the job again: it goes on from its newest checkpoint"
-                )
-            self._snapshot(recorder, attempt, awaited=True)
-
-    def _pause(self, seconds: float, problem: str) -> None:
-        """Wait, and show that it is no hang. Raises ViewBrokenError when the view breaks meanwhile."""
-        end = time.monotonic() + seconds
-        self._control.emit(EventKind.PREPARING, progress=self._pace.at(self._state.step, f"checkpoint: {problem}"))
-        while (left := end - time.monotonic()) > 0:
-            self._transport.inbox.check()
-            time.sleep(min(left, 0.2))
