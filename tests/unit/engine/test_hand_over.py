@@ -23,7 +23,7 @@ from lmj_trainer.worker import checkpointer as checkpointer_module
 from lmj_trainer.worker import trainer as trainer_module
 from lmj_trainer.worker.trainer import Trainer
 
-from .small_job import Line, losses, make, start, view, weights
+from .small_job import Line, elsewhere, losses, make, start, view, weights
 
 SECONDS = 60.0
 BEST = 8
@@ -93,6 +93,14 @@ class Pair:
         return all(torch.equal(tensor, tensors[name]) for name, tensor in weights(self.job).items())
 
 
+def undisturbed(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Losses of two ranks that nobody disturbs."""
+    monkeypatch.undo()
+    pair = Pair(elsewhere(job, Path(job.spec.output.path).parent / "whole"), monkeypatch)
+    assert pair.run(1, start()) == [WorkerPhase.COMPLETED] * 2
+    return losses(pair.job)
+
+
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
     """Step 8 is the best. Storage does what the test says before it takes a part of that step's checkpoint."""
@@ -136,6 +144,7 @@ def test_a_move_keeps_the_best(
     assert pair.warnings == []
     assert pair.of_best(2 if asked_at == 7 else 1)
     assert all(pair.folders.values()), pair.folders
+    assert losses(pair.job) == undisturbed(job, monkeypatch)
 
 
 def test_a_death_beside_the_best_checkpoint_keeps_it(
@@ -156,6 +165,7 @@ def test_a_death_beside_the_best_checkpoint_keeps_it(
     assert pair.of_best(2)
     assert checkpoint_name(BEST, 1) not in pair.folders
     assert all(pair.folders.values()), pair.folders
+    assert losses(pair.job) == undisturbed(job, monkeypatch)
 
 
 def wait_broken(pair: Pair) -> None:
@@ -184,6 +194,7 @@ def test_storage_that_hangs_does_not_keep_a_rank(
     assert pair.run(2, Resume(step=9)) == [WorkerPhase.COMPLETED] * 2
     assert pair.warnings == [f"the best weights, of step {BEST}, have no checkpoint: those of step 4 are taken"]
     assert all(pair.folders.values()), pair.folders
+    assert losses(pair.job) == undisturbed(job, monkeypatch)
 
 
 def test_a_checkpoint_of_every_step_does_not_keep_a_rank(
@@ -242,3 +253,4 @@ def test_a_pod_that_takes_a_place_has_a_snapshot_before_the_next_is_due(
     newest = [max((step for step in has.own), default=None) for has in seen[9] if has is not None]
     assert newest[0] == newest[1] == 8
     assert pair.warnings == []
+    assert losses(pair.job) == undisturbed(job, monkeypatch)
