@@ -33,9 +33,14 @@ class Pair:
     """Rank 1 has a follower that is level. ``asked_at``: the step after which it is told to hand over."""
 
     def __init__(self, job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch, asked_at: int | None = None) -> None:
-        self.job = job.model_copy(
-            update={"spec": job.spec.model_copy(update={"pipeline": job.spec.pipeline.model_copy(update={"stages": 2})})}
-        )
+        # Ranks of one process share the generator that dropout draws from, so there is none.
+        model, spec = job.spec.model, job.spec
+        assert model.scratch is not None
+        changes = {
+            "pipeline": spec.pipeline.model_copy(update={"stages": 2}),
+            "model": model.model_copy(update={"scratch": model.scratch.model_copy(update={"dropout": 0.0})}),
+        }
+        self.job = job.model_copy(update={"spec": spec.model_copy(update=changes)})
         network: dict[str, MemoryTransport] = {}
         self.lines = [Line(), Line()]
         self.trainers = [make(self.job, line, rank, network) for rank, line in enumerate(self.lines)]
