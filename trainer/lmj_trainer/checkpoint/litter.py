@@ -1,5 +1,6 @@
 """Half-written checkpoints of views that are over: how they are known, and how they go."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -14,7 +15,8 @@ _GOING = ".gone"
 
 def sign(folder: Path, owner: str) -> None:
     """Write whose checkpoint is written in ``folder``, one line. Every rank may; nothing depends on it but that the folder may go."""
-    (folder / _OWNER).write_text(owner)
+    with contextlib.suppress(FileExistsError), (folder / _OWNER).open("x") as file:  # another rank was first
+        file.write(owner)
 
 
 def clear(root: Path, view: int, owner: str) -> list[str]:
