@@ -31,6 +31,9 @@ class Resume(Message):
     checkpoint: Name | None = None
     """Folder of the checkpoint to load, relative to the job's checkpoint folder. None: what the members have in memory; with step 0,
     initial weights where they have nothing."""
+    believed: bool = True
+    """False: whatever the members have in memory, it failed too often: the checkpoint is loaded, or the weights are initialised, where a
+    member has a state of this step too."""
     told_by: Count = 0
     """A rank that has this step for certain. Others may be one behind, with its gradients: they hear from it how it was committed."""
     snapshot: bool = False

@@ -6,7 +6,7 @@ from lmj_api.names import checkpoint_name, pod_name, standby_name
 from lmj_api.protocol import USER_ERROR, AgentState, CheckpointInfo, Exit, Holding, Progress, Snapshots, WorkerPhase, WorkerState
 from lmj_api.spec import JobSpec
 from lmj_api.status import JobStatus
-from lmj_api.view import Member, View
+from lmj_api.view import Member, Resume, View
 from lmj_operator.plan import (
     Action,
     CreatePod,
@@ -388,8 +388,7 @@ class Cluster:
             if other is not pod and running and other.rank == pod.rank and other.worker.view == view.number:
                 raise Violation(f"view {view.number} has two living members of rank {pod.rank}")
         resume = view.resume
-        fresh = resume.checkpoint is not None or resume.step == 0
-        newest = -1 if fresh else resume.step if resume.common_snapshot is None else resume.common_snapshot
+        newest = -1 if _anew(resume) else resume.step if resume.common_snapshot is None else resume.common_snapshot
         pod.own, pod.kept = ([step for step in steps if step <= newest] for steps in (pod.own, pod.kept))
         if resume.snapshot and not self._restore(pod, view):
             pod.step, pod.prepared = None, False
@@ -440,7 +439,9 @@ class Cluster:
             if source is not None and pod.own and pod.own[0] not in source.kept:
                 unsent = True
                 source.kept = sorted([*source.kept, pod.own[0]], reverse=True)[:2]
-        if step % every.every_steps == 0 and step < self.steps and not unsent:
+        # A pod that took another's place has none, and its state is not durable.
+        bare = not _anew(view.resume) and any(not pod.own for pod in group)
+        if (bare or step % every.every_steps == 0) and step < self.steps and not unsent:
             for pod in group:
                 pod.own = [step, *(s for s in pod.own if s != step)][:2]
 
@@ -577,3 +578,8 @@ class Cluster:
                 pod.prepared = True
                 self._tell_follower(pod, committed=False)
                 self.break_link(pod)
+
+
+def _anew(resume: Resume) -> bool:
+    """Whether nothing that is in memory counts."""
+    return resume.checkpoint is not None or resume.step == 0

@@ -12,8 +12,8 @@ from .test_machine import RANKS, RECOVERY, Faults, examples
 EVERY = 4
 
 
-def cluster_of(ranks: int, steps: int = 200) -> Cluster:
-    spec = job_spec(ranks, recovery={"memorySnapshot": {"everySteps": EVERY}, "maxRestarts": 100})
+def cluster_of(ranks: int, steps: int = 200, every: int = EVERY) -> Cluster:
+    spec = job_spec(ranks, recovery={"memorySnapshot": {"everySteps": every}, "maxRestarts": 100})
     return Cluster(spec, steps=steps, checkpoint_every=1000)
 
 
@@ -58,6 +58,24 @@ def test_a_lost_pod_costs_the_steps_since_the_newest_snapshot(ranks: int, at: in
         incident = cluster.status.incidents[-1]
         assert incident.recovery is not None
         assert f"the snapshot of step {newest} in memory" in incident.recovery
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_a_pod_that_is_lost_after_its_neighbour_moved_costs_no_more_than_any(moved: int) -> None:
+    """The new pod has no snapshot of its own rank, which only the next rank has then: another is taken at once."""
+    every = 50
+    cluster = cluster_of(2, steps=4000, every=every)
+    go_on(cluster, lambda: step_of(cluster) >= 220, rounds=400)
+    cluster.move_request = str(moved)
+    go_on(cluster, lambda: cluster.status.migrations == 1 and cluster.status.phase is Phase.RUNNING)
+    at = step_of(cluster)
+    go_on(cluster, lambda: step_of(cluster) >= at + 5)
+    assert cluster.status.view is not None
+    number = cluster.status.view.number
+    cluster.kill_pod(pod_of(cluster, 1 - moved))
+    go_on(cluster, lambda: at_work(cluster, number + 1))
+    assert cluster.status.view.resume.snapshot, cluster.status.view.reason
+    assert cluster.status.steps_lost <= every
 
 
 def test_one_after_the_other_is_lost() -> None:

@@ -24,11 +24,14 @@ def common_step(
     the memory of all, else a snapshot of which each rank has its own or its neighbour has it, or a checkpoint.
     """
     good = max((c for c in checkpoints if c.problem is None), key=lambda c: c.step, default=None)
-    durable = Resume(step=good.step, checkpoint=good.name) if good is not None else Resume(step=0)
+    believed = tries <= MEMORY_TRIES
+    durable = Resume(step=0, believed=believed)
+    if good is not None:
+        durable = Resume(step=good.step, checkpoint=good.name, believed=believed)
     at = f"checkpoint {good.name}" if good is not None else "the beginning"
     back = durable
     # Of one step: the snapshot, for nothing has to be read.
-    common = newest_common(snapshots) if tries <= MEMORY_TRIES else None
+    common = newest_common(snapshots) if believed else None
     if common is not None and common.step >= durable.step:
         back = Resume(step=common.step, snapshot=True, fetched=list(common.fetched))
         at = f"the snapshot of step {common.step} in memory ({common.origin(len(snapshots))})"
@@ -41,7 +44,7 @@ def common_step(
     newest = max(steps)
     if newest < back.step:
         return back, f"goes on from {at}, for the memory is of step {newest}"
-    if tries > MEMORY_TRIES:
+    if not believed:
         return durable, f"goes back to {at}, for what is in memory failed {tries} times in a row"
     everywhere = common.step if common is not None else None
     resume = Resume(step=newest, told_by=steps.index(newest), common_snapshot=everywhere)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import AutoConfig
 
-from lmj_api.spec import Model
+from lmj_api.spec import LiveMigrationJob, Model
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.model.weights import initialise
 from lmj_trainer.state.stage_state import StageState
+
+from .small_job import small_job
 
 torch.set_num_threads(1)
 
@@ -50,3 +53,8 @@ def make_config() -> Callable[..., Any]:
 @pytest.fixture
 def make_state() -> Callable[..., tuple[Stage, StageState]]:
     return small_state
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> LiveMigrationJob:
+    return small_job(tmp_path)

@@ -146,10 +146,11 @@ def test_what_an_older_view_writes_late_replaces_and_removes_nothing(tmp_path: P
     old, new = members
     old.prepare(20)  # its parts are there, and here the partition begins: it does not get on
     new.prepare(20)
-    assert new.go_on()[-1] == "holds"
-    [newest, half] = scan(tmp_path, "d")
-    assert (newest.name, newest.problem) == ("step-000000020-v2", None)
+    half = scan(tmp_path, "d")[-1]
     assert (half.name, half.problem) == ("step-000000020-v1", "half-written (no manifest)")
+    assert new.go_on()[-1] == "holds"
+    [newest] = scan(tmp_path, "d")
+    assert (newest.name, newest.problem) == ("step-000000020-v2", None), "and what the older view left by half is gone"
     before = {path: path.read_bytes() for path in (tmp_path / newest.name).iterdir()}
 
     told = old.go_on()  # it heals
@@ -157,7 +158,7 @@ def test_what_an_older_view_writes_late_replaces_and_removes_nothing(tmp_path: P
     assert told[0] == f"warning: checkpoint of step 20 failed: {why}; training goes on"
     assert told[1] == f"done {why!r} []"
     assert told[2] == f"broken: {why}"
-    assert scan(tmp_path, "d") == [newest], "and what it had written is gone"
+    assert scan(tmp_path, "d") == [newest]
     assert {path: path.read_bytes() for path in (tmp_path / newest.name).iterdir()} == before
 
 

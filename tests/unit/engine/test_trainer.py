@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,107 +16,14 @@ from lmj_api.names import checkpoint_name, parse_checkpoint_name
 from lmj_api.protocol import EventKind, Snapshots, WorkerPhase
 from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
-from lmj_api.view import Member, Resume, View
-from lmj_trainer.data.prepared import prepare
+from lmj_api.view import Resume
 from lmj_trainer.errors import UserError
-from lmj_trainer.model.config import load_config
-from lmj_trainer.model.stage import Stage
-from lmj_trainer.pipeline.batches import Batches
-from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.transport.inbox import ViewBrokenError
-from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as checkpointer_module
+from lmj_trainer.worker import saving as saving_module
 from lmj_trainer.worker import trainer as trainer_module
-from lmj_trainer.worker.trainer import Trainer
 
-
-class Line:
-    """The line to the agent. ``on(event, details)`` hears everything first."""
-
-    def __init__(self, on: Callable[[EventKind, dict[str, Any]], None] = lambda kind, details: None) -> None:
-        self.draining = threading.Event()
-        self.handover = 0
-        self.events: list[tuple[EventKind, str, dict[str, Any]]] = []
-        self.on = on
-
-    def on_follower(self, call: Callable[[str | None], None]) -> None:
-        self.follow = call
-
-    def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
-        self.events.append((kind, message, details))
-        self.on(kind, details)
-
-    def of(self, kind: EventKind) -> list[tuple[str, dict[str, Any]]]:
-        return [(message, details) for k, message, details in self.events if k is kind]
-
-    def evaluated(self) -> dict[int, float]:
-        return {d["evaluation"].step: d["evaluation"].accuracy for _, d in self.of(EventKind.EVALUATED)}
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> LiveMigrationJob:
-    words = ["good", "bad"]
-    rows = "".join(f"this one is {words[i % 2]} {i % 7},{'pn'[i % 2]}\n" for i in range(80))
-    (tmp_path / "data.csv").write_text("text,label\n" + rows)
-    scratch = {"layers": 2, "hiddenSize": 16, "heads": 2, "intermediateSize": 32, "vocabulary": 64, "maxPositions": 16}
-    return LiveMigrationJob.model_validate(
-        {
-            "metadata": {"name": "small"},
-            "spec": {
-                "pipeline": {"stages": 1, "microBatches": 2},
-                "model": {"scratch": scratch},
-                "dataset": {
-                    "source": str(tmp_path / "data.csv"),
-                    "text": ["text"],
-                    "label": "label",
-                    "maxLength": 16,
-                    "splits": {"validationFraction": 0.2},
-                },
-                "training": {"batchSize": 16, "epochs": 3, "learningRate": 1e-2},
-                "checkpoint": {"keep": 9},
-                "output": {"path": str(tmp_path / "out"), "weights": "Best"},
-            },
-        }
-    )
-
-
-def make(job: LiveMigrationJob, line: Line) -> Trainer:
-    spec = job.spec
-    prepared = prepare(spec, Path(spec.output.path) / "cache", lambda text: None)
-    config = load_config(spec.model, prepared.labels, prepared.vocab_size)
-    stage = Stage(config, range(config.num_hidden_layers), seed=spec.training.seed)
-    state = StageState(stage, torch.device("cpu"))
-    stage.set_training(True)
-    batches = Batches(prepared, spec, torch.device("cpu"))
-    return Trainer(job, 0, prepared, batches, stage, state, MemoryTransport({}, "rank-0"), line)
-
-
-def view(number: int, resume: Resume) -> View:
-    member = Member(rank=0, pod="small-r0-1", incarnation=1, address="rank-0")
-    return View(number=number, members=[member], resume=resume, reason="test")
-
-
-def start() -> Resume:
-    return Resume(step=0)
-
-
-def at(step: int, view: int = 1) -> Resume:
-    return Resume(step=step, checkpoint=checkpoint_name(step, view))
-
-
-def losses(job: LiveMigrationJob) -> list[float]:
-    lines = [json.loads(line) for line in (Path(job.spec.output.path) / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
-    return [line["loss"] for line in lines]
-
-
-def weights(job: LiveMigrationJob) -> dict[str, torch.Tensor]:
-    return load_file(Path(job.spec.output.path) / "model" / "model.safetensors")
-
-
-def elsewhere(job: LiveMigrationJob, output: Path) -> LiveMigrationJob:
-    spec = job.spec.model_copy(update={"output": job.spec.output.model_copy(update={"path": str(output)})})
-    return job.model_copy(update={"spec": spec})
+from .small_job import Line, at, elsewhere, losses, make, start, view, weights
 
 
 def test_from_the_start_to_a_model(job: LiveMigrationJob) -> None:
@@ -152,6 +57,7 @@ def test_a_follower_takes_over_where_every_step_is_evaluated(job: LiveMigrationJ
     trainer = make(job.model_copy(update={"spec": spec}), line)
     monkeypatch.setattr(type(trainer._source), "level", property(lambda source: True))
     line.on = lambda kind, details: setattr(line, "handover", 1) if kind is EventKind.COMMITTED else None
+    trainer._source.boundary = lambda: trainer._checkpointer.wait(30)  # else the move may wait for it
     with pytest.raises(ViewBrokenError, match="a follower takes over at step 2"):
         trainer.run(view(1, start()))
     assert list(line.evaluated()) == [1, 2]
@@ -183,6 +89,45 @@ def test_a_worker_that_lived_on_goes_where_the_next_view_says(job: LiveMigration
     assert trainer.run(view(4, at(epoch, 2))) is WorkerPhase.COMPLETED
     assert losses(job) == losses(whole)
     assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(job).items())
+
+
+@pytest.mark.parametrize("step", [0, 4])
+def test_memory_that_is_not_believed_is_replaced_where_it_is_of_the_views_step(
+    job: LiveMigrationJob, tmp_path: Path, step: int
+) -> None:
+    whole = elsewhere(job, tmp_path / "whole")
+    make(whole, Line()).run(view(1, start()))
+    line = Line()
+    trainer = make(job, line)
+    inbox, state = trainer._transport.inbox, trainer._state
+    resume = at(step) if step else start()
+
+    def leave(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is (EventKind.CHECKPOINTED if step else EventKind.JOINED):
+            inbox.supersede(inbox.view + 1, "rank 1 was replaced")
+
+    def looked_at(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is EventKind.JOINED:
+            seen.append(state.saved.clone())
+            inbox.supersede(inbox.view + 1, "rank 1 was replaced")
+
+    line.on = leave
+    trainer._source.boundary = lambda: trainer._checkpointer.wait(30)  # no step is taken beside the checkpoint
+    with pytest.raises(ViewBrokenError, match="rank 1 was replaced"):
+        trainer.run(view(1, start()))
+    assert state.step == step
+    right, seen = state.saved.clone(), []
+    state.slots[0].weight.fill_(123.0)
+    wrong = state.saved.clone()
+    line.on = looked_at
+    for number, believed in ((2, True), (3, False)):
+        with pytest.raises(ViewBrokenError, match="rank 1 was replaced"):
+            trainer.run(view(number, resume.model_copy(update={"believed": believed})))
+    assert torch.equal(seen[0], wrong), "what is there is not read again without a reason"
+    assert torch.equal(seen[1], right)
+    line.on = lambda kind, details: None
+    assert trainer.run(view(4, resume)) is WorkerPhase.COMPLETED
+    assert losses(job) == losses(whole)
 
 
 @pytest.mark.parametrize(("failing", "taken"), [([8], 4), ([4, 8], 12)])
@@ -244,7 +189,7 @@ def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigration
             failures.append(details["trouble"].step)
 
     monkeypatch.setattr(checkpointer_module, "write_tensors", room)
-    monkeypatch.setattr(trainer_module, "_LONGEST_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(saving_module, "_LONGEST_RETRY_SECONDS", 0.1)
     # Where the whole run has no other checkpoint than the last.
     spec = job.spec.model_copy(update={"dataset": job.spec.dataset.model_copy(update={"splits": Splits()})})
     line = Line(on)
@@ -261,7 +206,7 @@ def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigration
 def test_the_last_checkpoint_can_never_be_written(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be called done that is not durable: the job fails, and says of what; run again, it goes on."""
     monkeypatch.setattr(checkpointer_module, "write_tensors", full)
-    monkeypatch.setattr(trainer_module, "_LONGEST_RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(saving_module, "_LONGEST_RETRY_SECONDS", 0.1)
     checkpoint = job.spec.checkpoint.model_copy(update={"retry_seconds": 0.5})
     job = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": checkpoint})})
     line = Line()

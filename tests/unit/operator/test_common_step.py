@@ -12,6 +12,7 @@ TO_8 = Holding(step=7, prepared=True)
 GOOD = CheckpointInfo(name="step-000000005", step=5)
 BAD = CheckpointInfo(name="step-000000009", step=9, problem="rank-0.safetensors is torn")
 FROM_GOOD = Resume(step=5, checkpoint=GOOD.name)
+UNBELIEVED = Resume(step=5, checkpoint=GOOD.name, believed=False)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +57,17 @@ def test_from_a_checkpoint(holdings: list[Holding | None], reason: str) -> None:
 def test_memory_that_fails_again_and_again_is_not_believed() -> None:
     assert common_step([AT_8, AT_8], [GOOD], MEMORY_TRIES)[0] == Resume(step=8)
     resume, reason = common_step([AT_8, AT_8], [GOOD], MEMORY_TRIES + 1)
-    assert resume == FROM_GOOD
+    assert resume == UNBELIEVED
     assert reason == "goes back to checkpoint step-000000005, for what is in memory failed 4 times in a row"
+    at_start = [Holding(step=0)] * 2
+    assert common_step(at_start, [], MEMORY_TRIES)[0] == Resume(step=0)
+    assert common_step(at_start, [], MEMORY_TRIES + 1)[0] == Resume(step=0, believed=False)
+
+
+def test_memory_is_not_believed_where_one_rank_has_none_either() -> None:
+    """The others may be at the checkpoint's step, with what failed."""
+    assert common_step([AT_8, None], [GOOD], MEMORY_TRIES)[0] == FROM_GOOD
+    assert common_step([AT_8, None], [GOOD], MEMORY_TRIES + 1)[0] == UNBELIEVED
 
 
 def test_from_the_beginning() -> None:
@@ -148,7 +158,7 @@ def test_a_worker_whose_state_went_with_it_has_its_own_snapshot() -> None:
 def test_snapshots_that_failed_again_and_again_are_not_believed() -> None:
     holdings, snapshots = lost(1)
     assert common_step(holdings, [GOOD], MEMORY_TRIES, snapshots)[0].snapshot
-    assert common_step(holdings, [GOOD], MEMORY_TRIES + 1, snapshots)[0] == FROM_GOOD
+    assert common_step(holdings, [GOOD], MEMORY_TRIES + 1, snapshots)[0] == UNBELIEVED
 
 
 def test_many_snapshots_are_looked_through_once() -> None:

@@ -36,6 +36,8 @@ class Decision:
 
     unsent: bool = False
     """As a wish: this rank's newest snapshot in memory is not with its neighbour yet, so no other is to be begun."""
+    bare: bool = False
+    """As a wish: this rank has no snapshot in memory, nor is what it trains durable: one is to be taken as soon as can be."""
     keep: bool = False
     """Take a snapshot in memory at this boundary."""
 
@@ -46,6 +48,7 @@ class Decision:
             self.stop or other.stop,
             self.pause or other.pause,
             self.unsent or other.unsent,
+            self.bare or other.bare,
             self.keep or other.keep,
         )
 

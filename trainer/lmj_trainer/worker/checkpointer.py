@@ -15,6 +15,7 @@ from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, parse_checkpoint_name, rank_file
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, EventKind
 from lmj_trainer.checkpoint.fence import folders, successor
+from lmj_trainer.checkpoint.litter import clear, sign
 from lmj_trainer.checkpoint.prune import remove, surplus
 from lmj_trainer.checkpoint.tensors import write_tensors
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _COPY_TIMEOUT = 300  # seconds for one pass over memory: far more than any machine that trains needs
+_PROMISING_SECONDS = 60.0
+"""For which a member that is to move, or a view that begins, waits for a checkpoint under way: what takes longer may hang."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ class Facts:
 class Checkpointer:
     """Takes one checkpoint at a time. Parameters do not change before the next commit, so the copy overlaps the next step's compute."""
 
-    def __init__(self, root: Path, keep: int, state: StageState, transport: Transport, control: Control) -> None:
+    def __init__(self, root: Path, keep: int, state: StageState, transport: Transport, control: Control, owner: str = "") -> None:
+        """``owner``: whose checkpoints these are, one line. What older views left of them by half goes after the next."""
+        self._owner = owner
         self._root, self._keep, self._state = root, keep, state
         self._transport, self._control = transport, control
         self._copy: torch.Tensor | None = None
@@ -58,6 +63,7 @@ class Checkpointer:
         self._whole = False
         self._thread: threading.Thread | None = None
         self._late: tuple[int, float] | None = None
+        self._promising_until = 0.0
         self._awaited = False
         self.problem: str | None = None
         """Why the newest could not be written, on every rank; None: it was, or is under way, or its view broke."""
@@ -84,6 +90,16 @@ class Checkpointer:
         """Whether a checkpoint is under way."""
         return self._thread is not None and self._thread.is_alive()
 
+    @property
+    def promising(self) -> bool:
+        """Whether a checkpoint is under way, and not for so long that storage may hang."""
+        return self.busy and time.monotonic() < self._promising_until
+
+    def settle(self) -> None:
+        """Wait for the checkpoint under way while it is promising."""
+        if self._thread is not None and self.promising:
+            self._thread.join(self._promising_until - time.monotonic())
+
     def start(
         self, rank: int, stages: int, patience: float, facts: Facts | None, attempt: int = 0, *, awaited: bool = False
     ) -> None:
@@ -94,7 +110,10 @@ class Checkpointer:
         self.wait(patience)
         view, step = self._transport.inbox.view, self._state.step
         self.problem = None
-        self._late = step, time.monotonic() + patience
+        now = time.monotonic()
+        self._late = step, now + patience
+        # Others wait for a message of whoever waits: with a third of their patience left over they still have two.
+        self._promising_until = now + min(_PROMISING_SECONDS, patience / 3)
         self._awaited = awaited
         self._copied.clear()
         self._whole = False
@@ -143,6 +162,7 @@ class Checkpointer:
             finally:
                 self._copied.set()
             folder = make_folder(self._root, step, view)
+            sign(folder, self._owner)
             part = write_tensors(folder / rank_file(rank), self._state.tensors(self._copy), self._state.frozen)
         except (OSError, RuntimeError) as error:
             # RuntimeError: no memory for the copy. Training goes on; what is durable stays.
@@ -170,6 +190,8 @@ class Checkpointer:
         self.problem = problem
         for other in range(1, stages):
             self._transport.send(other, Envelope(view, Kind.DURABLE, step, attempt, rank, problem))
+        # Not before: what an older view, cut off, finishes until then is a checkpoint. After a failure too, for the disk may be full.
+        self._clear(view)
 
     def _part(self, view: int, step: int, attempt: int, other: int, patience: float) -> tuple[ManifestFile | None, str]:
         """The file that ``other`` wrote, or why it wrote none. Raises ViewBrokenError."""
@@ -188,6 +210,15 @@ class Checkpointer:
         trouble = CheckpointTrouble(step=step, since=time.time(), error=problem)
         goes = "it is tried again" if self._awaited else "training goes on"
         self._control.emit(EventKind.WARNING, f"checkpoint of step {step} failed: {problem}; {goes}", trouble=trouble)
+
+    def _clear(self, view: int) -> None:
+        try:
+            gone = clear(self._root, view, self._owner)
+        except OSError as error:
+            log.warning("half-written checkpoints of older views in %s are not removed yet: %s", self._root, error)
+        else:
+            for name in gone:
+                log.info("%s was half-written when its view ended: removed", name)
 
     def _discard(self, view: int, step: int) -> None:
         """What was written of it goes, for a disk that is full would stay so."""

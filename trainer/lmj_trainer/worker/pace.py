@@ -15,7 +15,7 @@ class Pace:
 
     def __init__(self, steps: int, steps_per_epoch: int, samples: int) -> None:
         """``samples``: of one step."""
-        self._steps, self._per_epoch, self._samples = steps, steps_per_epoch, samples
+        self.steps, self.per_epoch, self._samples = steps, steps_per_epoch, samples
         self._recent: deque[float] = deque(maxlen=1000)
         self.begin()
 
@@ -37,10 +37,10 @@ class Pace:
             "learning_rate": rate,
             "grad_norm": commit.grad_norm,
             "samples_per_second": speed * self._samples,
-            "eta_seconds": (self._steps - step) / speed,
+            "eta_seconds": (self.steps - step) / speed,
         }
         return self.at(step).model_copy(update=facts), took
 
     def at(self, step: int, activity: str = "train") -> Progress:
         """Progress at ``step``, without what only a commit tells."""
-        return Progress(step=step, steps=self._steps, epoch=step / self._per_epoch, activity=activity)
+        return Progress(step=step, steps=self.steps, epoch=step / self.per_epoch, activity=activity)

@@ -69,6 +69,7 @@ class MemorySnapshots:
         """What it is copied from may be used for something else, be it the state or not."""
         self._taken.set()
         self._sent = True
+        self._anew = True
 
     @property
     def held(self) -> Snapshots | None:
@@ -79,6 +80,11 @@ class MemorySnapshots:
     def unsent(self) -> bool:
         """Whether the newest is not with the neighbour yet: none is begun before it is."""
         return self._own is None or not self._sent
+
+    @property
+    def bare(self) -> bool:
+        """Whether this rank has none of its own, and its state is of memory: with the next rank's pod the last of its snapshots would go."""
+        return self._own is not None and not self._anew and not self._own.steps
 
     def due(self, committed: int) -> bool:
         """Whether one is to be taken after ``committed`` steps."""
@@ -114,6 +120,7 @@ class MemorySnapshots:
     def forget(self, after: int) -> None:
         """The view goes on from step ``after``; -1: from a state that did not come of any that is kept. Later ones are of what is done again."""
         self._wait()
+        self._anew = after < 0
         if self._own is not None:
             self._own.forget(after)
         self._keeper.forget(after)

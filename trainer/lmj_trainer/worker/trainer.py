@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
-from lmj_api.protocol import CheckpointInfo, Evaluation, EventKind, Progress, WorkerPhase
+from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
 from lmj_trainer.checkpoint.identity import state_digest
-from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
-from lmj_trainer.errors import UserError
 from lmj_trainer.follow.source import Source
 from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.model.weights import initialise
@@ -24,10 +21,11 @@ from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
-from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+from lmj_trainer.worker.checkpointer import Checkpointer
 from lmj_trainer.worker.ending import Ending
 from lmj_trainer.worker.pace import Pace
 from lmj_trainer.worker.recorder import Recorder
+from lmj_trainer.worker.saving import Saving
 from lmj_trainer.worker.snapshots import MemorySnapshots
 
 if TYPE_CHECKING:
@@ -44,7 +42,8 @@ if TYPE_CHECKING:
 _FLUSH_SECONDS = 10.0
 _FOLLOWER_PATIENCE = 5.0
 """Seconds for which training waits for a follower."""
-_LONGEST_RETRY_SECONDS = 30.0
+_UNASKED = Decision(unsent=True)
+"""What is taken for everybody's wish until they say otherwise."""
 
 
 class Trainer:
@@ -72,17 +71,18 @@ class Trainer:
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self.pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
-        self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control)
+        digest = state_digest(spec)
+        owner = f"{job.metadata.name} {digest}"
+        self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control, owner)
         self._per_epoch = steps_per_epoch(batches.rows, spec.training)
-        self._digest = state_digest(spec)
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
+        self._saving = Saving(
+            job, digest, state, self.pipeline, self._checkpointer, transport, control, self._pace, self._patience
+        )
         self._ending = Ending(job, prepared, stage, state, self.pipeline, self._checkpointer, transport, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
         self.snapshots = MemorySnapshots(every, rank, self._stages, state, transport, shelves, self._patience, self._warn)
-        self._unsent = True
-        """On rank 0: somebody's newest snapshot was not with its neighbour when the newest step was decided on."""
-        self._saved_at = time.monotonic()
-        self._asked = Decision()
+        self._asked = _UNASKED
         """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
         self._line: str | None = None
         """What is recorded of the newest step that this process committed."""
@@ -94,15 +94,14 @@ class Trainer:
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
         self.snapshots.join(view.number)
-        self._unsent = True  # until they say otherwise
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
-        self._asked = Decision()
+        self._asked = _UNASKED
         self._restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
         if self._rank == 0:
             recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard, self._warn)
-            self._checkpointer.begin(self._good_checkpoints(view.resume.step))
+            self._checkpointer.begin(self._saving.good(view.resume.step))
         try:
             decision = self._resume(view.resume, recorder)
             self.snapshots.begin()
@@ -114,22 +113,17 @@ class Trainer:
     def _warn(self, message: str) -> None:
         self._control.emit(EventKind.WARNING, message)
 
-    def _good_checkpoints(self, step: int) -> list[CheckpointInfo]:
-        """Those up to ``step``; none of a folder that cannot be read now, for the view may go on from memory."""
-        try:
-            there = [found.info for found in survey(self._layout.checkpoints, self._digest, digests=False)]
-        except OSError as error:
-            self._warn(f"{self._layout.checkpoints} cannot be read: {error}; older checkpoints are not removed")
-            return []
-        return [c for c in there if c.problem is None and c.step <= step]
-
     def _restore(self, view: View) -> None:
-        """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays."""
+        """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays,
+        if the view believes it.
+        """
         state, resume = self._state, view.resume
         self._checkpointer.before_apply()
         # A state that does not come of what is in memory is followed by none of that.
         anew = resume.checkpoint is not None or resume.step == 0
         newest = resume.step if resume.common_snapshot is None else resume.common_snapshot
+        if anew:
+            self._saving.begin()
         self.snapshots.forget(-1 if anew else newest)
         if resume.snapshot:
             self._source.restart()
@@ -138,7 +132,7 @@ class Trainer:
         if resume.checkpoint is not None:
             folder = self._layout.checkpoints / Path(resume.checkpoint).name
             manifest = read_manifest(folder)
-            if state.step != manifest.step:
+            if state.step != manifest.step or not resume.believed:
                 self._source.restart()
                 load_state(folder, state)
             # The checkpoint of an evaluated step is written after the evaluation.
@@ -149,7 +143,7 @@ class Trainer:
             )
             return
         held = state.holding
-        level = held is not None and held.step == resume.step
+        level = held is not None and held.step == resume.step and resume.believed
         behind = held is not None and held.prepared and held.step + 1 == resume.step and self._rank != resume.told_by
         if resume.step == 0 and not level:
             self._source.restart()
@@ -178,8 +172,13 @@ class Trainer:
                     # The rank 0 that committed it died before it could record it, or its disk died with it.
                     recorder.step(Progress.model_validate_json(told["line"]), time.time())
             evaluates = self._evaluates(step) and state.evaluated != step
+            best = state.best.step == step and not evaluates
+            if best:
+                # Of the view that broke: another try would be of the same, and a best one that is lost is lost for good.
+                self._checkpointer.settle()
             durable = any(c.step == step for c in self._checkpointer.known)
-            snapshot = step > 0 and not evaluates and not durable and self._checkpoint_due(step, 0.0)
+            due = self._saving.due(step) or (best and not self._checkpointer.busy)
+            snapshot = step > 0 and not evaluates and not durable and due
             word = {"committed": committed, "evaluates": evaluates, "snapshot": snapshot}
             for rank in range(1, self._stages):
                 self.pipeline.send(rank, Kind.RESUME, step, payload=word)
@@ -194,7 +193,6 @@ class Trainer:
             state.commit(coefficient, rate)
             self._take_step()
         self._pace.begin()
-        self._saved_at = time.monotonic()
         return self._boundary(recorder) if word["evaluates"] else Decision(snapshot=word["snapshot"])
 
     @property
@@ -218,10 +216,10 @@ class Trainer:
             last = self._state.step == self._batches.steps
             if decision.snapshot:
                 awaited = decision.stop or last
-                self._snapshot(recorder, awaited=awaited)
-                self._saved_at = time.monotonic()
+                self.snapshots.release()
+                self._saving.start(recorder, awaited=awaited)
                 if awaited:
-                    self._await_durable(recorder)
+                    self._saving.await_durable(recorder)
             if decision.keep:
                 self.snapshots.take(self._checkpointer.copied if decision.snapshot else None)
             if decision.stop:
@@ -251,15 +249,11 @@ class Trainer:
         progress = self._pace.at(state.step)
 
         def decide(wish: Decision) -> Decision:
-            self._unsent = wish.unsent
-            stop = wish.stop and committed < steps
-            # A checkpoint at the end of an epoch waits for the evaluation, whose result it carries.
-            due = stop or self._checkpoint_due(committed, time.monotonic() - self._saved_at)
-            if evaluates:
-                self._asked = Decision(stop=stop, pause=wish.pause and committed < steps)
-                return Decision()  # that comes first
-            pause = wish.pause and committed < steps
-            return Decision(snapshot=due, stop=stop, pause=pause, keep=not stop and not pause and self._keeps(committed))
+            if not evaluates:
+                return self._decision(committed, wish)
+            # That comes first. A checkpoint at the end of an epoch waits for its result, which it carries.
+            self._asked = wish
+            return Decision()
 
         def decided(commit: Commit) -> None:
             nonlocal progress
@@ -272,7 +266,8 @@ class Trainer:
         state.dirty = True
         losses = self.pipeline.gradients(state.step, self._source.final if self._source.follows else None)
         limit = training.max_grad_norm
-        wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=self.snapshots.unsent)
+        kept = self.snapshots
+        wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=kept.unsent, bare=kept.bare)
         commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)
         self._take_step()
         self._control.emit(EventKind.COMMITTED, progress=progress)
@@ -283,23 +278,21 @@ class Trainer:
         self._pace.begin()
         return decision
 
-    def _keeps(self, committed: int) -> bool:
-        """Whether a snapshot in memory is taken after ``committed`` steps: not of the last, for its checkpoint is waited for."""
-        return committed < self._batches.steps and not self._unsent and self.snapshots.due(committed)
+    def _decision(self, step: int, wish: Decision, *, best: bool = False) -> Decision:
+        """On rank 0: what is done at the boundary of ``step``. ``wish``: what anybody needs; ``best``: its weights are the best so far."""
+        more = step < self._batches.steps
+        stop = wish.stop and more
+        # A checkpoint that is being written gets its time: with its view it would be given up, and the best is never written again.
+        pause = wish.pause and more and not stop and not self._checkpointer.promising
+        due = self._saving.due(step) or best
+        # One that is due where all leave is not begun: the next view does that first. The last step's is waited for: no snapshot beside it.
+        keep = more and not stop and not pause and not wish.unsent and (wish.bare or self.snapshots.due(step))
+        return Decision(snapshot=stop or (due and not pause), stop=stop, pause=pause, keep=keep)
 
     def _evaluates(self, committed: int) -> bool:
         """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
         ends = committed > 0 and (committed % self._per_epoch == 0 or committed == self._batches.steps)
         return ends and "validation" in self._prepared.splits
-
-    def _checkpoint_due(self, committed: int, seconds: float) -> bool:
-        every = self._spec.checkpoint
-        if committed == self._batches.steps or self._checkpointer.busy:
-            self._checkpointer.complain()
-            # The last step's checkpoint is always taken, and waited for; any other may be late, never in the way.
-            return committed == self._batches.steps
-        by_step = every.every_steps is not None and committed % every.every_steps == 0
-        return by_step or (every.every_seconds is not None and seconds >= every.every_seconds)
 
     def _boundary(self, recorder: Recorder | None) -> Decision:
         """Evaluate, and agree on what to do before the next step."""
@@ -314,11 +307,8 @@ class Trainer:
             self._state.best = Best(step, result.accuracy)
         self._state.evaluated = step
         self._tell(result, best)
-        asked, self._asked = self._asked, Decision()
-        stop = asked.stop or (self._control.draining.is_set() and step < self._batches.steps)
-        due = best or stop or self._checkpoint_due(step, time.monotonic() - self._saved_at)
-        keep = not stop and not asked.pause and self._keeps(step)
-        decision = Decision(snapshot=due, stop=stop, pause=asked.pause, keep=keep)
+        asked, self._asked = self._asked, _UNASKED
+        decision = self._decision(step, asked | Decision(stop=self._control.draining.is_set()), best=best)
         for rank in range(1, self._stages):
             self.pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
         return decision
@@ -350,60 +340,3 @@ class Trainer:
         result = evaluate_counts(counts.confusion, counts.loss_sum, list(labels), split, step)
         recorder.evaluation(result)
         return result
-
-    def _snapshot(self, recorder: Recorder | None, attempt: int = 0, *, awaited: bool = False) -> None:
-        facts = None
-        if recorder is not None:
-            step, best = self._state.step, self._state.best
-            accuracy = next((e.accuracy for e in recorder.evaluations if (e.split, e.step) == ("validation", step)), None)
-            facts = Facts(
-                job=self._job.metadata.name,
-                state_digest=self._digest,
-                epoch=step / self._per_epoch,
-                seconds=self._state.seconds,
-                best=best.step == step,
-                accuracy=accuracy,
-                best_step=best.step,
-                best_accuracy=best.accuracy,
-            )
-        self.snapshots.release()
-        self._checkpointer.start(self._rank, self._stages, self._patience, facts, attempt, awaited=awaited)
-
-    def _await_durable(self, recorder: Recorder | None) -> None:
-        """Wait until the checkpoint of this step is durable everywhere; one that cannot be written is tried again, by rank 0's word.
-
-        What training has made is in memory alone. A restart would keep it a few times, another pod would not, and both would count as
-        failures of what has none: so the worker stays and tries. Raises UserError after ``checkpoint.retrySeconds``.
-        """
-        step, limit = self._state.step, self._spec.checkpoint.retry_seconds
-        deadline = time.monotonic() + limit
-        for attempt in itertools.count(1):
-            self._checkpointer.wait(2 * self._patience)
-            self._transport.inbox.check()
-            problem = self._checkpointer.problem
-            if problem == "":
-                return
-            if problem is None:
-                raise ViewBrokenError(f"nobody told of the checkpoint of step {step}")
-            if self._rank == 0:
-                again = time.monotonic() < deadline
-                if again:
-                    self._pause(min(2.0 ** (attempt - 1), _LONGEST_RETRY_SECONDS, self._patience / 3), problem)
-                for rank in range(1, self._stages):
-                    self.pipeline.send(rank, Kind.AGAIN, step, attempt, again)
-            else:
-                again = self.pipeline.take(Kind.AGAIN, step, 0, attempt)
-            if not again:
-                raise UserError(
-                    f"the last checkpoint, of step {step}, could not be written within {limit:g} s (checkpoint.retrySeconds): "
-                    f"{problem}; make room or mend the storage, and run the job again: it goes on from its newest checkpoint"
-                )
-            self._snapshot(recorder, attempt, awaited=True)
-
-    def _pause(self, seconds: float, problem: str) -> None:
-        """Wait, and show that it is no hang. Raises ViewBrokenError when the view breaks meanwhile."""
-        end = time.monotonic() + seconds
-        self._control.emit(EventKind.PREPARING, progress=self._pace.at(self._state.step, f"checkpoint: {problem}"))
-        while (left := end - time.monotonic()) > 0:
-            self._transport.inbox.check()
-            time.sleep(min(left, 0.2))

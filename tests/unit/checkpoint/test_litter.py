@@ -1,0 +1,97 @@
+"""What views that are over left by half: it goes, and nothing else does."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lmj_api.manifest import Manifest, ManifestFile
+from lmj_api.names import rank_file
+from lmj_trainer.checkpoint import litter
+from lmj_trainer.checkpoint.digest import file_digest
+from lmj_trainer.checkpoint.litter import clear, sign
+from lmj_trainer.checkpoint.scan import scan
+from lmj_trainer.checkpoint.write import commit_manifest, make_folder, write_atomically
+
+OWNER = "j d"
+
+
+def half(root: Path, step: int, view: int, owner: str | None = OWNER) -> Path:
+    folder = make_folder(root, step, view)
+    if owner is not None:
+        sign(folder, owner)
+    write_atomically(folder / rank_file(0), f"{step} {view}".encode())
+    (folder / ".rank-1.safetensors.77.partial").write_bytes(b"torn")
+    return folder
+
+
+def finish(folder: Path, step: int, view: int) -> None:
+    path = folder / rank_file(0)
+    file = ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path))
+    commit_manifest(folder, Manifest(job="j", view=view, step=step, epoch=0, state_digest="d", seconds=0, files=[file]))
+
+
+def test_older_views_halves_of_this_job_go_and_nothing_else_does(tmp_path: Path) -> None:
+    for step, view in ((10, 1), (20, 2)):
+        half(tmp_path, step, view)
+    finish(half(tmp_path, 15, 1), 15, 1)
+    half(tmp_path, 30, 3)  # being written
+    half(tmp_path, 30, 4)  # this view is over, and does not know it
+    half(tmp_path, 12, 1, "another d")
+    half(tmp_path, 13, 1, None)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "step-000000014-v1").write_text("a file")
+    (tmp_path / "step-000000011-v1").symlink_to(tmp_path / "step-000000030-v3")
+    before = set(os.listdir(tmp_path))
+    assert clear(tmp_path, 3, OWNER) == ["step-000000010-v1", "step-000000020-v2"]
+    assert set(os.listdir(tmp_path)) == before - {"step-000000010-v1", "step-000000020-v2"}
+    assert clear(tmp_path, 3, OWNER) == []
+    assert clear(tmp_path / "none", 3, OWNER) == []
+
+
+def test_what_is_written_there_late_makes_no_checkpoint_and_goes_the_next_time(tmp_path: Path) -> None:
+    folder = half(tmp_path, 10, 1)
+    assert clear(tmp_path, 2, OWNER) == [folder.name]
+    with pytest.raises(FileNotFoundError):
+        finish(folder, 10, 1)
+    half(tmp_path, 10, 1)
+    assert [found.problem for found in scan(tmp_path, "d")] == ["half-written (no manifest)"]
+    assert clear(tmp_path, 2, OWNER) == [folder.name]
+    assert os.listdir(tmp_path) == []
+
+
+def test_one_that_is_finished_in_this_very_moment_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = half(tmp_path, 10, 1)
+    real = os.rename
+
+    def rename(source: Path, target: Path) -> None:
+        if source == folder:
+            finish(folder, 10, 1)
+        real(source, target)
+
+    monkeypatch.setattr(litter.os, "rename", rename)
+    assert clear(tmp_path, 2, OWNER) == []
+    [found] = scan(tmp_path, "d")
+    assert (found.name, found.problem) == (folder.name, None)
+
+
+@pytest.mark.parametrize("survives", [0, 1, 2])
+def test_a_removal_that_is_torn_is_finished_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survives: int) -> None:
+    half(tmp_path, 10, 1)
+    left, real = survives, os.unlink
+
+    def unlink(path: Path) -> None:
+        nonlocal left
+        if left == 0:
+            raise OSError("killed here")
+        left -= 1
+        real(path)
+
+    monkeypatch.setattr(litter.os, "unlink", unlink)
+    with pytest.raises(OSError, match="killed here"):
+        clear(tmp_path, 2, OWNER)
+    monkeypatch.undo()
+    assert scan(tmp_path, "d") == []
+    half(tmp_path, 10, 1)  # and somebody writes there again
+    assert clear(tmp_path, 2, OWNER) == ["step-000000010-v1"] * 2
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,116 @@
+"""A small job whose ranks all run in this process: the transport in memory, the line to the agent as a list."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from lmj_api.names import checkpoint_name
+from lmj_api.protocol import EventKind
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.view import Member, Resume, View
+from lmj_trainer.data.prepared import prepare
+from lmj_trainer.model.config import load_config
+from lmj_trainer.model.stage import Stage
+from lmj_trainer.pipeline.batches import Batches
+from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.transport.memory import MemoryTransport
+from lmj_trainer.worker.trainer import Trainer
+
+
+class Line:
+    """The line to the agent. ``on(event, details)`` hears everything first."""
+
+    def __init__(self, on: Callable[[EventKind, dict[str, Any]], None] = lambda kind, details: None) -> None:
+        self.draining = threading.Event()
+        self.handover = 0
+        self.events: list[tuple[EventKind, str, dict[str, Any]]] = []
+        self.on = on
+
+    def on_follower(self, call: Callable[[str | None], None]) -> None:
+        self.follow = call
+
+    def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
+        self.events.append((kind, message, details))
+        self.on(kind, details)
+
+    def of(self, kind: EventKind) -> list[tuple[str, dict[str, Any]]]:
+        return [(message, details) for k, message, details in self.events if k is kind]
+
+    def evaluated(self) -> dict[int, float]:
+        return {d["evaluation"].step: d["evaluation"].accuracy for _, d in self.of(EventKind.EVALUATED)}
+
+
+def small_job(tmp_path: Path) -> LiveMigrationJob:
+    """64 rows for training and 16 for validation, in batches of 16: 12 steps in 3 epochs."""
+    words = ["good", "bad"]
+    rows = "".join(f"this one is {words[i % 2]} {i % 7},{'pn'[i % 2]}\n" for i in range(80))
+    (tmp_path / "data.csv").write_text("text,label\n" + rows)
+    scratch = {"layers": 2, "hiddenSize": 16, "heads": 2, "intermediateSize": 32, "vocabulary": 64, "maxPositions": 16}
+    return LiveMigrationJob.model_validate(
+        {
+            "metadata": {"name": "small"},
+            "spec": {
+                "pipeline": {"stages": 1, "microBatches": 2},
+                "model": {"scratch": scratch},
+                "dataset": {
+                    "source": str(tmp_path / "data.csv"),
+                    "text": ["text"],
+                    "label": "label",
+                    "maxLength": 16,
+                    "splits": {"validationFraction": 0.2},
+                },
+                "training": {"batchSize": 16, "epochs": 3, "learningRate": 1e-2},
+                "checkpoint": {"keep": 9},
+                "output": {"path": str(tmp_path / "out"), "weights": "Best"},
+            },
+        }
+    )
+
+
+def make(job: LiveMigrationJob, line: Line, rank: int = 0, network: dict[str, MemoryTransport] | None = None) -> Trainer:
+    """``network``: of all ranks, where there are several."""
+    spec = job.spec
+    prepared = prepare(spec, Path(spec.output.path) / "cache", lambda text: None)
+    config = load_config(spec.model, prepared.labels, prepared.vocab_size)
+    each = config.num_hidden_layers // spec.pipeline.stages
+    stage = Stage(config, range(rank * each, (rank + 1) * each), seed=spec.training.seed)
+    state = StageState(stage, torch.device("cpu"))
+    stage.set_training(True)
+    batches = Batches(prepared, spec, torch.device("cpu"))
+    transport = MemoryTransport({} if network is None else network, f"rank-{rank}")
+    return Trainer(job, rank, prepared, batches, stage, state, transport, line)
+
+
+def view(number: int, resume: Resume, ranks: int = 1) -> View:
+    members = [Member(rank=rank, pod=f"small-r{rank}-1", incarnation=1, address=f"rank-{rank}") for rank in range(ranks)]
+    return View(number=number, members=members, resume=resume, reason="test")
+
+
+def start() -> Resume:
+    return Resume(step=0)
+
+
+def at(step: int, view: int = 1) -> Resume:
+    return Resume(step=step, checkpoint=checkpoint_name(step, view))
+
+
+def losses(job: LiveMigrationJob) -> list[float]:
+    lines = [json.loads(line) for line in (Path(job.spec.output.path) / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    return [line["loss"] for line in lines]
+
+
+def weights(job: LiveMigrationJob) -> dict[str, torch.Tensor]:
+    return load_file(Path(job.spec.output.path) / "model" / "model.safetensors")
+
+
+def elsewhere(job: LiveMigrationJob, output: Path) -> LiveMigrationJob:
+    spec = job.spec.model_copy(update={"output": job.spec.output.model_copy(update={"path": str(output)})})
+    return job.model_copy(update={"spec": spec})

@@ -1,0 +1,132 @@
+"""Which checkpoints a rank begins, and how long it waits for the one that training may not end without."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING
+
+from lmj_api.layout import Layout
+from lmj_api.protocol import CheckpointInfo, EventKind
+from lmj_trainer.checkpoint.scan import survey
+from lmj_trainer.errors import UserError
+from lmj_trainer.transport.envelope import Kind
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+
+if TYPE_CHECKING:
+    from lmj_api.spec import LiveMigrationJob
+    from lmj_trainer.pipeline.pipeline import Pipeline
+    from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.transport.port import Transport
+    from lmj_trainer.worker.control import Control
+    from lmj_trainer.worker.pace import Pace
+    from lmj_trainer.worker.recorder import Recorder
+
+_LONGEST_RETRY_SECONDS = 30.0
+
+
+class Saving:
+    """Begins a rank's checkpoints. Methods are for the compute thread."""
+
+    def __init__(
+        self,
+        job: LiveMigrationJob,
+        digest: str,
+        state: StageState,
+        pipeline: Pipeline,
+        checkpointer: Checkpointer,
+        transport: Transport,
+        control: Control,
+        pace: Pace,
+        patience: float,
+    ) -> None:
+        """``digest``: of what the state depends on. ``patience``: seconds for which one rank's part is waited for."""
+        self._job, self._digest, self._state, self._pipeline = job, digest, state, pipeline
+        self._checkpointer, self._transport, self._control, self._pace = checkpointer, transport, control, pace
+        self._patience = patience
+        self._root = Layout.of(job.spec).checkpoints
+        self._saved_at = time.monotonic()
+
+    def begin(self) -> None:
+        """All that is trained is durable."""
+        self._saved_at = time.monotonic()
+
+    def good(self, step: int) -> list[CheckpointInfo]:
+        """Those up to ``step``; none of a folder that cannot be read now, for the view may go on from memory."""
+        try:
+            there = [found.info for found in survey(self._root, self._digest, digests=False)]
+        except OSError as error:
+            message = f"{self._root} cannot be read: {error}; older checkpoints are not removed"
+            self._control.emit(EventKind.WARNING, message)
+            return []
+        return [c for c in there if c.problem is None and c.step <= step]
+
+    def due(self, committed: int) -> bool:
+        """Whether a checkpoint is to be begun after ``committed`` steps, were it only for its step and the time. Rank 0 decides."""
+        every = self._job.spec.checkpoint
+        if committed == self._pace.steps or self._checkpointer.busy:
+            self._checkpointer.complain()
+            # The last step's checkpoint is always taken, and waited for; any other may be late, never in the way.
+            return committed == self._pace.steps
+        by_step = every.every_steps is not None and committed % every.every_steps == 0
+        return by_step or (every.every_seconds is not None and time.monotonic() - self._saved_at >= every.every_seconds)
+
+    def start(self, recorder: Recorder | None, attempt: int = 0, *, awaited: bool = False) -> None:
+        """Begin the checkpoint of the state's step. ``recorder``: rank 0's; the others as in :meth:`Checkpointer.start`."""
+        facts = None
+        if recorder is not None:
+            step, best = self._state.step, self._state.best
+            accuracy = next((e.accuracy for e in recorder.evaluations if (e.split, e.step) == ("validation", step)), None)
+            facts = Facts(
+                job=self._job.metadata.name,
+                state_digest=self._digest,
+                epoch=step / self._pace.per_epoch,
+                seconds=self._state.seconds,
+                best=best.step == step,
+                accuracy=accuracy,
+                best_step=best.step,
+                best_accuracy=best.accuracy,
+            )
+        self._saved_at = time.monotonic()
+        rank, stages = self._pipeline.rank, self._pipeline.stages
+        self._checkpointer.start(rank, stages, self._patience, facts, attempt, awaited=awaited)
+
+    def await_durable(self, recorder: Recorder | None) -> None:
+        """Wait until the checkpoint of this step is durable everywhere; one that cannot be written is tried again, by rank 0's word.
+
+        What training has made is in memory alone. A restart would keep it a few times, another pod would not, and both would count as
+        failures of what has none: so the worker stays and tries. Raises UserError after ``checkpoint.retrySeconds``.
+        """
+        step, limit = self._state.step, self._job.spec.checkpoint.retry_seconds
+        deadline = time.monotonic() + limit
+        for attempt in itertools.count(1):
+            self._checkpointer.wait(2 * self._patience)
+            self._transport.inbox.check()
+            problem = self._checkpointer.problem
+            if problem == "":
+                return
+            if problem is None:
+                raise ViewBrokenError(f"nobody told of the checkpoint of step {step}")
+            if self._pipeline.rank == 0:
+                again = time.monotonic() < deadline
+                if again:
+                    self._pause(min(2.0 ** (attempt - 1), _LONGEST_RETRY_SECONDS, self._patience / 3), problem)
+                for rank in range(1, self._pipeline.stages):
+                    self._pipeline.send(rank, Kind.AGAIN, step, attempt, again)
+            else:
+                again = self._pipeline.take(Kind.AGAIN, step, 0, attempt)
+            if not again:
+                raise UserError(
+                    f"the last checkpoint, of step {step}, could not be written within {limit:g} s (checkpoint.retrySeconds): "
+                    f"{problem}; make room or mend the storage, and run the job again: it goes on from its newest checkpoint"
+                )
+            self.start(recorder, attempt, awaited=True)
+
+    def _pause(self, seconds: float, problem: str) -> None:
+        """Wait, and show that it is no hang. Raises ViewBrokenError when the view breaks meanwhile."""
+        end = time.monotonic() + seconds
+        self._control.emit(EventKind.PREPARING, progress=self._pace.at(self._state.step, f"checkpoint: {problem}"))
+        while (left := end - time.monotonic()) > 0:
+            self._transport.inbox.check()
+            time.sleep(min(left, 0.2))
