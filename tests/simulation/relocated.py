@@ -24,10 +24,10 @@ def follower(cluster: Cluster, rank: int) -> Pod | None:
     return cluster.pods.get(entry.pod) if entry is not None else None
 
 
-def assert_clean(cluster: Cluster, moves: int) -> None:
+def assert_clean(cluster: Cluster, moves: int, restarts: int = 0) -> None:
     """``moves`` were made, nothing was done twice, and there are no more pods than ranks."""
     go_on(cluster, lambda: len(cluster.living()) == cluster.spec.world_size and not cluster.status.moves)
-    assert (cluster.status.migrations, cluster.status.steps_lost, cluster.status.restarts) == (moves, 0, 0)
+    assert (cluster.status.migrations, cluster.status.steps_lost, cluster.status.restarts) == (moves, 0, restarts)
     assert set(cluster.losses.values()) == {1}
     assert cluster.status.followers == []
 
