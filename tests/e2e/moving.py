@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,8 @@ class Victim(StrEnum):
 def migrate(job: Job, *ranks: int) -> dict[str, Any]:
     """What ``lmj migrate`` says of the move."""
     with migrating(job, *ranks) as process:
-        wait_until_born(job, ranks)
+        with standing(job):
+            wait_until(lambda: all(_born(job, rank) for rank in ranks))
         return _said(process)
 
 
@@ -68,68 +69,70 @@ def migrating(job: Job, *ranks: int) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def wait_until_born(job: Job, ranks: Sequence[int]) -> None:
-    """Until the targets of ``ranks`` have their workers. Training stands meanwhile.
+@contextmanager
+def standing(job: Job) -> Iterator[None]:
+    """Training stands until the end of the block.
 
-    A process that imports what it needs takes seconds in which hundreds of steps would be made, by processors that it could have, and
-    made again by the run that this one is compared with. Nothing moves before it is there.
+    While a process imports what it needs, which takes seconds, hundreds of steps would be made by processors that it could have, and made
+    again by the run that this one is compared with. Nothing is copied before it is there.
     """
-    workers = [worker_of(job, rank["pod"]) for rank in job.status()["ranks"]]
-    for pid in workers:
+    with stopped(*(worker_of(job, rank["pod"]) for rank in job.status()["ranks"])):
+        yield
+
+
+@contextmanager
+def stopped(*pids: int) -> Iterator[None]:
+    """The processes do nothing until the end of the block."""
+    for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: all(_worker(job, str(_target(job, rank).get("pod"))) is not None for rank in ranks))
+        yield
     finally:
-        for pid in workers:
-            os.kill(pid, signal.SIGCONT)
+        for pid in pids:
+            with suppress(ProcessLookupError):  # it was killed
+                os.kill(pid, signal.SIGCONT)
 
 
 def disturb(job: Job, process: subprocess.Popen[str], rank: int, phase: Phase, victim: Victim) -> None:
     """Move ``rank``, and have ``victim`` hit when the move is in ``phase``; it is made all the same."""
     print(f"step {last_step(job)}: rank {rank} moves, and {victim} is hit when {phase}", flush=True)
     before = job.status()
-    with migrating(job, rank) as asked:
-        if (phase, victim) == (Phase.STARTING, Victim.TARGET_POD):
-            wait_until(lambda: _target(job, rank).get("state") == "Starting", process)
-        else:
-            wait_until_born(job, [rank])
-        target, source = _target(job, rank)["pod"], before["ranks"][rank]["pod"]
-        pods = {Victim.TARGET_WORKER: target, Victim.SOURCE: source, Victim.OTHER: before["ranks"][1 - rank]["pod"]}
-        if phase is not Phase.STARTING:
-            wait_until(lambda: _follows(job, target), process)
-        with stopped(process, phase in (Phase.LEVEL, Phase.LEFT) or victim is Victim.OPERATOR):
-            if phase in (Phase.LEVEL, Phase.LEFT):
-                wait_until(lambda: agent(job, target).worker.holding is not None)
-                assert agent(job, source).handover == 0
-            if phase is Phase.LEFT:
-                # What the operator would do next, at a time of our own.
-                tell(job, source, "handover", ViewNumber(number=before["view"]["number"]).to_json())
-                everybody = [target, *(r["pod"] for r in before["ranks"])]
-                wait_until(lambda: all(agent(job, pod).worker.phase is WorkerPhase.READY for pod in everybody))
-            if victim is Victim.TARGET_POD:
+    source, other = before["ranks"][rank]["pod"], before["ranks"][1 - rank]["pod"]
+    with migrating(job, rank) as asked, ExitStack() as operator:
+        with standing(job):
+            wait_until(lambda: _born(job, rank), process)
+            target = _target(job, rank)["pod"]
+            if phase is not Phase.STARTING:
+                wait_until(lambda: agent(job, source).follower is not None, process)
+            # From here on nobody but this test says how the move goes on.
+            operator.enter_context(stopped(process.pid))
+        if phase is Phase.COPYING:
+            wait_until(lambda: agent(job, target).worker.phase is WorkerPhase.FOLLOWING)
+        elif phase in (Phase.LEVEL, Phase.LEFT):
+            wait_until(lambda: agent(job, target).worker.holding is not None)
+        if phase is Phase.LEFT:
+            # As the operator would.
+            tell(job, source, "handover", ViewNumber(number=before["view"]["number"]).to_json())
+            wait_until(lambda: all(agent(job, pod).worker.phase is WorkerPhase.READY for pod in (target, source, other)))
+        match victim:
+            case Victim.TARGET_WORKER:
+                os.kill(worker_of(job, target), signal.SIGKILL)
+            case Victim.TARGET_POD:
                 os.killpg(job.pod(target), signal.SIGKILL)
-            elif victim in pods:
-                os.kill(worker_of(job, pods[victim]), signal.SIGKILL)
-            elif phase is not Phase.LEFT:
+            case Victim.SOURCE:
+                os.kill(worker_of(job, source), signal.SIGKILL)
+            case Victim.OTHER:
+                os.kill(worker_of(job, other), signal.SIGKILL)
+            case Victim.OPERATOR if phase is not Phase.LEFT:
                 step = last_step(job)
                 wait_until(lambda: last_step(job) > step + 10)  # training never waits for it
+        operator.close()
         told = _said(asked)
     assert [i["rank"] for i in told["incidents"] if i["kind"] == "Moved"] == [rank], told
     assert all(i["stepsLost"] == 0 for i in told["incidents"]), told
     after = job.status()
     assert after["migrations"] == before["migrations"] + 1
     assert after["restarts"] == before["restarts"] + victim.restarts, after["incidents"]
-
-
-@contextmanager
-def stopped(process: subprocess.Popen[str], really: bool) -> Iterator[None]:
-    """The operator does nothing until the end of the block; or it does, if not ``really``."""
-    if really:
-        process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGCONT)
 
 
 def leave(job: Job, process: subprocess.Popen[str], step: int) -> None:
@@ -201,11 +204,10 @@ def _target(job: Job, rank: int) -> dict[str, Any]:
     return next((dict(f) for f in job.status()["followers"] if f["rank"] == rank), {})
 
 
-def _follows(job: Job, pod: str) -> bool:
-    """Whether it copies. (By now it may have been faster.)"""
-    worker = agent(job, pod).worker
-    assert worker.phase in (WorkerPhase.STARTING, WorkerPhase.READY, WorkerPhase.FOLLOWING), worker
-    return worker.phase is WorkerPhase.FOLLOWING
+def _born(job: Job, rank: int) -> bool:
+    """Whether the rank's target has its worker."""
+    target = _target(job, rank)
+    return bool(target) and _worker(job, target["pod"]) is not None
 
 
 def _said(process: subprocess.Popen[str]) -> dict[str, Any]:
