@@ -139,8 +139,8 @@ def test_a_drained_node_is_left_and_the_drain_returns(job: ClusterJob, learned: 
         print(said, f"{time.monotonic() - begin:.1f} s")
         # The pod was evicted by nobody: the operator ended it when its rank had gone.
         assert "violate the pod's disruption budget" in said
-        assert_it_tells(job, 1, node)
         assert_nothing_lost(job, 1, learned)
+        assert_it_tells(job, 1, node)
 
 
 @pytest.mark.slow
@@ -155,8 +155,8 @@ def test_a_drain_returns_although_the_operator_is_killed_while_the_rank_moves(
             operator.process.kill()
             operator.process.start()
         end()
-        assert_it_tells(job, 1, node)
         assert_nothing_lost(job, 1, learned)
+        assert_it_tells(job, 1, node)
 
 
 def _further(job: ClusterJob, state: str) -> bool:
@@ -178,10 +178,10 @@ def test_a_drain_returns_although_the_target_loses_power(
         own_cluster.power_cut(free)
         try:
             end()
+            assert_nothing_lost(job, 1, learned)
             assert_it_tells(job, 1, node)
         finally:
             own_cluster.power_on(free)
-        assert_nothing_lost(job, 1, learned)
 
 
 @pytest.mark.slow
@@ -194,9 +194,9 @@ def test_a_drain_through_a_checkpoint_returns(new_job: ClusterJob, learned: list
     with drained(job, node) as end:
         end()
         wait_for("the rank elsewhere", lambda: job.status["phase"] == "Running" and node not in nodes(job), job.describe)
+        assert_nothing_lost(job, 1, learned)
         assert_it_tells(job, 1, node)
         assert "through a checkpoint" in json.dumps(job.status["incidents"])
-        assert_nothing_lost(job, 1, learned)
 
 
 @pytest.mark.slow
@@ -209,8 +209,8 @@ def test_a_rank_follows_its_placement(job: ClusterJob, own_cluster: Cluster, lea
         job.apply()
         wait_for("the move", lambda: job.status["migrations"] == 1, job.describe)
         assert nodes(job)[1] == free
-        assert_it_tells(job, 1, node)
         assert_nothing_lost(job, 1, learned)
+        assert_it_tells(job, 1, node)
     finally:
         job.target.kubectl("label", "node", free, "test/pool-")
 
@@ -228,8 +228,8 @@ def test_a_tainted_node_is_left(new_job: ClusterJob, learned: list[dict[int, flo
     job.target.kubectl("taint", "node", node, taint)
     try:
         wait_for("the move", lambda: job.status["migrations"] == 1, job.describe)
-        assert_it_tells(job, 1, node)
         assert_nothing_lost(job, 1, learned)
+        assert_it_tells(job, 1, node)
     finally:
         job.target.kubectl("taint", "node", node, f"{taint.partition('=')[0].partition(':')[0]}:{taint.rpartition(':')[2]}-")
 
