@@ -57,3 +57,15 @@ def test_a_death_in_a_move_costs_no_step(phase: str, victim: str, rank: int) -> 
     go_on(cluster, lambda: cluster.status.migrations == 1, rounds=200)
     go_on(cluster, lambda: at_work(cluster, 2))
     assert_clean(cluster, 1, restarts=victim in ("source's worker", "other's worker"))
+
+
+def test_a_target_that_loses_power_while_it_starts_is_not_waited_for() -> None:
+    """It took no worker yet, and might be slow to; but nothing takes a connection there."""
+    cluster = cluster_of()
+    cluster.move_request = "1"
+    cluster.cut_power(reach(cluster, 1, "Starting"))
+    begin = cluster.now
+    go_on(cluster, lambda: cluster.status.migrations == 1, rounds=200)
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert cluster.now - begin < 60
+    assert cluster.status.steps_lost == 0
