@@ -82,20 +82,23 @@ class AgentClient:
 
     async def _call(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
         """The answer of the agent, for which a slow one has ``seconds``; a machine that is not there is not waited for so long."""
-        asking = asyncio.create_task(self._ask(method, path, body, seconds))
-        doubting: asyncio.Task[bool] | None = None
+        doubting: list[asyncio.Task[None]] = []
+
+        async def doubt() -> None:
+            if not await is_there(self._address, REACH_SECONDS):
+                waits.reschedule(0.0)
+
+        # A call is made often and seldom slow: no task of its own.
+        timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, lambda: doubting.append(asyncio.create_task(doubt())))
         try:
-            await asyncio.wait([asking], timeout=PATIENCE_SECONDS)
-            if not asking.done():
-                doubting = asyncio.create_task(is_there(self._address, REACH_SECONDS))
-                await asyncio.wait([asking, doubting], return_when=asyncio.FIRST_COMPLETED)
-                if not asking.done() and not doubting.result():
-                    raise MachineError(f"{method} {self._base}/{path}: its machine takes no connection")
-            return await asking
+            async with asyncio.timeout(None) as waits:
+                return await self._ask(method, path, body, seconds)
+        except TimeoutError as error:
+            raise MachineError(f"{method} {self._base}/{path}: its machine takes no connection") from error
         finally:
-            asking.cancel()
-            if doubting is not None:
-                doubting.cancel()
+            timer.cancel()
+            for task in doubting:
+                task.cancel()
 
     async def _ask(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
         headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers

@@ -84,11 +84,11 @@ class JobTask:
         before, request = self._metadata, self._request
         self._take(body)
         self._store.seen(body)
+        if self._request != request and self._backend is not None:
+            self._backend.move_request = self._request
+            self.wake()
         leaving = "deletionTimestamp" in body["metadata"]
         if body["metadata"]["generation"] == before["generation"] and leaving == ("deletionTimestamp" in before):
-            if self._request != request and self._backend is not None:
-                self._backend.move_request = self._request
-                self.wake()
             return
         if self._backend is not None:
             self._backend.deleted = leaving
@@ -252,10 +252,12 @@ class MeasuredReconciler(Reconciler):
         super().__init__(backend, listener, place.clock, REST_SECONDS, START_SECONDS)
         self._store = store
         self._place = place
+        self._started = False
 
     async def step(self) -> Plan:
         """As the base says."""
-        if self._store.status.started is not None:
+        self._started = self._started or self._store.status.started is not None
+        if self._started:
             return await self._measured()
         async with self._place.starts:
             return await self._measured()

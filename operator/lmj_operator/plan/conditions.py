@@ -57,15 +57,18 @@ def conditions(
     def made(name: str, holds: bool, reason: str, text: str, since: float = now) -> Condition:
         status: Literal["True", "False"] = "True" if holds else "False"
         previous = before.get(name)
-        same = previous is not None and previous.status == status
-        return Condition(
-            type=name,
-            status=status,
-            reason=reason,
-            message=text,
-            last_transition_time=previous.last_transition_time if previous is not None and same else rfc3339(since),
-            observed_generation=generation,
-        )
+        if previous is None or previous.status != status:
+            return Condition(
+                type=name,
+                status=status,
+                reason=reason,
+                message=text,
+                last_transition_time=rfc3339(since),
+                observed_generation=generation,
+            )
+        if (previous.reason, previous.message, previous.observed_generation) == (reason, text, generation):
+            return previous
+        return previous.model_copy(update={"reason": reason, "message": text, "observed_generation": generation})
 
     standing = [made(name, phase in phases, phase.value, message) for name, phases in _HOLDS.items()]
     if waiting is not None and waiting.waits is not None:

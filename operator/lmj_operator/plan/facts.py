@@ -1,6 +1,6 @@
 """What is known of each rank: the pod that stands for it, and the worker that must run there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lmj_api.protocol import AgentState, WorkerPhase, WorkerState
 from lmj_api.status import FollowerStatus, RankStatus
@@ -30,16 +30,17 @@ class RankFacts:
     follower: PodObserved | None = None
     """The follower's pod, when there is one."""
 
-    @property
-    def agent(self) -> AgentState | None:
-        """The agent's answer, of a pod that is not on its way out."""
-        return self.pod.agent if self.pod is not None and self.pod.phase is PodPhase.RUNNING else None
+    agent: AgentState | None = field(init=False, repr=False, compare=False)
+    """The agent's answer, of a pod that is not on its way out."""
+    worker: WorkerState | None = field(init=False, repr=False, compare=False)
+    """The worker that must run, when the agent says that it has it; None while an older one is being replaced."""
 
-    @property
-    def worker(self) -> WorkerState | None:
-        """The worker that must run, when the agent says that it has it; None while an older one is being replaced."""
-        agent = self.agent
-        return agent.worker if agent is not None and agent.worker.incarnation >= self.incarnation else None
+    def __post_init__(self) -> None:
+        # A plan asks for these some two hundred times.
+        agent = self.pod.agent if self.pod is not None and self.pod.phase is PodPhase.RUNNING else None
+        here = agent is not None and agent.worker.incarnation >= self.incarnation
+        object.__setattr__(self, "agent", agent)
+        object.__setattr__(self, "worker", agent.worker if agent is not None and here else None)
 
     def in_phase(self, *phases: WorkerPhase) -> bool:
         """Whether the rank's worker is in one of ``phases``."""

@@ -36,15 +36,21 @@ def newest_view(status: JobStatus, pods: tuple[PodObserved, ...]) -> View | None
 
 def member(facts: RankFacts) -> Member | None:
     """The rank as a member of the next view; None when its worker cannot join one."""
+    found = _identity(facts)
+    return None if found is None else Member(rank=found[0], pod=found[1], incarnation=found[2], address=found[3])
+
+
+def _identity(facts: RankFacts) -> tuple[int, str, int, str] | None:
+    """What a :func:`member` is made of."""
     worker, pod = facts.worker, facts.pod
     if worker is None or pod is None or worker.address is None or not facts.in_phase(WorkerPhase.READY, WorkerPhase.RUNNING):
         return None
-    return Member(rank=facts.rank, pod=pod.name, incarnation=worker.incarnation, address=worker.address)
+    return facts.rank, pod.name, worker.incarnation, worker.address
 
 
 def joined(ranks: tuple[RankFacts, ...], view: View) -> bool:
     """Whether the members of ``view`` are exactly those that could form a view now."""
-    return [member(f) for f in ranks] == view.members
+    return [_identity(f) for f in ranks] == [(m.rank, m.pod, m.incarnation, m.address) for m in view.members]
 
 
 def left(facts: RankFacts, view: View) -> bool:

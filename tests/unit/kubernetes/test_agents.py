@@ -62,7 +62,10 @@ class Fixture:
 
     async def look(self) -> list[AgentState | None]:
         """At both, as a pass does."""
-        return [await self.agents.state(f"key-{n}", f"p{n}", n, client) for n, client in enumerate(self.clients)]  # type: ignore[arg-type]
+        return [
+            self.agents.recent(f"key-{n}") or await self.agents.state(f"key-{n}", f"p{n}", n, client)  # type: ignore[arg-type]
+            for n, client in enumerate(self.clients)
+        ]
 
     async def news(self, seconds: float = 5.0) -> EventKind | None:
         async with asyncio.timeout(seconds):

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from cluster_jobs import SETTINGS, MemoryApi, error, job_body
 
+from lmj_api.names import MIGRATE
 from lmj_api.protocol import Progress
 from lmj_api.status import Condition, Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.cache import Cache
@@ -104,6 +105,16 @@ async def test_a_job_waits_for_its_turn_to_make_its_objects(world: World) -> Non
     before = passes(world)
     world.controller.cache.drop_pod(world.api.objects["pods", "tiny-r0-1"])
     await until(lambda: passes(world) > before)
+
+
+async def test_a_request_to_move_that_comes_with_a_change_of_the_spec_is_heard(world: World) -> None:
+    await world.put(job_body())
+    await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])
+    body = job_body(checkpoint={"keep": 7})
+    body["metadata"] |= {"generation": 2, "annotations": {MIGRATE: "9 now"}}
+    await world.put(body)
+    await until(lambda: world.status.move_request == "9 now")
+    assert "9" in (world.status.move_refused or "")
 
 
 async def test_a_job_lives_on_without_the_event_that_it_began_with(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,17 +134,20 @@ class Agents:
         self._known: dict[str, _Known] = {}
         self._waiting: asyncio.TimerHandle | None = None
 
+    def recent(self, key: str) -> AgentState | None:
+        """What the agent said last, if it is listened to and that was not long ago; None: it is to be asked."""
+        known = self._known.get(key)
+        state = known.state if known is not None and known.heard and not self.is_dark(key) else None
+        return state if known is not None and state is not None and time.monotonic() - known.said < _believed(state) else None
+
     async def state(self, key: str, pod: str, rank: int | None, client: AgentClient) -> AgentState | None:
-        """What the agent says; None: it does not answer. It is listened to from now on."""
+        """What the agent says when it is asked; None: it does not answer. It is listened to from now on."""
         known = self._known.get(key)
         if known is None:
             listener = asyncio.create_task(self._listen(key, pod, rank, client))
             known = self._known[key] = _Known(listener)
         if self.is_dark(key):
             return None
-        state = known.state if known.heard else None
-        if state is not None and time.monotonic() - known.said < _believed(state):
-            return state
         try:
             return await self._ask(known, client, lambda agent: agent.state())
         except AgentError:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import aiohttp
 
+from lmj_api.protocol import AgentState
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, StandbyState
 from lmj_operator.backend.agent_client import AgentClient, AgentError
@@ -98,17 +99,18 @@ class KubernetesBackend:
         await self._store.flush()
         with contextlib.suppress(ActionError):
             await self._creation.retry(self.job)
-        await self._keep_budget()
-        await self._look_for_missing()
+        status = self._store.status
+        await self._keep_budget(status)
+        await self._look_for_missing(status)
         pods = self._pods()
-        seen = await asyncio.gather(*(self._look(pod) for pod in pods))
+        seen = await self._with_agents([(pod, self._look(pod, status)) for pod in pods])
         self._forget_others(pods)
         there = {pod.name for pod in seen}
         unmade = [u.observed(name) for name, u in self._creation.unmade.items() if name not in there]
         return Observed(
             name=self.job.metadata.name,
             spec=self.job.spec,
-            status=self._store.status,
+            status=status,
             pods=(*seen, *unmade),
             generation=self.job.metadata.generation,
             deleted=self.deleted,
@@ -145,9 +147,9 @@ class KubernetesBackend:
         """Pods of this very job: one of the same name that was deleted may have left some that are not gone yet."""
         return [pod for pod in self._cache.pods(self.key) if owner_uid(pod) == self.job.metadata.uid]
 
-    async def _keep_budget(self) -> None:
+    async def _keep_budget(self, status: JobStatus) -> None:
         """What may be evicted is as a changed spec wants it, also when no pod is made for that."""
-        status, now = self._store.status, self._clock()
+        now = self._clock()
         # Before there is none, and behind it there is none any more.
         if status.started is None or status.phase in TERMINAL or self.deleted or now < self._budget_not_before:
             return
@@ -159,10 +161,9 @@ class KubernetesBackend:
             name = self.job.metadata.name
             log.warning("the PodDisruptionBudget of %s is as it was: %s; will try again", name, error, extra={"job": self.key})
 
-    async def _look_for_missing(self) -> None:
+    async def _look_for_missing(self, status: JobStatus) -> None:
         """A pod that the status names and the cache lacks is looked for once: what a watch begins with may be old news."""
         known = {pod["metadata"]["name"] for pod in self._pods()} | self._creation.unmade.keys() | self._gone
-        status = self._store.status
         named = {rank.pod for rank in status.ranks if rank.pod is not None}
         named |= {standby.pod for standby in status.standbys if standby.state is not StandbyState.WANTED}
         for name in sorted(named - known):
@@ -172,27 +173,37 @@ class KubernetesBackend:
             else:
                 self._gone.add(name)
 
-    async def _look(self, pod: Object) -> PodObserved:
+    def _look(self, pod: Object, status: JobStatus) -> PodObserved:
+        """The pod without what its agent says."""
         node = self._cache.node_of(pod)
         seen = pod_observed(pod, node, self.job.spec.migration.on_taints)
         if node is not None and seen.phase is PodPhase.RUNNING:
-            seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job, self._rank(seen))))
+            rank = next((claim.rank for claim in status.claims if claim.pod == seen.name), seen.rank)
+            seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job, rank)))
+        return replace(seen, outdated=True) if self._outdated(pod, seen) else seen
+
+    async def _with_agents(self, pods: list[tuple[Object, PodObserved]]) -> list[PodObserved]:
+        """``pods`` with what the agents say; those of which nothing is known are asked at the same time."""
+        known = {seen.name: self._agents.recent(_agent_key(pod)) for pod, seen in pods if seen.phase is PodPhase.RUNNING}
+        asked = [(pod, seen) for pod, seen in pods if seen.name in known and known[seen.name] is None]
+        at = self._clock()
+        if asked:
+            answers = await asyncio.gather(*(self._ask(pod, seen) for pod, seen in asked))
+            known |= {seen.name: answer for (_, seen), answer in zip(asked, answers, strict=True)}
+        return [self._with_agent(pod, seen, known[seen.name], at) if seen.name in known else seen for pod, seen in pods]
+
+    async def _ask(self, pod: Object, seen: PodObserved) -> AgentState | None:
+        client = await self._client(pod)
+        return await self._agents.state(_agent_key(pod), seen.name, seen.rank, client) if client is not None else None
+
+    def _with_agent(self, pod: Object, seen: PodObserved, agent: AgentState | None, asked: float) -> PodObserved:
+        """``seen``, which runs, with what its agent said when it was ``asked``, or that it did not answer."""
         uid = pod["metadata"]["uid"]
-        client = await self._client(pod) if seen.phase is PodPhase.RUNNING else None
-        agent, dark, asked = None, False, self._clock()
-        if client is not None:
-            agent = await self._agents.state(_agent_key(pod), seen.name, seen.rank, client)
-            dark = agent is None and self._agents.is_dark(_agent_key(pod))
         if agent is not None:
             self._unreachable.pop(uid, None)
-        elif seen.phase is PodPhase.RUNNING:
-            self._unreachable.setdefault(uid, asked)
-        since, outdated = self._unreachable.get(uid), self._outdated(pod, seen)
-        return replace(seen, agent=agent, unreachable_since=since, dark=dark, outdated=outdated)
-
-    def _rank(self, seen: PodObserved) -> int | None:
-        """The rank that a pod has by now."""
-        return next((claim.rank for claim in self._store.status.claims if claim.pod == seen.name), seen.rank)
+            return replace(seen, agent=agent)
+        since = self._unreachable.setdefault(uid, asked)
+        return replace(seen, unreachable_since=since, dark=self._agents.is_dark(_agent_key(pod)))
 
     def _outdated(self, pod: Object, seen: PodObserved) -> bool:
         """Whether nothing runs in the pod yet, and nothing will on its node, or the template says by now that it must be another."""

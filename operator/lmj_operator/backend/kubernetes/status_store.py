@@ -103,7 +103,8 @@ class StatusStore:
 
     async def flush(self) -> None:
         """Store what was put off, if it is due by now. Raises as :meth:`write`."""
-        if self._newest != self._stored:
+        # All that could not wait was stored when it came.
+        if self._newest != self._stored and self._late(self._newest.phase):
             await self.write(self._newest.status)
 
     async def write(self, status: JobStatus) -> None:
@@ -145,7 +146,11 @@ class StatusStore:
     def _due(self, status: JobStatus) -> bool:
         if must_be_stored(status) != must_be_stored(self._stored.status):
             return True
-        return self._clock() - self._written >= (self._seconds if status.phase is Phase.RUNNING else START_SECONDS)
+        return self._late(status.phase)
+
+    def _late(self, phase: Phase) -> bool:
+        """Whether the last write was so long ago that what can wait has waited."""
+        return self._clock() - self._written >= (self._seconds if phase is Phase.RUNNING else START_SECONDS)
 
     def _body(self) -> dict[str, Any]:
         body: dict[str, Any] = self._stored.status.model_dump(mode="json", by_alias=True, exclude_none=True)
