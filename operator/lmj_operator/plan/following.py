@@ -152,8 +152,9 @@ def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: floa
     if pod.agent is None:
         if pod.waits is not None:
             return False
-        had = entry.state not in ("Pending", "Starting")
-        since = pod.unreachable_since if had and pod.unreachable_since is not None else pod.created
-        return now - since > (UNREACHABLE_SECONDS if had else recovery.start_timeout_seconds)
+        # One that starts may be slow to listen, but its machine takes connections.
+        silent = pod.dark or entry.state not in ("Pending", "Starting")
+        since = pod.unreachable_since if silent and pod.unreachable_since is not None else pod.created
+        return now - since > (UNREACHABLE_SECONDS if silent else recovery.start_timeout_seconds)
     worker = pod.agent.worker
     return worker.phase is WorkerPhase.STARTING and worker.incarnation > 0 and now - worker.since > recovery.start_timeout_seconds

@@ -406,6 +406,20 @@ async def test_a_standby_that_is_made_from_another_template_by_now_is_outdated(a
     assert (await at.backend.observe()).pods[0].outdated
 
 
+async def test_a_pod_that_does_not_run_yet_is_outdated_when_its_node_is_dead_for_long(at: Fixture) -> None:
+    """Nobody would start it, and the API server takes minutes to end it."""
+    pod = running()
+    pod["status"] = {"phase": "Pending"}
+    at.cache.put_pod(pod)
+    at.cache.put_node(node("True"))
+    assert not (await at.backend.observe()).pods[0].outdated
+    at.cache.put_node(node("Unknown"))
+    at.clock.now += 59
+    assert not (await at.backend.observe()).pods[0].outdated
+    at.clock.now += 1
+    assert (await at.backend.observe()).pods[0].outdated
+
+
 async def test_a_changed_placement_or_taint_is_seen_in_the_next_pass(at: Fixture) -> None:
     pod, body = running(), node("True")
     pod["spec"]["nodeSelector"] = {"pool": "a"}

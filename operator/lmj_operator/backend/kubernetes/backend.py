@@ -21,7 +21,7 @@ from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
 from lmj_operator.backend.kubernetes.labels import AGENT_PORT, DIGEST
-from lmj_operator.backend.kubernetes.pod_state import misplaced, owner_uid, pod_address, pod_observed
+from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, owner_uid, pod_address, pod_observed
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.status_store import StatusStore
@@ -208,12 +208,21 @@ class KubernetesBackend:
         return replace(seen, unreachable_since=since, dark=self._agents.is_dark(_agent_key(pod)))
 
     def _outdated(self, pod: Object, seen: PodObserved) -> bool:
-        """Whether nothing runs in the pod yet, and the template says by now that it must be another."""
-        if seen.phase is not PodPhase.PENDING or (self.job.metadata.generation or 1) == 1:
+        """Whether nothing runs in the pod yet, and nothing will on its node, or the template says by now that it must be another."""
+        if seen.phase is not PodPhase.PENDING:
+            return False
+        if self._is_lost(self._cache.node_of(pod)):
+            return True
+        if (self.job.metadata.generation or 1) == 1:
             return False  # the spec is as it was at first
         made_as = (pod["metadata"].get("annotations") or {}).get(DIGEST)
         wanted = build_pod(self.job, self._settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
         return made_as is not None and made_as != wanted
+
+    def _is_lost(self, node: NodeState | None) -> bool:
+        """Whether ``node`` is gone, or has not been ready for as long as a pod there is worth waiting for."""
+        limit = self.job.spec.recovery.node_gone_seconds
+        return node is not None and (node.gone or (not node.ready and self._clock() - node.since >= limit))
 
     async def _client(self, pod: Object) -> AgentClient | None:
         address = pod_address(pod)
@@ -229,10 +238,8 @@ class KubernetesBackend:
             return
         uid, now = pod["metadata"]["uid"], self._clock()
         leaving = "deletionTimestamp" in pod["metadata"]
-        node = self._cache.node_of(pod)
-        limit = self.job.spec.recovery.node_gone_seconds
         # Nobody is left on such a node to say that the pod ended: the API server would wait for that for ever.
-        force = node is not None and (node.gone or (not node.ready and now - node.since >= limit))
+        force = self._is_lost(self._cache.node_of(pod))
         if (leaving and not force) or now - self._told_to_go.get((uid, force), 0.0) < DELETE_AGAIN_SECONDS:
             return
         try:
