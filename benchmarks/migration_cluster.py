@@ -6,7 +6,6 @@ A cluster of plain processes: each node is a network namespace, and its cable is
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -28,7 +27,7 @@ from cluster.images import BASE as IMAGE
 from cluster_fixture import Target
 from jobs import job_document
 from killable import CONTENDERS
-from move import EXPLANATION, LIVE, STOP, Move, around, judge, table, unrest
+from move import EXPLANATION, LIVE, STOP, Cost, Move, around, judge, table, unrest
 from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
 from report import Goal, goal, report
 from sizes import BASE
@@ -40,6 +39,8 @@ MOVE_SECONDS = 400.0
 BEFORE = 6
 """Steps before a move: each takes seconds."""
 AFTER = 2
+NEAR = 2
+"""Gaps before the switch that count for the pause: the steps that the follower takes with its source wait for the cable."""
 LENGTH = 128
 """Tokens of a text."""
 
@@ -95,10 +96,11 @@ def moved(target: Target, job: ClusterJob, steps: Steps, rank: int, way: str) ->
     quiet = steps.look() + BEFORE
     wait_for(f"step {quiet}", lambda: steps.look() >= quiet, job.describe, START_SECONDS)
     received, begun = target.own.received(), time.time()
-    incident = migrate(target, job, rank)
-    wait_for("steps after the move", lambda: _judged(steps, begun, incident["step"]) is not None, job.describe, MOVE_SECONDS)
+    migrate(target, job, rank)
+    switch = int(job.status["view"]["resume"]["step"])
+    wait_for("steps after the move", lambda: _judged(steps, begun, switch) is not None, job.describe, MOVE_SECONDS)
     most = max(now - received[node] for node, now in target.own.received().items()) / 1e6
-    cost, switch = judge(steps.seen, begun, incident["step"], AFTER), incident["step"]
+    cost = _judged(steps, begun, switch)
     assert cost is not None
     there = around(steps.seen, switch)
     move = Move(way, BASE.name, 2, rank, **vars(cost), unrest=unrest(steps.seen, begun), sent=most, around=there)
@@ -106,17 +108,17 @@ def moved(target: Target, job: ClusterJob, steps: Steps, rank: int, way: str) ->
     return move if way == LIVE else Move(**{**asdict(move), "pause": move.longest})
 
 
-def _judged(steps: Steps, begun: float, switch: int) -> Any:
+def _judged(steps: Steps, begun: float, switch: int) -> Cost | None:
     steps.look()
-    return judge(steps.seen, begun, switch, AFTER)
+    return judge(steps.seen, begun, switch, AFTER, near=NEAR)
 
 
-def migrate(target: Target, job: ClusterJob, rank: int) -> dict[str, Any]:
-    """``lmj migrate`` of the rank; the incident that tells of it."""
+def migrate(target: Target, job: ClusterJob, rank: int) -> None:
+    """``lmj migrate`` of the rank: returns when it has moved. Raises RuntimeError."""
     path = f"{target.kubectl_program.parent}:{os.environ['PATH']}"
     command = [sys.executable, "-m", "lmj_operator.cli.main", "migrate", job.name, "-n", job.namespace, "--rank", str(rank)]
     done = subprocess.run(
-        [*command, "--output", "json"],
+        command,
         env={**os.environ, "KUBECONFIG": str(target.kubeconfig), "PATH": path},
         stdout=subprocess.PIPE,
         text=True,
@@ -125,7 +127,6 @@ def migrate(target: Target, job: ClusterJob, rank: int) -> dict[str, Any]:
     )
     if done.returncode != 0:
         raise RuntimeError(f"lmj migrate ended with {done.returncode}:\n{job.describe()}")
-    return dict(next(i for i in json.loads(done.stdout)["incidents"] if i["kind"] == "Moved"))
 
 
 def judged(moves: list[Move], rate: str) -> list[Goal]:

@@ -10,12 +10,12 @@ from itertools import pairwise
 from report import quantile
 from steps import median_step, repeated
 
-BEFORE = 16
+BEFORE = 11
 """Steps before a move that say how long one takes, at most."""
 AFTER = 5
 """Steps after it that belong to it."""
-AT_SWITCH = 2
-"""Steps before and after the switch, of which the longest counts: the operator tells the step that it saw."""
+SHOWN = 2
+"""Steps before and after the first of the next group that are shown."""
 LIVE, STOP = "live move", "stop and copy"
 RESTART, GROUP = "restart from a checkpoint", "torchrun, the whole group"
 
@@ -29,7 +29,7 @@ class Move:
     stages: int
     rank: int
     pause: float
-    """Seconds: the longest gap between two steps at the switch, less the median step before it."""
+    """Seconds: the gap between the last step of the old group and the first of the next, less the median step before the move."""
     longest: float
     """The same, over all of the move: a new process that imports on a machine without a core to spare slows every step."""
     total: float
@@ -41,7 +41,7 @@ class Move:
     step: float
     """Median step before it, seconds."""
     unrest: float
-    """What ``pause`` says of as many steps before it, when nothing happened: so much of it is the machine's."""
+    """What one step in ten takes longer than the median when nothing happens, seconds: so much of ``pause`` may be the machine's."""
     sent: float | None = None
     """Megabytes of state and gradients that were sent for it, or of the checkpoint that was written and read; None: not known."""
     around: list[float] | None = None
@@ -75,10 +75,11 @@ def first_times(seen: Iterable[tuple[int, float]]) -> list[tuple[float, int]]:
     return sorted((at, step) for step, at in first.items())
 
 
-def judge(seen: Iterable[tuple[int, float]], begun: float, switch: int | None, after: int = AFTER) -> Cost | None:
+def judge(seen: Iterable[tuple[int, float]], begun: float, switch: int | None, after: int = AFTER, near: int = 0) -> Cost | None:
     """What was asked for at ``begun`` cost; None: it is not over yet.
 
     ``switch``: the step after which the group changed; None: that is where the longest gap is. ``after``: steps after it to wait for.
+    ``near``: so many gaps before it count as well.
     """
     seen = list(seen)
     times = first_times(seen)
@@ -91,7 +92,7 @@ def judge(seen: Iterable[tuple[int, float]], begun: float, switch: int | None, a
     if switch is None:
         # A slow step is no change of the group, and what came just before the request's effect is none either.
         switch = max(gaps)[1] - 1
-    there = [gap for gap in gaps if switch + 1 - AT_SWITCH <= gap[1] <= switch + 1 + AT_SWITCH]
+    there = [gap for gap in gaps if switch + 1 - near <= gap[1] <= switch + 1]
     whole = [gap for gap in gaps if gap[1] <= switch + after]
     if not there or later[-1][1] < switch + after:
         return None
@@ -102,25 +103,23 @@ def judge(seen: Iterable[tuple[int, float]], begun: float, switch: int | None, a
 
 
 def unrest(seen: Iterable[tuple[int, float]], begun: float) -> float:
-    """The longest gap in a row of as many as count at a switch, less the median step: the median of all rows before ``begun``."""
+    """What one in ten of the steps before ``begun`` takes longer than the median."""
     times = [at for at, _ in first_times(seen) if at <= begun][-BEFORE:]
     gaps = [b - a for a, b in pairwise(times)]
-    row = min(2 * AT_SWITCH + 1, len(gaps))
-    longest = [max(gaps[first : first + row]) for first in range(len(gaps) - row + 1)]
-    return statistics.median(longest) - statistics.median(gaps)
+    return quantile(gaps, 0.9) - statistics.median(gaps)
 
 
 def around(seen: Iterable[tuple[int, float]], switch: int) -> list[float]:
     """Seconds of the steps at the switch."""
     firsts = {step: at for at, step in first_times(seen)}
-    steps = range(switch + 1 - AT_SWITCH, switch + 2 + AT_SWITCH)
+    steps = range(switch + 1 - SHOWN, switch + 2 + SHOWN)
     return [round(firsts[step] - firsts[step - 1], 4) for step in steps if {step, step - 1} <= firsts.keys()]
 
 
 NAMES = ("stages", "times", "step, ms", "pause p50", "p99", "unrest", "longest", "total, s", "speed", "sent, MB", "again")
 EXPLANATION = """\
-pause: the longest gap between two steps at the switch, longest: during the move; both in ms, less the median step before.
-unrest: what the pause is where nothing happens, for steps are not all of one length.
+pause: the gap between the last step of the old group and the first of the next, longest: the longest gap of all the move; both in ms,
+less the median step before. unrest: what one step in ten takes longer than that when nothing happens.
 speed: steps a second during the move, of those before. sent: state and gradients, or the checkpoint that was written and read."""
 
 

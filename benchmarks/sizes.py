@@ -45,6 +45,6 @@ class Size:
 
 # Of the first three a step takes about equally long where they have one stage: what differs is the state alone.
 TINY, ONE, FOUR = Size("tiny", 4, 128, batch=64), Size("1x", 4, 256, batch=32), Size("4x", 4, 512, batch=8)
-BASE = Size("BERT-base", 12, 768, batch=4)
+BASE = Size("BERT-base", 12, 768, batch=16)
 """The vocabulary apart, which this data has no use for."""
 LARGE = Size("BERT-large", 24, 1024, batch=4)

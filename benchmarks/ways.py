@@ -60,7 +60,9 @@ def request(job: Ours, rank: int, number: int) -> int:
     before = _status(store).migrations
     store.write_request(f"{rank} {number}")
     wait(job, f"the move of rank {rank}", lambda: _status(store).migrations > before)
-    return next(i for i in reversed(_status(store).incidents) if i.kind == "Moved").step
+    view = _status(store).view
+    assert view is not None
+    return view.resume.step
 
 
 def sent(log: Path) -> float | None:

@@ -63,10 +63,15 @@ def test_a_group_that_starts_anew_pauses_until_the_next_new_step(move: ModuleTyp
     assert cost.again == 10
 
 
+def test_gaps_before_the_switch_count_where_they_are_to(move: ModuleType) -> None:
+    seen = [*BEFORE, (51, 5.1), (52, 5.9), (53, 6.0), *after(move, 54, 6.15)]
+    assert move.judge(seen, 5.05, 53).pause == pytest.approx(0.05)
+    assert move.judge(seen, 5.05, 53, near=2).pause == pytest.approx(0.7)
+
+
 def test_the_unrest_before_a_move(move: ModuleType) -> None:
     assert move.unrest(BEFORE, 5.05) == pytest.approx(0.0, abs=1e-9)
-    jumpy = [(step, at + (0.03 if step % 2 else 0.0)) for step, at in BEFORE]
-    assert move.unrest(jumpy, 5.05) == pytest.approx(0.06)
+    assert move.unrest([(step, at - (step < 48)) for step, at in BEFORE], 5.05) == pytest.approx(1.0)
     assert move.unrest([(1, 1.0), (2, 2.0), (3, 3.5)], 4.0) == pytest.approx(0.25)
 
 
