@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -118,6 +119,9 @@ def main() -> int:
     if sys.platform != "linux":
         print("needs Linux: processes are found in /proc", file=sys.stderr)
         return 3
+    # Jobs have sessions of their own: whoever ends this process ends them by its clean-up.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(130))
     started = time.monotonic()
 
     def say(text: str) -> None:

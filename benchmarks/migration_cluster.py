@@ -30,7 +30,7 @@ from killable import CONTENDERS
 from move import EXPLANATION, LIVE, STOP, Cost, Move, around, judge, table, unrest
 from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
 from report import Goal, goal, report
-from sizes import BASE
+from sizes import BASE, HALF, Size
 from steps import Steps
 
 NODES = 3
@@ -46,8 +46,8 @@ LENGTH = 128
 
 
 @contextmanager
-def training(target: Target, operator: OperatorProcess, way: str) -> Iterator[tuple[ClusterJob, Steps]]:
-    """A job at the size of BERT-base in two stages that never ends, and its steps."""
+def training(target: Target, operator: OperatorProcess, way: str, stages: int) -> Iterator[tuple[ClusterJob, Steps]]:
+    """A job that never ends, and its steps."""
     assert target.own is not None
     environment = target.own.environment_mounts()
     paths = [str(CONTENDERS / "stop_and_copy")] if way == STOP else []
@@ -61,7 +61,7 @@ def training(target: Target, operator: OperatorProcess, way: str) -> Iterator[tu
         job.volumes()
         assert job.output is not None
         write_texts(target.own.shared_volume(f"data-{job.namespace}", "1Gi") / "data.csv")
-        job.spec.update(spec_of(job.spec))
+        job.spec.update(spec_of(job.spec, stages))
         job.apply()
         yield job, Steps(job.output / job.spec["output"]["path"] / "metrics.jsonl")
     finally:
@@ -70,12 +70,18 @@ def training(target: Target, operator: OperatorProcess, way: str) -> Iterator[tu
             target.kubectl("delete", "persistentvolume", folder, "--ignore-not-found", "--wait=false")
 
 
-def spec_of(spec: dict[str, Any]) -> dict[str, Any]:
+def size_of(stages: int) -> Size:
+    """BERT-base, of which each rank holds a half."""
+    return BASE if stages == 2 else HALF
+
+
+def spec_of(spec: dict[str, Any], stages: int) -> dict[str, Any]:
     """What of the small job's spec is other here."""
-    model = {"layers": BASE.layers, "hiddenSize": BASE.hidden, "heads": BASE.hidden // 64, "intermediateSize": 4 * BASE.hidden}
+    size = size_of(stages)
+    model = {"layers": size.layers, "hiddenSize": size.hidden, "heads": size.hidden // 64, "intermediateSize": 4 * size.hidden}
     return {
-        "pipeline": {"stages": 2, "microBatches": 2},
-        "model": {**spec["model"], "scratch": {**model, "vocabulary": BASE.vocabulary, "maxPositions": LENGTH}},
+        "pipeline": {"stages": stages, "microBatches": 2},
+        "model": {**spec["model"], "scratch": {**model, "vocabulary": size.vocabulary, "maxPositions": LENGTH}},
         "dataset": {**spec["dataset"], "maxLength": LENGTH, "splits": {"validationFraction": 0, "testFraction": 0.1}},
         "training": {"epochs": 10_000_000, "maxSteps": 10_000_000, "batchSize": 8, "learningRate": 1e-4},
         "checkpoint": {"everySteps": 10_000_000},
@@ -90,7 +96,7 @@ def write_texts(file: Path, rows: int = 500) -> None:
     file.write_text("\n".join(["text,label", *lines]) + "\n")
 
 
-def moved(target: Target, job: ClusterJob, steps: Steps, rank: int, way: str) -> Move:
+def moved(target: Target, job: ClusterJob, steps: Steps, rank: int, way: str, stages: int) -> Move:
     """Move ``rank`` with ``lmj migrate``, and see what it costs."""
     assert target.own is not None
     quiet = steps.look() + BEFORE
@@ -103,7 +109,7 @@ def moved(target: Target, job: ClusterJob, steps: Steps, rank: int, way: str) ->
     cost = _judged(steps, begun, switch)
     assert cost is not None
     there = around(steps.seen, switch)
-    move = Move(way, BASE.name, 2, rank, **vars(cost), unrest=unrest(steps.seen, begun), sent=most, around=there)
+    move = Move(way, size_of(stages).name, stages, rank, **vars(cost), unrest=unrest(steps.seen, begun), sent=most, around=there)
     # Stopped for the copy, it pauses long before the switch.
     return move if way == LIVE else Move(**{**asdict(move), "pause": move.longest})
 
@@ -135,7 +141,7 @@ def judged(moves: list[Move], rate: str) -> list[Goal]:
     pause = statistics.median(m.pause for m in live)
     return [
         goal("live move: steps done again, at most", "<=", 0, max(m.again for m in live)),
-        goal(f"live move, BERT-base, through {rate}: pause p50", "<=", 1, pause, " s"),
+        goal(f"live move, a half of BERT-base, through {rate}: pause p50", "<=", 1, pause, " s"),
     ]
 
 
@@ -155,10 +161,10 @@ def measured(options: argparse.Namespace, say: Callable[[str], None]) -> list[Mo
             for way, count in ((LIVE, options.moves), (STOP, options.stops)):
                 if count == 0:
                     continue
-                with training(target, operator, way) as (job, steps):
+                with training(target, operator, way, options.stages) as (job, steps):
                     wait_for("a first step", lambda steps=steps: steps.look() > 0, job.describe, START_SECONDS)  # type: ignore[misc]
                     for number in range(count):
-                        moves.append(moved(target, job, steps, (number + 1) % 2, way))
+                        moves.append(moved(target, job, steps, (number + 1) % options.stages, way, options.stages))
                         say(f"{way}, {moves[-1]}")
         finally:
             operator.kill(signal.SIGTERM)
@@ -172,11 +178,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moves", type=int, default=4, help="live moves (default %(default)s)")
     parser.add_argument("--stops", type=int, default=1, help="moves by stop-and-copy (default %(default)s)")
+    parser.add_argument(
+        "--stages",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="1: half of BERT-base alone, so that of two cores the target has one; 2: both halves (default %(default)s)",
+    )
     parser.add_argument("--rate", default="1gbit", help="of each node's cable, as tc writes it (default %(default)s)")
     options = parser.parse_args()
     if os.geteuid() != 0 or sys.platform != "linux":
         print("needs root on Linux: nodes are namespaces of this machine", file=sys.stderr)
         return 3
+    # Jobs have sessions of their own: whoever ends this process ends them by its clean-up.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(130))
     started = time.monotonic()
 
     def say(text: str) -> None:
@@ -185,12 +201,15 @@ def main() -> int:
     moves = measured(options, say)
     print(table([there for way in (LIVE, STOP) if (there := [m for m in moves if m.way == way])]))
     print(EXPLANATION)
+    print(f"a rank's weights and moments: {BASE.megabytes(2):.0f} MB; {NODES} nodes, whose cables carry {options.rate} each way.")
     print(
-        f"two stages of {BASE.megabytes(2):.0f} MB on {NODES} nodes; each node's cable carries {options.rate} each way. sent, MB:"
+        "pause: here the longest of the gap at the switch and the two before. sent: through the cable of the node that got most."
     )
-    print("what came through the cable of the node that got most; source, target and the other rank share this machine's cores.")
-    name = "migration-cluster" if options.moves >= 4 and options.stops and options.rate == "1gbit" else "migration-cluster-short"
-    return report(name, judged(moves, options.rate), {"rate": options.rate, "moves": [asdict(m) for m in moves]})
+    whole = options.moves >= 4 and options.stops and options.rate == "1gbit" and options.stages == 1
+    name = "migration-cluster" if whole else "migration-cluster-short"
+    return report(
+        name, judged(moves, options.rate), {"rate": options.rate, "stages": options.stages, "moves": [asdict(m) for m in moves]}
+    )
 
 
 if __name__ == "__main__":

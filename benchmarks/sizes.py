@@ -47,4 +47,6 @@ class Size:
 TINY, ONE, FOUR = Size("tiny", 4, 128, batch=64), Size("1x", 4, 256, batch=32), Size("4x", 4, 512, batch=8)
 BASE = Size("BERT-base", 12, 768, batch=16)
 """The vocabulary apart, which this data has no use for."""
+HALF = Size("half of BERT-base", 6, 768, batch=16)
+"""What one of its two stages holds."""
 LARGE = Size("BERT-large", 24, 1024, batch=4)

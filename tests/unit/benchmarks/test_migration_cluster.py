@@ -21,12 +21,13 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return migration_cluster
 
 
-def test_the_job_is_one_that_a_server_takes(bench: ModuleType) -> None:
+@pytest.mark.parametrize(("stages", "layers"), [(1, 6), (2, 12)])
+def test_the_job_is_one_that_a_server_takes(bench: ModuleType, stages: int, layers: int) -> None:
     document = job_document(Path("out"))
-    document["spec"].update(bench.spec_of(document["spec"]))
+    document["spec"].update(bench.spec_of(document["spec"], stages))
     spec = LiveMigrationJob.model_validate(document).spec
     assert spec.model.scratch is not None
-    assert (spec.model.scratch.layers, spec.model.scratch.hidden_size, spec.pipeline.stages) == (12, 768, 2)
+    assert (spec.model.scratch.layers, spec.model.scratch.hidden_size, spec.pipeline.stages) == (layers, 768, stages)
 
 
 def test_texts_are_as_long_as_what_is_taken_of_them(bench: ModuleType, tmp_path: Path) -> None:
