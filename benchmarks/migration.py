@@ -88,6 +88,8 @@ def long_run(folder: Path, stages: int, pairs: int, say: Callable[[str], None]) 
 def judged(done: dict[Key, list[Move]], kept: dict[int, float]) -> list[Goal]:
     """The goals, for what was measured. ``kept``: goodput by number of stages."""
     pause = {key: statistics.median(m.pause for m in moves) * 1000 for key, moves in done.items()}
+    # Other pauses are compared with no less than what steps differ by anyhow: a shorter pause is not seen.
+    seen = {key: max(pause[key], statistics.median(m.unrest for m in moves) * 1000, 1.0) for key, moves in done.items()}
     moves = [m for (way, _, _), group in done.items() if way == LIVE for m in group]
     goals = []
     if moves:
@@ -95,11 +97,11 @@ def judged(done: dict[Key, list[Move]], kept: dict[int, float]) -> list[Goal]:
     if (LIVE, BASE.name, 1) in pause:
         goals.append(goal("live move, BERT-base, the target has a core: pause p50", "<=", 50, pause[LIVE, BASE.name, 1], " ms"))
     if {(LIVE, ONE.name, 1), (LIVE, FOUR.name, 1)} <= pause.keys():
-        ratio = pause[LIVE, FOUR.name, 1] / max(pause[LIVE, ONE.name, 1], 1.0)
+        ratio = pause[LIVE, FOUR.name, 1] / seen[LIVE, ONE.name, 1]
         goals.append(goal("pause with 4 times the state over that with 1, medians", "<=", 1.3, ratio))
     for way in (RESTART, GROUP):
         if (way, BASE.name, 2) in pause:
-            ratio = pause[way, BASE.name, 2] / max(pause[LIVE, BASE.name, 2], 1.0)
+            ratio = pause[way, BASE.name, 2] / seen[LIVE, BASE.name, 2]
             goals.append(goal(f"pause of {way} over the live move's, medians", ">=", 20, ratio))
     if 1 in kept:
         goals.append(goal("goodput with a move a minute, the target has a core", ">=", 99, kept[1] * 100, "%"))

@@ -122,4 +122,7 @@ def test_goals(migration: ModuleType, move: ModuleType) -> None:
         (pytest.approx(99.5), True),
     ]
     assert migration.judged({}, {1: 0.98})[0].met is False
+    # A pause that is shorter than what steps differ by is not seen.
+    short = dict([moves(move.LIVE, "BERT-base", 2, -0.2), moves(move.RESTART, "BERT-base", 2, 0.15)])
+    assert migration.judged(short, {})[-1].measured == pytest.approx(15)
     assert "live move, BERT-base" in move.table(done.values())
