@@ -16,7 +16,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-operator crd chart-lint images test-images format clean cluster-up cluster-down
+.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator crd chart-lint images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -24,7 +24,7 @@ unexport VIRTUAL_ENV UV_PROJECT_ENVIRONMENT PYTHONHOME PYTHONDONTWRITEBYTECODE
 MAKEFLAGS += --no-print-directory
 
 help: ## List the targets.
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-22s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | awk -F'\t' '{ printf "  make %-24s %s\n", $$1, $$2 }'
 
 # --- environment ---------------------------------------------------------------------------------------------------------
 
@@ -66,8 +66,11 @@ bench-recovery: $(STAMP) ## Kill workers of a job and of the same under torchrun
 bench-recovery-cluster: $(STAMP) ## Delete pods of a job and cut nodes' power on a cluster of plain processes (root on Linux, Go). ARGS='--trials 20'
 	@PYTHONPATH='$(CURDIR)/tests:$(CURDIR)/tests/e2e' $(BIN)/python benchmarks/recovery_cluster.py $(ARGS)
 
-bench-migration: $(STAMP) ## Move ranks to other pods while training goes on, beside restarts (Linux). ARGS='--base' for the size of BERT-base.
+bench-migration: $(STAMP) ## Move ranks to other pods while training goes on, beside restarts, up to the size of BERT-base (Linux). ARGS='--help' tells more.
 	@$(BIN)/python benchmarks/migration.py $(ARGS)
+
+bench-migration-cluster: $(STAMP) ## The same between nodes whose cables carry 1 Gbit/s (root on Linux, Go). ARGS='--moves 2'
+	@PYTHONPATH='$(CURDIR)/tests:$(CURDIR)/tests/e2e' $(BIN)/python benchmarks/migration_cluster.py $(ARGS)
 
 bench-operator: $(STAMP) ## Measure the operator: 1,000 jobs on 4,000 faked pods (root on Linux, Go). ARGS='--jobs 50' for less.
 	@PYTHONPATH=tests $(BIN)/python benchmarks/operator_scale.py $(ARGS)

@@ -9,345 +9,167 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+from goodput import Stretch, goodput, stretch
 from killable import Killable, Ours, StopAndCopy, Torchrun
-from report import goal, quantile, report
-from steps import median_step, repeated
+from move import EXPLANATION, GROUP, LIVE, RESTART, STOP, Move, table
+from report import Goal, goal, report
+from sizes import BASE, FOUR, LARGE, ONE, TINY, Size
+from ways import group, live, request, restart, settle, wait
 
-from lmj_api.status import JobStatus
-from lmj_operator.backend.local.store import RunStore
+PARTS = ("sizes", "ways", "goodput")
+STRETCH_SECONDS = 60.0
+TORCHRUN_EVERY = 25
+"""Steps between its checkpoints: it is ended after one."""
 
-NEVER_SECONDS = 180.0
-POLL_SECONDS = 0.05
-BEFORE = 20
-"""Steps before a move that say how long one takes."""
-QUIET_SECONDS = 6.0
-"""After a move its old pod ends, and the new one gets ready to start its next worker: that is not part of the step before the next move."""
-AFTER = 8
-"""Steps after it that belong to it."""
-AT_SWITCH = 2
-"""Steps before and after the switch, of which the longest counts: the operator tells the step that it saw."""
-MICRO_BATCHES = 4
-LIVE, STOP = "live move", "stop and copy"
-RESTART, GROUP = "restart from a checkpoint", "torchrun, the whole group"
+Key = tuple[str, str, int]
+"""Way, size, stages."""
+Job = TypeVar("Job", bound=Killable)
 
 
-@dataclass(frozen=True)
-class Size:
-    """A BERT of two stages."""
-
-    name: str
-    layers: int
-    hidden: int
-    batch: int = 8
-    vocabulary: int = 1000
-
-    @property
-    def sets(self) -> dict[str, object]:
-        """Fields of a job's spec."""
-        model = {
-            "layers": self.layers,
-            "hiddenSize": self.hidden,
-            "heads": self.hidden // 64,
-            "intermediateSize": 4 * self.hidden,
-            "vocabulary": self.vocabulary,
-        }
-        return {
-            **{f"model.scratch.{name}": value for name, value in model.items()},
-            "training.batchSize": self.batch,
-            "training.learningRate": 1e-4,
-            "pipeline.microBatches": MICRO_BATCHES,
-            "checkpoint.everySteps": 200,
-            # Batches of one length: else a step's time says more of its texts than of what is measured.
-            "dataset.maxLength": 12,
-            "recovery.backoffSeconds": 0.1,
-        }
-
-    @property
-    def megabytes(self) -> float:
-        """Weights and moments of a stage: what a move sends, before the gradients."""
-        return 3 * 4 * (12 * self.hidden**2 * self.layers / 2 + self.vocabulary * self.hidden / 2) / 1e6
+@contextmanager
+def running(job: Job) -> Iterator[Job]:
+    job.start()
+    try:
+        yield job
+    finally:
+        job.stop()
 
 
-TINY, ONE, FOUR = Size("tiny", 4, 128), Size("1x", 4, 256), Size("4x", 4, 512)
-BASE = Size("BERT-base", 12, 768, batch=4)
+def sizes(folder: Path, models: list[Size], moves: int, note: Callable[[Move], None]) -> None:
+    """Jobs of one stage: of two cores the target has one of its own."""
+    for size in models:
+        with running(Ours(folder / f"{size.name}-1", {**size.sets, "pipeline.stages": 1})) as job:
+            for number in range(moves):
+                note(live(job, size, 1, 0, number))
 
 
-@dataclass(frozen=True)
-class Move:
-    """What one move cost."""
-
-    way: str
-    size: str
-    rank: int
-    pause: float
-    """Seconds: the longest gap between two steps at the switch, less the median step before it."""
-    longest: float
-    """The same, over all of the move: a new process that imports on a machine without a core to spare slows every step."""
-    total: float
-    """From the request to the first new step of the next group."""
-    rate: float
-    """Steps a second while it went on, as part of those before."""
-    again: int
-    """Steps done again."""
-    step: float
-    """Median step before it, seconds."""
-    unrest: float
-    """What ``pause`` says of as many steps before it, when nothing happened: so much of it is the machine's."""
-    around: list[float] | None = None
-    """Seconds of the steps at the switch, the first new one in the middle; None: it is not known where that was."""
-
-    def __str__(self) -> str:
-        step, unrest, longest = (round(value * 1000) for value in (self.step, self.unrest, self.longest))
-        pause = f"paused {self.pause * 1000:.0f} ms (a step: {step} ms, unrest {unrest}; longest {longest})"
-        whole = f"{self.total:.1f} s in all at {self.rate:.0%} of the speed, {self.again} steps done again"
-        return f"rank {self.rank}: {pause}, {whole}; {self.around}"
+def ways(folder: Path, moves: int, restarts: int, note: Callable[[Move], None]) -> None:
+    """All contenders, at the size of BERT-base in two processes."""
+    sets = BASE.sets
+    with running(Ours(folder / "ours", sets)) as job:
+        for number in range(moves):
+            note(live(job, BASE, 2, (number + 1) % 2, number))
+        for number in range(restarts):
+            note(restart(job, BASE, 2, (number + 1) % 2))
+    data = job.data()
+    with running(StopAndCopy(folder / "stopping", sets)) as stopping:
+        for number in range(restarts):
+            note(live(stopping, BASE, 2, (number + 1) % 2, number, STOP))
+    with running(Torchrun(folder / "torchrun", data, {**sets, "checkpoint.everySteps": TORCHRUN_EVERY})) as theirs:
+        for number in range(restarts):
+            note(group(theirs, BASE, (number + 1) % 2))
 
 
-def first_times(seen: Iterable[tuple[int, float]]) -> list[tuple[float, int]]:
-    """When each step was first done, in that order."""
-    first: dict[int, float] = {}
-    for step, at in sorted(seen, key=lambda entry: entry[1]):
-        first.setdefault(step, at)
-    return sorted((at, step) for step, at in first.items())
+def long_run(folder: Path, stages: int, pairs: int, say: Callable[[str], None]) -> list[Stretch]:
+    """Minutes without a move and with one, in turns."""
+    never = 10_000_000
+    done: list[Stretch] = []
+    with running(
+        Ours(folder / f"long-{stages}", {**BASE.sets, "pipeline.stages": stages, "checkpoint.everySteps": never})
+    ) as job:
+        settle(job)
+        for number in range(2 * pairs):
+            begin, moves = time.time(), number % 2 == 1
+            end = begin + STRETCH_SECONDS
+            if moves:
+                request(job, (number // 2 + 1) % stages, number)
+            wait(job, "the end of the minute", lambda end=end: max(at for _, at in job.seen) > end)  # type: ignore[misc]
+            done.append(stretch(job.seen, begin, end, moved=moves))
+            say(f"{stages} stages, a minute {'with' if moves else 'without'} a move: {done[-1].steps:.1f} steps")
+    return done
 
 
-def judge(
-    seen: Iterable[tuple[int, float]], begun: float, switch: int | None
-) -> tuple[float, float, float, float, float, int] | None:
-    """``pause``, ``longest``, ``total``, ``rate``, ``step`` and ``again`` of what was asked for at ``begun``; None: it is not over yet.
-
-    ``switch``: the step after which the group changed; None: that is where the longest gap is.
-    """
-    seen = list(seen)
-    times = first_times(seen)
-    before = [(at, step) for at, step in times if at <= begun][-BEFORE:]
-    after = [before[-1], *((at, step) for at, step in times if at > begun)]
-    usual = median_step([(step, at) for at, step in before])
-    gaps = [(b - a, step, b) for (a, _), (b, step) in pairwise(after)]
-    if not gaps:
-        return None
-    if switch is None:
-        # A slow step is no change of the group, and what came just before the request's effect is none either.
-        switch = max(gaps)[1] - 1
-    there = [gap for gap in gaps if switch + 1 - AT_SWITCH <= gap[1] <= switch + 1 + AT_SWITCH]
-    whole = [gap for gap in gaps if gap[1] <= switch + AFTER]
-    if not there or after[-1][1] < switch + AFTER:
-        return None
-    end = next(at for _, step, at in gaps if step > switch)
-    during = sum(at <= end for _, _, at in gaps) / (end - begun)
-    again = repeated(entry for entry in seen if entry[1] > before[0][0])
-    return max(there)[0] - usual, max(whole)[0] - usual, end - begun, during * usual, usual, again
-
-
-def unrest(seen: Iterable[tuple[int, float]], begun: float) -> float:
-    """The longest gap in a row of as many as count at a switch, less the median step: the median of all rows before ``begun``."""
-    times = [at for at, _ in first_times(seen) if at <= begun][-BEFORE:]
-    gaps = [b - a for a, b in pairwise(times)]
-    row = 2 * AT_SWITCH + 1
-    longest = [max(gaps[first : first + row]) for first in range(len(gaps) - row + 1)]
-    return statistics.median(longest) - statistics.median(gaps)
-
-
-def wait(job: Killable, what: str, holds: Callable[[], bool]) -> None:
-    """Until ``holds``, looking at the job meanwhile. Raises RuntimeError when it takes too long."""
-    deadline = time.monotonic() + NEVER_SECONDS
-    while not holds():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{job.name}: {what}: not within {NEVER_SECONDS:g} s")
-        time.sleep(POLL_SECONDS)
-        job.look()
-
-
-def settle(job: Killable) -> None:
-    """Wait until nothing is left of what came before, and for as many steps as tell what one takes."""
-    quiet = time.monotonic() + QUIET_SECONDS
-    wait(job, "a quiet machine", lambda: time.monotonic() > quiet)
-    target = job.look() + BEFORE + 5
-    wait(job, f"step {target}", lambda: job.look() >= target)
-
-
-def measured(job: Killable, way: str, size: Size, rank: int, begun: float, switch: int | None) -> Move:
-    """Wait for the end of what was asked for at ``begun``."""
-    wait(job, f"{AFTER} steps after the {way}", lambda: judge(job.seen, begun, switch) is not None)
-    found = judge(job.seen, begun, switch)
-    assert found is not None
-    pause, longest, total, rate, usual, again = found
-    around = None
-    if switch is not None:
-        firsts = {step: at for at, step in first_times(job.seen)}
-        around = [round(firsts[step] - firsts[step - 1], 4) for step in range(switch + 1 - AT_SWITCH, switch + 2 + AT_SWITCH)]
-    return Move(way, size.name, rank, pause, longest, total, rate, again, usual, unrest(job.seen, begun), around)
-
-
-def live(job: Ours, size: Size, rank: int, number: int, way: str = LIVE) -> Move:
-    """Move the rank, and see what it costs. Stopped for the copy, it pauses at the longest gap of all, not at the switch."""
-    store = RunStore(job.folder / ".lmj")
-    settle(job)
-    before = _status(store).migrations
-    begun = time.time()
-    store.write_request(f"{rank} {number}")
-    wait(job, f"the move of rank {rank}", lambda: _status(store).migrations > before)
-    incident = next(i for i in reversed(_status(store).incidents) if i.kind == "Moved")
-    move = measured(job, way, size, rank, begun, incident.step)
-    return move if way == LIVE else replace(move, pause=move.longest)
-
-
-def restart(job: Ours, size: Size, rank: int) -> Move:
-    """End the rank's pod as a cluster does: it has time for a last checkpoint. Another takes its place, from that."""
-    store = RunStore(job.folder / ".lmj")
-    settle(job)
-    pods = [entry.pod for entry in _status(store).ranks]
-    pod = pods[rank]
-    assert pod is not None
-    begun = time.time()
-    os.kill(job.agent(pod), signal.SIGTERM)
-    highest = job.look()
-    wait(job, f"another pod of rank {rank}", lambda: [entry.pod for entry in _status(store).ranks] != pods)
-    wait(job, "new steps", lambda: job.look() > highest + BEFORE)
-    return measured(job, RESTART, size, rank, begun, None)
-
-
-def group(job: Torchrun, size: Size, rank: int) -> Move:
-    """End a worker just after a checkpoint, so that nothing has to be done again: all workers are started anew."""
-    settle(job)
-    checkpoint, workers = job.folder / "checkpoint.pt", job.workers()
-    newest = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-    wait(job, "a checkpoint", lambda: checkpoint.exists() and checkpoint.stat().st_mtime_ns > newest)
-    highest, begun = job.look(), time.time()
-    os.kill(workers[rank], signal.SIGTERM)
-    wait(job, "new workers", lambda: len(job.workers()) == 2 and not set(job.workers().values()) & set(workers.values()))
-    wait(job, "new steps", lambda: job.look() > highest + BEFORE)
-    return measured(job, GROUP, size, rank, begun, None)
-
-
-def row(moves: list[Move], megabytes: float) -> str:
-    """A line of the table."""
-    pauses, longest = [m.pause * 1000 for m in moves], [m.longest * 1000 for m in moves]
-    cells = [
-        str(len(moves)),
-        f"{megabytes:.0f}",
-        f"{statistics.median(m.step for m in moves) * 1000:.0f}",
-        f"{statistics.median(pauses):.0f}",
-        f"{quantile(pauses, 0.99):.0f}",
-        f"{statistics.median(m.unrest for m in moves) * 1000:.0f}",
-        f"{statistics.median(longest):.0f}",
-        f"{statistics.median(m.total for m in moves):.1f}",
-        f"{statistics.median(m.rate for m in moves):.0%}",
-        str(max(m.again for m in moves)),
-    ]
-    return f"{moves[0].way + ', ' + moves[0].size:38}" + "".join(f"{cell:>11}" for cell in cells)
+def judged(done: dict[Key, list[Move]], kept: dict[int, float]) -> list[Goal]:
+    """The goals, for what was measured. ``kept``: goodput by number of stages."""
+    pause = {key: statistics.median(m.pause for m in moves) * 1000 for key, moves in done.items()}
+    # Other pauses are compared with no less than what steps differ by anyhow: a shorter pause is not seen.
+    seen = {key: max(pause[key], statistics.median(m.unrest for m in moves) * 1000, 1.0) for key, moves in done.items()}
+    moves = [m for (way, _, _), group in done.items() if way == LIVE for m in group]
+    goals = []
+    if moves:
+        goals.append(goal("live move: steps done again, at most", "<=", 0, max(m.again for m in moves)))
+    if (LIVE, BASE.name, 1) in pause:
+        goals.append(goal("live move, BERT-base, the target has a core: pause p50", "<=", 50, pause[LIVE, BASE.name, 1], " ms"))
+    if {(LIVE, ONE.name, 1), (LIVE, FOUR.name, 1)} <= pause.keys():
+        ratio = pause[LIVE, FOUR.name, 1] / seen[LIVE, ONE.name, 1]
+        goals.append(goal("pause with 4 times the state over that with 1, medians", "<=", 1.3, ratio))
+    for way in (RESTART, GROUP):
+        if (way, BASE.name, 2) in pause:
+            ratio = pause[way, BASE.name, 2] / seen[LIVE, BASE.name, 2]
+            goals.append(goal(f"pause of {way} over the live move's, medians", ">=", 20, ratio))
+    if 1 in kept:
+        goals.append(goal("goodput with a move a minute, the target has a core", ">=", 99, kept[1] * 100, "%"))
+    return goals
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--moves", type=int, default=4, help="live moves of each size (default %(default)s)")
+    parser.add_argument("--restarts", type=int, default=2, help="of each way beside them (default %(default)s)")
     parser.add_argument(
-        "--moves", type=int, default=5, help="live moves of each size, of rank 1 and 0 in turns (default %(default)s)"
+        "--pairs", type=int, default=2, help="minutes without and with a move for the goodput, in turns (default %(default)s)"
     )
-    parser.add_argument(
-        "--restarts", type=int, default=5, help="restarts through a checkpoint, and of torchrun (default %(default)s)"
-    )
-    parser.add_argument("--base", action="store_true", help="a model of the size of BERT-base alone (8 GB of memory)")
+    parser.add_argument("--part", choices=PARTS, action="append", help="only this one (default all)")
+    parser.add_argument("--large", action="store_true", help="the size of BERT-large too (16 GB of memory, minutes)")
     options = parser.parse_args()
     if sys.platform != "linux":
         print("needs Linux: processes are found in /proc", file=sys.stderr)
         return 3
+    # Jobs have sessions of their own: whoever ends this process ends them by its clean-up.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(130))
     started = time.monotonic()
 
     def say(text: str) -> None:
         print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
 
-    sizes = (BASE,) if options.base else (TINY, ONE, FOUR)
-    beside = BASE if options.base else ONE
-    done: dict[tuple[str, str], list[Move]] = {}
+    done: dict[Key, list[Move]] = {}
+    stretches: dict[int, list[Stretch]] = {}
+    models = [TINY, ONE, FOUR, BASE, *([LARGE] if options.large else [])]
 
     def note(move: Move) -> None:
-        done.setdefault((move.way, move.size), []).append(move)
+        done.setdefault((move.way, move.size, move.stages), []).append(move)
         say(f"{move.way}, {move.size}: {move}")
 
+    parts = options.part or PARTS
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as temporary:
-        for size in sizes:
-            ours = Ours(Path(temporary) / size.name, size.sets)
-            say(f"{size.name}: {size.layers} layers of {size.hidden}, {size.megabytes:.0f} MB a stage")
-            ours.start()
-            try:
-                for number in range(options.moves):
-                    note(live(ours, size, (number + 1) % 2, number))
-                for number in range(options.restarts if size == beside else 0):
-                    note(restart(ours, size, (number + 1) % 2))
-            finally:
-                ours.stop()
-            if size == beside:
-                stopping = StopAndCopy(Path(temporary) / f"{size.name}-stopping", size.sets)
-                stopping.start()
-                try:
-                    for number in range(options.restarts):
-                        note(live(stopping, size, (number + 1) % 2, number, STOP))
-                finally:
-                    stopping.stop()
-            if size == beside and not options.base:
-                theirs = Torchrun(Path(temporary) / "torchrun", ours.data(), size.sets)
-                theirs.start()
-                try:
-                    for number in range(options.restarts):
-                        note(group(theirs, size, (number + 1) % 2))
-                finally:
-                    theirs.stop()
+        folder = Path(temporary)
+        if "sizes" in parts:
+            sizes(folder, models, options.moves, note)
+        if "ways" in parts:
+            ways(folder, options.moves, options.restarts, note)
+        if "goodput" in parts:
+            stretches = {1: long_run(folder, 1, options.pairs, say), 2: long_run(folder, 2, max(1, options.pairs // 2), say)}
 
-    names = ("times", "MB", "step, ms", "pause p50", "p99", "unrest", "longest", "total, s", "speed", "again")
-    print(f"\n{'':38}" + "".join(f"{name:>11}" for name in names))
-    megabytes = {size.name: size.megabytes for size in sizes}
-    for (_, name), moves in done.items():
-        print(row(moves, megabytes[name]))
-    print(
-        "pause: the longest gap between two steps at the switch, longest: during the move; both in ms, less the median step before."
-    )
-    print("unrest: what the pause is where nothing happens, for steps are not all of one length.")
-    print("speed: steps a second during the move, of those before; the new process imports and copies on the same cores.")
-    print("stop and copy: the same program, but training waits until the target has the state; its pause is the longest gap.")
-    print("torchrun's worker ends just after a checkpoint, so that it has nothing to do again.")
-    return report(
-        _name(options), judged(done), {"moves": [asdict(m) for moves in done.values() for m in moves], "MB a stage": megabytes}
-    )
-
-
-def judged(done: dict[tuple[str, str], list[Move]]) -> list[Any]:
-    """The goals, for what was measured."""
-    pause = {key: statistics.median(m.pause for m in moves) for key, moves in done.items()}
-    largest = max(
-        (size for way, size in done if way == LIVE),
-        key=lambda name: next(s for s in (TINY, ONE, FOUR, BASE) if s.name == name).megabytes,
-    )
-    moves = [m for (way, _), moves in done.items() if way == LIVE for m in moves]
-    goals = [
-        goal("live move: steps done again, at most", "<=", 0, max(m.again for m in moves)),
-        goal(f"live move: pause at {largest}, p50", "<=", 50, pause[LIVE, largest] * 1000, " ms"),
-    ]
-    for way in (RESTART, GROUP):
-        for size in [size for other, size in done if other == way]:
-            ratio = pause[way, size] / max(pause[LIVE, size], 0.001)
-            goals.append(goal(f"pause of {way} over the live move's, medians", ">=", 20, ratio))
-    if (LIVE, FOUR.name) in pause:
-        ratio = pause[LIVE, FOUR.name] / max(pause[LIVE, ONE.name], 0.001)
-        goals.append(goal("pause with 4 times the state over that with 1, medians", "<=", 1.3, ratio))
-    return goals
-
-
-def _name(options: argparse.Namespace) -> str:
-    whole = options.moves >= 5 and options.restarts >= 5
-    return ("migration-base" if options.base else "migration") + ("" if whole else "-short")
-
-
-def _status(store: RunStore) -> JobStatus:
-    status = store.read_status()
-    if status is None:
-        raise RuntimeError(f"{store.status_file} is not there")
-    return status
+    megabytes = {size.name: round(size.megabytes(1), 1) for size in models}
+    kept = {stages: goodput(all_of_them) for stages, all_of_them in stretches.items()}
+    if done:
+        print(table(done.values()))
+        print(EXPLANATION)
+        print(
+            f"MB of weights and moments: {', '.join(f'{name} {mb:.0f}' for name, mb in megabytes.items())}; half of it a stage of two."
+        )
+        print("stages 1: on two cores the target has one of its own; 2: source, target and the other rank share them.")
+        print("stop and copy: the same program, but training waits until the target has the state; its pause is the longest gap.")
+        print("torchrun's worker ends just after a checkpoint, so that it has nothing to do again.")
+    for stages, part in kept.items():
+        cores = (
+            "the target has a core of its own" if stages == 1 else f"{stages} stages and the target share {os.cpu_count()} cores"
+        )
+        print(f"goodput at BERT-base with a move a minute, {cores}: {part:.1%}")
+    details = {
+        "moves": [asdict(m) for moves in done.values() for m in moves],
+        "MB": megabytes,
+        "goodput": {stages: [asdict(s) for s in all_of_them] for stages, all_of_them in stretches.items()},
+    }
+    whole = options.moves >= 4 and options.restarts >= 2 and options.pairs >= 2 and options.part is None
+    return report("migration" if whole else "migration-short", judged(done, kept), details)
 
 
 if __name__ == "__main__":

@@ -218,6 +218,17 @@ class Cluster:
         """Plug it in again."""
         self._network().link_up(self._node(name).number)
 
+    def limit(self, rate: str) -> None:
+        """Let no more than ``rate`` (``1gbit``) through the cable of any node, each way. Pods of one node do not use it."""
+        for node in self._nodes():
+            first = node.first_process()
+            if first is not None:
+                self._network().limit(node.number, first, rate)
+
+    def received(self) -> dict[str, int]:
+        """Bytes that came through its cable to each node."""
+        return {node.name: self._network().received(node.number) for node in self._nodes()}
+
     def stop(self, component: str = "apiserver") -> None:
         """End one component of the control plane at once."""
         self._controlplane().stop(component)

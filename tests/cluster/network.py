@@ -103,6 +103,16 @@ class Network:
         """Pull the cable: nothing gets in or out, and nobody is told."""
         run(["ip", "link", "set", self.link(number), "down"])
 
+    def limit(self, number: int, pid: int, rate: str) -> None:
+        """Let no more than ``rate`` (as tc writes it: ``1gbit``) through a node's cable, each way; ``pid``: a process of the node."""
+        shape = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "20ms"]
+        run(["tc", "qdisc", "replace", "dev", self.link(number), *shape])
+        run(["nsenter", "--target", str(pid), "--net", "tc", "qdisc", "replace", "dev", "eth0", *shape])
+
+    def received(self, number: int) -> int:
+        """Bytes that came through a node's cable to it, since it was plugged in."""
+        return int(Path(f"/sys/class/net/{self.link(number)}/statistics/tx_bytes").read_text())
+
     def _rule(self, action: str) -> bool:
         rule = ["FORWARD", "-i", self.bridge, "-o", self.bridge, "-j", "ACCEPT", "-m", "comment", "--comment", self.bridge]
         return subprocess.run(["iptables", "-w", "10", action, *rule], capture_output=True, check=False).returncode == 0

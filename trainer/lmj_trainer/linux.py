@@ -1,5 +1,6 @@
 """What Linux alone offers to processes that start others, and to those that are started."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -24,6 +25,13 @@ def die_with_parent() -> None:
 def adopt_orphans(adopt: bool = True) -> bool:
     """Make this process the parent of its descendants' orphans (no longer, for False); False when the system cannot."""
     return _libc is not None and _libc.prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0) == 0
+
+
+def give_way() -> None:
+    """Have all threads of this process's group go on in what others leave of the processor: what is to be done here has no hurry."""
+    # Not the last there is: on a machine without a core to spare that would take long. A thread that has less already may not have more.
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PGRP, 0, max(10, os.getpriority(os.PRIO_PGRP, 0)))
 
 
 def thread_count() -> int:

@@ -5,6 +5,8 @@ import contextlib
 import dataclasses
 import os
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -180,10 +182,33 @@ async def test_stop_waits_and_then_kills(rig: Make) -> None:
     await it.supervisor.put_worker(1)
     await it.until(lambda s: s.worker.phase is P.READY)
     pid = it.state.worker.pid
-    await it.supervisor.stop(0.2)
+    left: list[bool] = []
+    await it.supervisor.stop(0.2, lambda: left.append(it.state.worker.exit is not None))
+    assert left == [True]
     assert it.supervisor.closing
     assert gone(pid)
     assert it.state.worker.exit.message == "killed: it did not leave within 0.2 s after it was asked to"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priority of their own")
+@pytest.mark.parametrize("nice", [0, 15])
+def test_what_has_no_hurry_gives_way_with_all_its_threads(nice: int) -> None:
+    program = """
+import os, sys, threading
+from lmj_trainer import linux
+os.nice(int(sys.argv[1]))
+wait = threading.Event()
+thread = threading.Thread(target=wait.wait)
+thread.start()
+linux.give_way()
+print(sorted(os.getpriority(os.PRIO_PROCESS, int(t)) for t in os.listdir("/proc/self/task")))
+wait.set()
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", program, str(nice)], check=True, capture_output=True, text=True, timeout=60, start_new_session=True
+    ).stdout
+    base = os.getpriority(os.PRIO_PROCESS, 0)
+    assert said.strip() == str([max(10, min(19, base + nice))] * 2)
 
 
 async def test_a_command_that_is_not_there(rig: Make) -> None:

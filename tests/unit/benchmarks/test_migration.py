@@ -1,7 +1,8 @@
-"""What the benchmark of moves takes for a pause."""
+"""What the benchmark of moves takes for a pause, and for goodput."""
 
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -17,55 +18,111 @@ def migration(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return migration
 
 
-def after(migration: ModuleType, first: int, begin: float) -> list[tuple[int, float]]:
-    return [(first + number, begin + number / 10) for number in range(migration.AFTER + 1)]
+@pytest.fixture
+def move(migration: ModuleType) -> ModuleType:
+    import move
+
+    return move
 
 
-def test_a_move_that_is_not_over(migration: ModuleType) -> None:
-    assert migration.judge(BEFORE, 5.05, 55) is None
-    assert migration.judge([*BEFORE, (51, 5.1), (52, 5.2)], 5.05, 55) is None
+@pytest.fixture
+def goodput(migration: ModuleType) -> ModuleType:
+    import goodput
+
+    return goodput
 
 
-def test_the_pause_is_at_the_switch_and_the_longest_gap_anywhere(migration: ModuleType) -> None:
+def after(move: ModuleType, first: int, begin: float) -> list[tuple[int, float]]:
+    return [(first + number, begin + number / 10) for number in range(move.AFTER + 1)]
+
+
+def test_a_move_that_is_not_over(move: ModuleType) -> None:
+    assert move.judge(BEFORE, 5.05, 55) is None
+    assert move.judge([*BEFORE, (51, 5.1), (52, 5.2)], 5.05, 55) is None
+
+
+def test_the_pause_is_at_the_switch_and_the_longest_gap_anywhere(move: ModuleType) -> None:
     slow = [(51, 5.5), *((step, 5.5 + (step - 51) / 10) for step in range(52, 61))]
-    seen = [*BEFORE, *slow, *after(migration, 61, 6.54)]
-    pause, longest, total, rate, usual, again = migration.judge(seen, 5.05, 60)
-    assert pause == pytest.approx(0.04)
-    assert longest == pytest.approx(0.4)
-    assert total == pytest.approx(6.54 - 5.05)
-    assert usual == pytest.approx(0.1)
-    assert rate == pytest.approx(11 / (6.54 - 5.05) * 0.1)
-    assert again == 0
+    seen = [*BEFORE, *slow, *after(move, 61, 6.54)]
+    cost = move.judge(seen, 5.05, 60)
+    assert cost.pause == pytest.approx(0.04)
+    assert cost.longest == pytest.approx(0.4)
+    assert cost.total == pytest.approx(6.54 - 5.05)
+    assert cost.step == pytest.approx(0.1)
+    assert cost.rate == pytest.approx(11 / (6.54 - 5.05) * 0.1)
+    assert cost.again == 0
+    assert move.around(seen, 60) == pytest.approx([0.1, 0.1, 0.14, 0.1, 0.1])
 
 
-def test_a_group_that_starts_anew_pauses_until_the_next_new_step(migration: ModuleType) -> None:
+def test_a_group_that_starts_anew_pauses_until_the_next_new_step(move: ModuleType) -> None:
     again = [(step, 9 + step / 100) for step in range(41, 51)]
-    seen = [*BEFORE, *again, *after(migration, 51, 10.0)]
-    pause, longest, total, _, _, count = migration.judge(seen, 5.05, None)
-    assert (pause, longest) == (pytest.approx(4.9), pytest.approx(4.9))
-    assert total == pytest.approx(10 - 5.05)
-    assert count == 10
+    seen = [*BEFORE, *again, *after(move, 51, 10.0)]
+    cost = move.judge(seen, 5.05, None)
+    assert (cost.pause, cost.longest) == (pytest.approx(4.9), pytest.approx(4.9))
+    assert cost.total == pytest.approx(10 - 5.05)
+    assert cost.again == 10
 
 
-def test_the_unrest_before_a_move(migration: ModuleType) -> None:
-    assert migration.unrest(BEFORE, 5.05) == pytest.approx(0.0, abs=1e-9)
-    jumpy = [(step, at + (0.03 if step % 2 else 0.0)) for step, at in BEFORE]
-    assert migration.unrest(jumpy, 5.05) == pytest.approx(0.06)
+def test_gaps_before_the_switch_count_where_they_are_to(move: ModuleType) -> None:
+    seen = [*BEFORE, (51, 5.1), (52, 5.9), (53, 6.0), *after(move, 54, 6.15)]
+    assert move.judge(seen, 5.05, 53).pause == pytest.approx(0.05)
+    assert move.judge(seen, 5.05, 53, near=2).pause == pytest.approx(0.7)
 
 
-def test_goals_are_of_the_largest_model(migration: ModuleType) -> None:
-    def move(way: str, size: str, pause: float) -> object:
-        return migration.Move(way, size, 1, pause, pause, 5.0, 0.9, 0, 0.1, 0.01)
+def test_the_unrest_before_a_move(move: ModuleType) -> None:
+    assert move.unrest(BEFORE, 5.05) == pytest.approx(0.0, abs=1e-9)
+    assert move.unrest([(step, at - (step < 48)) for step, at in BEFORE], 5.05) == pytest.approx(1.0)
+    assert move.unrest([(1, 1.0), (2, 2.0), (3, 3.5)], 4.0) == pytest.approx(0.25)
 
-    done = {
-        (migration.LIVE, "1x"): [move(migration.LIVE, "1x", 0.040)],
-        (migration.LIVE, "4x"): [move(migration.LIVE, "4x", 0.060)],
-        (migration.RESTART, "1x"): [move(migration.RESTART, "1x", 4.0)],
-    }
-    goals = migration.judged(done)
+
+def test_what_a_hand_over_sent(migration: ModuleType, tmp_path: Path) -> None:
+    import ways
+
+    log = tmp_path / "pod.log"
+    assert ways.sent(log) is None
+    log.write_text("a line\n2026 INFO x: handed over: sent 3000000 bytes of state and 500000 of gradients\nanother\n")
+    assert ways.sent(log) == pytest.approx(3.5)
+
+
+def test_goodput_is_what_minutes_with_a_move_have_of_those_without(goodput: ModuleType) -> None:
+    # Ten steps a second; nothing from 60 to 61.
+    seen = [(step, step / 10 + (step > 600)) for step in range(1, 1300)]
+    assert goodput.progress(seen, 5.05) == pytest.approx(50.5)
+    assert goodput.progress(seen, 60.55) == pytest.approx(600.5)
+    quiet = goodput.stretch(seen, 10.0, 50.0, moved=False)
+    moved = goodput.stretch(seen, 50.0, 70.0, moved=True)
+    assert (quiet.steps, moved.steps) == (pytest.approx(400), pytest.approx(190))
+    assert goodput.goodput([quiet, moved]) == pytest.approx(0.95)
+    with pytest.raises(ValueError, match="not between"):
+        goodput.progress(seen, 1e6)
+
+
+def test_goals(migration: ModuleType, move: ModuleType) -> None:
+    def moves(way: str, size: str, stages: int, pause: float) -> tuple[tuple[str, str, int], list[Any]]:
+        cost = {"pause": pause, "longest": pause, "total": 5.0, "rate": 0.9, "again": 0, "step": 0.1, "unrest": 0.01}
+        return (way, size, stages), [move.Move(way, size, stages, 0, **cost)]
+
+    done = dict(
+        [
+            moves(move.LIVE, "1x", 1, 0.040),
+            moves(move.LIVE, "4x", 1, 0.060),
+            moves(move.LIVE, "BERT-base", 1, 0.060),
+            moves(move.LIVE, "BERT-base", 2, 0.1),
+            moves(move.RESTART, "BERT-base", 2, 4.0),
+            moves(move.GROUP, "BERT-base", 2, 1.0),
+        ]
+    )
+    goals = migration.judged(done, {1: 0.995, 2: 0.9})
     assert [(g.measured, g.met) for g in goals] == [
         (0, True),
         (pytest.approx(60), False),
-        (pytest.approx(100), True),
         (pytest.approx(1.5), False),
+        (pytest.approx(40), True),
+        (pytest.approx(10), False),
+        (pytest.approx(99.5), True),
     ]
+    assert migration.judged({}, {1: 0.98})[0].met is False
+    # A pause that is shorter than what steps differ by is not seen.
+    short = dict([moves(move.LIVE, "BERT-base", 2, -0.2), moves(move.RESTART, "BERT-base", 2, 0.15)])
+    assert migration.judged(short, {})[-1].measured == pytest.approx(15)
+    assert "live move, BERT-base" in move.table(done.values())

@@ -232,6 +232,20 @@ def test_who_has_followed_before_is_level_at_once(pair: Pair, monkeypatch: pytes
     pair.assert_equal()
 
 
+def test_a_hand_over_says_what_it_took(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.level)
+    pair.step()
+    pair.source.boundary()
+    with caplog.at_level("INFO"):
+        pair.source.hand_over()
+    size = pair.states[0].size
+    assert f"handed over: sent {3 * 4 * size} bytes of state and {4 * size} of gradients" in caplog.text
+    pair.line.wait(lambda: pair.line.over)
+    pair.assert_equal()
+
+
 def test_another_state_is_copied_anew(pair: Pair) -> None:
     pair.follow()
     pair.source.restart()

@@ -107,7 +107,8 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         # An agent that cannot look, or cannot watch its worker, is of no use: its error ends it, and the pod is replaced.
         await _until(stopping, scanning, supervisor.failure)
         scanning.cancel()
-        await supervisor.stop(arguments.grace)
+        # A gigabyte of memory goes, beside a pod of this machine that takes its rank's next step.
+        await supervisor.stop(arguments.grace, linux.give_way)
     finally:
         supervisor.kill("its agent failed")  # nothing is left of it when all went well
         await births.close()

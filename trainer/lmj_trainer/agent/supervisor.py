@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress
 from lmj_api.view import Member, View
@@ -108,8 +108,11 @@ class Supervisor:
         if self._process is not None:
             self._process.send(Command(kind=CommandKind.DRAIN))
 
-    async def stop(self, grace: float) -> None:
-        """Drain, give the worker ``grace`` seconds to leave, then kill it; afterwards no event comes any more."""
+    async def stop(self, grace: float, idle: Callable[[], None] = lambda: None) -> None:
+        """Drain, give the worker ``grace`` seconds to leave, then kill it; afterwards no event comes any more.
+
+        ``idle`` is called when no worker is left: what there is to be done then has no hurry.
+        """
         self.drain()
         async with self._starting:
             try:
@@ -117,6 +120,7 @@ class Supervisor:
             except TimeoutError:
                 self.kill(f"killed: it did not leave within {grace:g} s after it was asked to")
                 await self._gone(DEATH_SECONDS)
+        idle()
         await self.births.close()
         if self._timer is not None:
             self._timer.cancel()

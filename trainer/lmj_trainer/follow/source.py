@@ -46,6 +46,8 @@ class _Stream:
         """What is to be sent of it, in this order: gradients of a span, and that they are complete (None). The first may be on its way."""
         self.under_way = 0
         """Bytes that the follower has not taken into its memory yet."""
+        self.copied = self.forwarded = 0
+        """Bytes of tensors that were sent: of the state, and of gradients."""
         self.over = False
         self.stopped = threading.Event()
 
@@ -95,6 +97,7 @@ class Source:
                 self._send(stream, Over(f"it takes over at step {self._state.step}"))
                 stream.over, self._stream, self._wanted = True, None, None
                 self._turn.notify_all()
+                log.info("handed over: sent %d bytes of state and %d of gradients", stream.copied, stream.forwarded)
 
     def boundary(self) -> None:
         """Between two steps: begin with a follower that is wanted, and let go of one that is not."""
@@ -215,6 +218,7 @@ class Source:
                 values = torch.stack(self._state.arrays(slice(start, groups[last - 1].span.stop), 0, 3)).cpu()
                 stream.groups = last
                 self._send(stream, State(first, last, step, values), values.nbytes)
+                stream.copied += values.nbytes
             if self._second_per_byte:
                 stream.stopped.wait(values.nbytes * self._second_per_byte)
 
@@ -229,12 +233,14 @@ class Source:
                 due = stream.due[0]
             step, span = due
             body = Prepared(step) if span is None else Gradients.of(step, span.start, gradients[span])
+            sent = body.values.nbytes if isinstance(body, Gradients) else 0
             size = 1 if span is None else 4 * (span.stop - span.start)
             with self._turn:
                 # Forgotten meanwhile, what was read is nothing.
                 if stream.due and stream.due[0] is due:
                     stream.due.popleft()
                     self._send(stream, body, size)
+                    stream.forwarded += sent
 
     def _finish(self, stream: _Stream) -> None:
         """Have the follower compare what it has. The state is read beside training, and again when a step was taken meanwhile."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from lmj_api.layout import Layout
 from lmj_api.protocol import USER_ERROR, EventKind, Progress
 from lmj_api.spec import Device, LiveMigrationJob, Precision
+from lmj_trainer import linux
 from lmj_trainer.errors import UserError
 from lmj_trainer.worker.control import Control
 from lmj_trainer.worker.preparation import prepare_standby
@@ -58,6 +59,7 @@ def main(argv: list[str]) -> int:
         code = 1
     sys.stdout.flush()
     sys.stderr.flush()
+    linux.give_way()
     # RPC's threads outlive their agent: leave without Python's and C++'s clean-up, which would wait for them.
     os._exit(code)
 
