@@ -58,12 +58,12 @@ def test_an_event_is_one_line(agent: Agent) -> None:
 
 def test_events_of_several_threads_are_whole(agent: Agent) -> None:
     threads = [
-        threading.Thread(target=lambda: [agent.control.emit(EventKind.WARNING, "x" * 2000) for _ in range(50)]) for _ in range(4)
+        threading.Thread(target=lambda: [agent.control.emit(EventKind.WARNING, "x" * 900) for _ in range(50)]) for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for _ in range(200):
-        assert Event.model_validate_json(agent.lines.readline()).message == "x" * 2000
+        assert Event.model_validate_json(agent.lines.readline()).message == "x" * 900
     for thread in threads:
         thread.join()
 
