@@ -18,6 +18,8 @@ LONGEST_HEAD = 1 << 14
 """Bytes of an answer before its body."""
 LONGEST_SIZE = 64
 """Bytes of the line before a chunk."""
+EMPTY_LINE, BETWEEN = b"1\r\n\n\r\n", b"\r\n"
+"""An empty line as a chunk of its own, and what is left when all chunks before it were taken: nobody has to be woken for it."""
 
 TURNS = 16
 """Lines, or KiB of them, after which others have their turn."""
@@ -70,6 +72,7 @@ async def lines(
             del rest[:begin]
             if len(rest) > LONGEST:
                 raise StreamError(f"a line of more than {LONGEST} bytes")
+            got.whole = not rest
             await turns.taken(1 + (len(part) >> 10))
             part = line = b""  # nothing is kept while nothing comes
     except (OSError, TimeoutError, EOFError, ValueError) as error:
@@ -103,17 +106,33 @@ class _Turns:
 class _Bytes(asyncio.Protocol):
     """What came and was not taken yet. One at a time waits for more."""
 
-    __slots__ = ("_behind", "_bytes", "_left", "_paused", "_transport", "_waiting", "chunked", "ended")
+    __slots__ = (
+        "_behind",
+        "_bytes",
+        "_heard",
+        "_left",
+        "_paused",
+        "_timer",
+        "_transport",
+        "_waiting",
+        "chunked",
+        "ended",
+        "whole",
+    )
 
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._left = 0
         self._behind = 0
+        self._heard = 0.0
         self._paused = False
         self._transport: asyncio.ReadTransport | None = None
         self._waiting: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self.chunked = False
         """The body comes in chunks."""
+        self.whole = False
+        """All lines that were taken had their end."""
         self.ended: Exception | None = None
         """Why no more comes."""
 
@@ -121,6 +140,9 @@ class _Bytes(asyncio.Protocol):
         self._transport = cast(asyncio.ReadTransport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if data == EMPTY_LINE and self.whole and self._behind and not self._left and self._bytes == BETWEEN:
+            self._heard = asyncio.get_running_loop().time()
+            return
         self._bytes += data
         if len(self._bytes) > MOST_UNREAD and self._transport is not None and not self._paused:
             self._transport.pause_reading()
@@ -142,13 +164,14 @@ class _Bytes(asyncio.Protocol):
             self._transport.resume_reading()
             self._paused = False
         loop = asyncio.get_running_loop()
-        self._waiting = loop.create_future()
-        late = loop.call_later(seconds, self._late, seconds)
+        self._waiting, self._heard = loop.create_future(), loop.time()
+        self._timer = loop.call_later(seconds, self._late, seconds)
         try:
             await self._waiting
         finally:
             self._waiting = None
-            late.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
 
     def until(self, mark: bytes) -> bytes | None:
         """Take what there is up to ``mark``, and that; None: it has not come yet."""
@@ -198,7 +221,12 @@ class _Bytes(asyncio.Protocol):
         self._wake(None)
 
     def _late(self, seconds: float) -> None:
-        self._wake(TimeoutError(f"nothing came for {seconds:g} s"))
+        loop = asyncio.get_running_loop()
+        left = self._heard + seconds - loop.time()
+        if left > 0:
+            self._timer = loop.call_later(left, self._late, seconds)
+        else:
+            self._wake(TimeoutError(f"nothing came for {seconds:g} s"))
 
     def _wake(self, error: Exception | None) -> None:
         waiting = self._waiting

@@ -106,6 +106,34 @@ async def test_a_silent_stream_is_not_believed_for_long(server: Server) -> None:
         await read(server, quiet=0.1)
 
 
+async def test_empty_lines_keep_a_stream_and_wake_nobody(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken = 0
+    part = module._Bytes.part
+
+    def counted(self: module._Bytes) -> bytes | None:
+        nonlocal woken
+        woken += 1
+        return part(self)
+
+    monkeypatch.setattr(module._Bytes, "part", counted)
+    empty = module.EMPTY_LINE
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for piece in (CHUNKED, b"4\r\none\n\r\n", *[empty] * 20, b"5\r\nhalf \r\n", empty, b"4\r\ntwo\n\r\n0\r\n\r\n"):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.03)
+        writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server.address = f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    # Twenty of them take longer than silence may; one that ends a line is no empty one.
+    assert await read(server, quiet=0.3) == [b"one", b"half", b"two"]
+    assert woken < 15
+    listening.close()
+
+
 async def test_nobody_there_is_an_error(server: Server) -> None:
     server.address = "127.0.0.1:1"
     with pytest.raises(StreamError):
