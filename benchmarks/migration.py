@@ -110,7 +110,7 @@ def judged(done: dict[Key, list[Move]], kept: dict[int, float]) -> list[Goal]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--moves", type=int, default=4, help="live moves of each size (default %(default)s)")
+    parser.add_argument("--moves", type=int, default=3, help="live moves of each size (default %(default)s)")
     parser.add_argument("--restarts", type=int, default=2, help="of each way beside them (default %(default)s)")
     parser.add_argument(
         "--pairs", type=int, default=2, help="minutes without and with a move for the goodput, in turns (default %(default)s)"
@@ -168,7 +168,7 @@ def main() -> int:
         "MB": megabytes,
         "goodput": {stages: [asdict(s) for s in all_of_them] for stages, all_of_them in stretches.items()},
     }
-    whole = options.moves >= 4 and options.restarts >= 2 and options.pairs >= 2 and options.part is None
+    whole = options.moves >= 3 and options.restarts >= 2 and options.pairs >= 2 and options.part is None
     return report("migration" if whole else "migration-short", judged(done, kept), details)
 
 

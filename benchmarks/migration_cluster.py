@@ -62,6 +62,8 @@ def training(target: Target, operator: OperatorProcess, way: str, stages: int) -
         assert job.output is not None
         write_texts(target.own.shared_volume(f"data-{job.namespace}", "1Gi") / "data.csv")
         job.spec.update(spec_of(job.spec, stages))
+        # One stage alone has a volume for one node by default, and source and target are on two.
+        job.spec["storage"]["output"]["accessMode"] = "ReadWriteMany"
         job.apply()
         yield job, Steps(job.output / job.spec["output"]["path"] / "metrics.jsonl")
     finally:
