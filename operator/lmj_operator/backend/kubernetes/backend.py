@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 BUDGET_AGAIN_SECONDS = 15.0
 """A budget that could not be written is tried again after so long."""
 
+SLOW_ANSWER_SECONDS = 0.05
+"""Agents that have not answered by then are waited for on and on, as long as their pods are there."""
+
 DELETE_AGAIN_SECONDS = 10.0
 """A deletion that the watch did not tell of by then is asked for again."""
 
@@ -190,9 +193,28 @@ class KubernetesBackend:
         asked = [(pod, seen) for pod, seen in pods if seen.name in known and known[seen.name] is None]
         at = self._clock()
         if asked:
-            answers = await asyncio.gather(*(self._ask(pod, seen) for pod, seen in asked))
-            known |= {seen.name: answer for (_, seen), answer in zip(asked, answers, strict=True)}
+            known |= await self._answers(asked)
         return [self._with_agent(pod, seen, known[seen.name], at) if seen.name in known else seen for pod, seen in pods]
+
+    async def _answers(self, asked: list[tuple[Object, PodObserved]]) -> dict[str, AgentState | None]:
+        """What each agent says, by its pod's name; None: it does not answer, or its pod went meanwhile, which is news that waits."""
+        tasks = {asyncio.create_task(self._ask(pod, seen)): pod for pod, seen in asked}
+        try:
+            pending = set(tasks)
+            while pending:
+                _, pending = await asyncio.wait(pending, timeout=SLOW_ANSWER_SECONDS)
+                for task in pending:
+                    if not self._is_there(tasks[task]):
+                        task.cancel()
+        finally:
+            for task in tasks:
+                task.cancel()
+        return {pod["metadata"]["name"]: None if task.cancelled() else task.result() for task, pod in tasks.items()}
+
+    def _is_there(self, pod: Object) -> bool:
+        """Whether the watch has not told since that ``pod`` goes."""
+        now = self._cache.pod(self.key, pod["metadata"]["name"])
+        return now is not None and now["metadata"]["uid"] == pod["metadata"]["uid"] and "deletionTimestamp" not in now["metadata"]
 
     async def _ask(self, pod: Object, seen: PodObserved) -> AgentState | None:
         client = await self._client(pod)

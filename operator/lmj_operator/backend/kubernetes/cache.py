@@ -90,9 +90,9 @@ class Cache:
             self._wake(key)
 
     def add_pod(self, pod: Object) -> None:
-        """A pod was just made: known until the watch tells of it."""
-        if self.pod(job_key(pod), pod["metadata"]["name"]) is None:
-            self.put_pod(pod)
+        """A pod was just made, which is no news for who made it: known until the watch tells of it."""
+        pod = slim(pod)
+        self._pods.setdefault(job_key(pod), {}).setdefault(pod["metadata"]["name"], pod)
 
     def drop_pod(self, pod: Object) -> None:
         """A pod is gone; another that has its name by now stays."""
