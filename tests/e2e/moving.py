@@ -50,10 +50,16 @@ class Victim(StrEnum):
 
 
 def migrate(job: Job, *ranks: int) -> dict[str, Any]:
-    """What ``lmj migrate`` says of the move."""
+    """What ``lmj migrate`` says of the live move."""
     with migrating(job, *ranks) as process:
         with standing(job):
             wait_until(lambda: all(_born(job, rank) for rank in ranks))
+        return _said(process)
+
+
+def migrate_through_a_checkpoint(job: Job, *ranks: int) -> dict[str, Any]:
+    """The same of a move whose target is not made before the source has left."""
+    with migrating(job, *ranks) as process:
         return _said(process)
 
 

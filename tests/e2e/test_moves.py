@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from faults import last_step
 from jobs import Job, wait_until
-from moving import SETTINGS, SPARSE, Phase, Victim, assert_as_undisturbed, disturb, leave, migrate
+from moving import SETTINGS, SPARSE, Phase, Victim, assert_as_undisturbed, disturb, leave, migrate, migrate_through_a_checkpoint
 from test_chaos import running, steps_and_losses
 
 pytestmark = pytest.mark.e2e
@@ -47,7 +47,7 @@ def test_moves_through_a_checkpoint_lose_no_step_and_are_no_restart(tmp_path: Pa
         wait_until(lambda: last_step(job) > 3, process)
         first = [job.worker(rank) for rank in (0, 1)]
         for ranks in ((1,), (0, 1)):
-            told = migrate(job, *ranks)
+            told = migrate_through_a_checkpoint(job, *ranks)
             assert [(i["kind"], i["stepsLost"]) for i in told["incidents"]] == [("Moved", 0)] * len(ranks)
             print(ranks, [f"{i['seconds']:.3f} s" for i in told["incidents"]])
         assert not {job.worker(rank) for rank in (0, 1)} & set(first)
