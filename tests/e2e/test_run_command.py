@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -121,6 +122,31 @@ def test_killed_worker_comes_back(undisturbed: Job, tmp_path: Path, rank: int) -
     assert "SIGKILL" in status["incidents"][0]["message"]
     assert status["incidents"][0]["stepsLost"] == status["stepsLost"] == 0
     assert "which all have in memory" in status["view"]["reason"]
+
+
+def test_a_worker_that_nobody_can_connect_to_is_replaced(undisturbed: Job, tmp_path: Path) -> None:
+    """Its listener ends when a connection does before the two have greeted each other, as one of a peer that is killed just then."""
+    job = Job(tmp_path)
+    process = job.start()
+    job.wait_for_step(50, process)
+    host, _, port = job.status()["view"]["members"][0]["address"].removeprefix("uv://").rpartition(":")
+    socket.create_connection((host, int(port)), DEADLINE).close()
+    wait_until(lambda: refused(host, int(port)), process)
+    os.kill(job.worker(1), signal.SIGKILL)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0, out + err
+    assert job.losses() == undisturbed.losses()
+    status = job.status()
+    assert (status["restarts"], status["stepsLost"]) == (2, 0)
+    assert any("nobody can connect to this worker any more" in i["message"] for i in status["incidents"])
+
+
+def refused(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), DEADLINE).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def test_a_hung_worker_is_replaced_alone(undisturbed: Job, tmp_path: Path) -> None:

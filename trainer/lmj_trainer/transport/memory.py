@@ -19,6 +19,10 @@ class MemoryTransport:
         self._peers: dict[int, str] = {}
         network[address] = self
 
+    def listens(self) -> bool:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        return True
+
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
         self._peers = dict(peers)

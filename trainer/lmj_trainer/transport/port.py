@@ -19,6 +19,9 @@ class Transport(Protocol):
     inbox: Inbox
     feed: Feed
 
+    def listens(self) -> bool:
+        """Whether a new peer can reach this one."""
+
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
         """Serve ``view`` as ``rank``. ``peers``: address of every other rank. Links to peers that stay are kept; others are dropped."""
 

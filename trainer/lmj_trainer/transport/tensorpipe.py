@@ -6,6 +6,8 @@ All private calls to torch's RPC are here. What they rest on (torch 2.15):
   (process-local) store, so the control plane, not a rendezvous, brings members together.
 * Worker ids are local: a process calls a peer by whatever id and name *it* gave it. Pipes are keyed by the id, and one that broke stays
   broken, so every new link gets a new id. There are 32,767; a process that used them up refuses to join (and is then replaced).
+* A connection that ends before the agents have greeted each other (a peer that is killed right then, anybody who looks whether the port is
+  there) ends the listener for good; links that there are go on. Who comes later is refused, so a worker looks whether it still listens.
 * A call to a dead peer fails with EPIPE, a pending one with EOF, within milliseconds. A peer whose machine is silent is noticed by the kernel
   (see :mod:`~lmj_trainer.transport.silence`), one that is stopped by the time-out of a call.
 """
@@ -31,6 +33,7 @@ from lmj_trainer.follow.feed import Done, Feed
 from lmj_trainer.follow.parts import Part
 from lmj_trainer.transport.envelope import Envelope
 from lmj_trainer.transport.inbox import Inbox
+from lmj_trainer.transport.listening import listens
 from lmj_trainer.transport.silence import SilenceWatch
 
 log = logging.getLogger(__name__)
@@ -87,6 +90,10 @@ class TensorPipeTransport:
         rpc_api._init_rpc_states(self._agent)  # type: ignore[no-untyped-call]
         self.address = self._store.get("addrs/self").decode()
         self._watch = SilenceWatch(silence, self._beat, self._is_link)
+
+    def listens(self) -> bool:
+        """See :class:`~lmj_trainer.transport.port.Transport`."""
+        return listens(int(self.address.rpartition(":")[2]))
 
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""

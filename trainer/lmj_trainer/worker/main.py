@@ -130,6 +130,9 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     has = {"holding": state.holding, "snapshots": trainer.snapshots.held}
     control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address, **has)
     while True:
+        if not transport.listens():
+            # The next worker maps the same memory, and has a port of its own.
+            raise RuntimeError(f"nobody can connect to this worker any more: what listened at {transport.address} ended")
         feed.listen(control.offer)
         view = control.next_order()
         if view is None:
