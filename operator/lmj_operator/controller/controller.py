@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 import kopf
@@ -11,7 +12,10 @@ import kopf
 from lmj_api import names
 from lmj_api.status import Phase
 from lmj_operator.backend.kubernetes import labels
+from lmj_operator.backend.kubernetes.api import Api
 from lmj_operator.backend.kubernetes.cache import Cache, Key
+from lmj_operator.backend.kubernetes.resources import NODES, PODS
+from lmj_operator.backend.kubernetes.watch import Sink, Watch
 from lmj_operator.controller.job_task import JobTask, Place
 
 log = logging.getLogger(__name__)
@@ -23,6 +27,8 @@ class Controller:
     def __init__(self) -> None:
         self.cache = Cache(self._wake)
         self.place: Place | None = None
+        self.informed = asyncio.Event()
+        """Pods and nodes that were there before are known."""
         self._tasks: dict[Key, tuple[str, JobTask, asyncio.Task[None]]] = {}
 
     def phases(self) -> Iterator[Phase]:
@@ -72,47 +78,42 @@ class Controller:
             known[1].wake()
 
 
-def watches(controller: Controller) -> kopf.OperatorRegistry:
-    """What Kopf watches for ``controller``. None of it needs a finalizer: a job is never kept from going.
+def watches(controller: Controller, api: Api, namespaces: tuple[str, ...]) -> list[Watch]:
+    """What fills the cache, besides Kopf: the pods of jobs (in all namespaces, where none is named), and the nodes."""
+    cache = controller.cache
+    pods = [
+        Watch(
+            api,
+            PODS,
+            Sink(partial(cache.known_pods, namespace), cache.put_pod, cache.drop_pod),
+            namespace=namespace,
+            selector=labels.JOB,
+        )
+        for namespace in namespaces or (None,)
+    ]
+    return [*pods, Watch(api, NODES, Sink(cache.known_nodes, cache.put_node, cache.drop_node))]
+
+
+def registry(controller: Controller) -> kopf.OperatorRegistry:
+    """What Kopf does for ``controller``. None of it needs a finalizer: a job is never kept from going.
 
     Kopf's daemons would add one, and a job would stay, stuck, where the operator is gone. Pods go with their job by their owner
-    references, and their agents take the last checkpoint themselves when they are told to end. The indexes hold nothing: they are
-    there because Kopf tells of no job before every object of an indexed kind was seen, so that no pod is missed and made again.
+    references, and their agents take the last checkpoint themselves when they are told to end.
     All handlers are coroutines: Kopf runs others in threads, which costs much, and from which no task may be woken.
     """
-    registry = kopf.OperatorRegistry()
-    cache = controller.cache
-    ours = {labels.JOB: kopf.PRESENT}
+    made = kopf.OperatorRegistry()
 
-    @kopf.on.login(registry=registry, errors=kopf.ErrorsMode.PERMANENT)
+    @kopf.on.login(registry=made, errors=kopf.ErrorsMode.PERMANENT)
     def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
         return kopf.login_via_client(**kwargs)
 
-    @kopf.index("", "v1", "pods", labels=ours, registry=registry)
-    async def pods(body: kopf.Body, **_: Any) -> None:
-        cache.put_pod(_plain(body))
-
-    @kopf.on.event("", "v1", "pods", labels=ours, when=_deleted, registry=registry)
-    async def pod_gone(body: kopf.Body, **_: Any) -> None:
-        cache.drop_pod(_plain(body))
-
-    @kopf.index("", "v1", "nodes", registry=registry)
-    async def nodes(body: kopf.Body, **_: Any) -> None:
-        cache.put_node(_plain(body))
-
-    @kopf.on.event("", "v1", "nodes", when=_deleted, registry=registry)
-    async def node_gone(body: kopf.Body, **_: Any) -> None:
-        cache.drop_node(_plain(body))
-
-    @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
+    @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=made)
     async def job(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
+        # With a pod that it does not know of, a job would make it again.
+        await controller.informed.wait()
         await controller.job_seen(type, _plain(body))
 
-    return registry
-
-
-def _deleted(type: str | None, **_: Any) -> bool:  # noqa: A002 - Kopf calls it so
-    return type == "DELETED"
+    return made
 
 
 def _plain(body: kopf.Body) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.request import getproxies
@@ -14,16 +15,17 @@ from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from lmj_api.names import GROUP
-from lmj_operator.backend.kubernetes.api import CALLS_AT_ONCE, Api
+from lmj_operator.backend.kubernetes.api import Api
 from lmj_operator.backend.kubernetes.settings import Settings
-from lmj_operator.controller.controller import Controller, watches
+from lmj_operator.backend.kubernetes.watch import Watch
+from lmj_operator.controller.controller import Controller, registry, watches
 from lmj_operator.controller.http import listen
 from lmj_operator.controller.job_task import Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Notebook
 
 IDENTITY = "lmj"
-GC_THRESHOLDS = (10_000, 10, 20)
+GC_THRESHOLDS = (50_000, 10, 20)
 AGENT_SECONDS = 2.0
 """A connection to an agent for calls is kept so long: there are thousands, and a job at rest is looked at less often than that."""
 
@@ -82,7 +84,7 @@ def kopf_settings() -> kopf.OperatorSettings:
 def client_configuration() -> Configuration:
     """How the API server is reached."""
     made = Configuration.get_default_copy()
-    made.connection_pool_maxsize = CALLS_AT_ONCE
+    made.connection_pool_maxsize = 0  # calls wait for their turn by themselves, and a watch keeps its connection
     # To look for a proxy and a .netrc costs a thread's work for each call.
     made.client_session_kwargs = {"trust_env": bool(getproxies())}
     return made
@@ -101,18 +103,20 @@ async def operate(options: Options) -> None:
     session = aiohttp.ClientSession(trust_env=False, connector=connector, cookie_jar=aiohttp.DummyCookieJar())
     async with ApiClient(client_configuration()) as client, session:
         api = Api(client, metrics.count_call)
-        notebook = Notebook(api)
-        controller.place = Place(api, controller.cache, session, options.settings, metrics, notebook)
-        posting = asyncio.create_task(notebook.run(), name="events")
         host, port = options.listen
         try:
             runner = await listen(host, port, metrics)
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        notebook = Notebook(api)
+        controller.place = Place(api, controller.cache, session, options.settings, metrics, notebook)
+        watching = watches(controller, api, options.namespaces)
+        tasks = [asyncio.create_task(watch.run(), name="watch") for watch in watching]
+        tasks += [asyncio.create_task(notebook.run(), name="events"), asyncio.create_task(_inform(controller, watching))]
         log.info("watches %s", ", ".join(options.namespaces) or "all namespaces")
         try:
             await kopf.operator(
-                registry=watches(controller),
+                registry=registry(controller),
                 settings=kopf_settings(),
                 # Kopf's own would have the user's name in it, and an id that a cluster chose has none.
                 identity=IDENTITY,  # type: ignore[arg-type]
@@ -122,9 +126,16 @@ async def operate(options: Options) -> None:
             )
         finally:
             await controller.close()
-            posting.cancel()
-            await asyncio.gather(posting, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await runner.cleanup()
+
+
+async def _inform(controller: Controller, watching: Sequence[Watch]) -> None:
+    for watch in watching:
+        await watch.informed.wait()
+    controller.informed.set()
 
 
 async def _find_cluster() -> None:

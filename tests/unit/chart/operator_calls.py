@@ -15,12 +15,15 @@ RESOURCES = {name: value for name, value in vars(resources).items() if isinstanc
 
 
 def calls_in_code(package: Path) -> set[Call]:
-    """All of them: those of ``Api``, and those that Kopf makes to watch."""
+    """All of them: those of ``Api``, and those that are made to watch."""
     found: set[Call] = set()
     for file in sorted(package.rglob("*.py")):
         tree = ast.parse(file.read_text())
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if isinstance(node, ast.Call) and _dotted(node.func) == "Watch":
+                [resource] = _resources(node.args[1], tree)
+                found |= {(resource.group, resource.plural, verb) for verb in ("list", "watch")}
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 found |= set(_watched(node)) if _dotted(node.func).startswith("kopf.") else set(_called(node, tree))
     return found
 
@@ -52,8 +55,8 @@ def _resources(argument: ast.expr, tree: ast.Module) -> list[Resource]:
 
 
 def _watched(node: ast.Call) -> Iterator[Call]:
-    """``@kopf.on.event(GROUP, VERSION, PLURAL)`` and ``@kopf.index(...)`` list and watch."""
-    if _dotted(node.func) not in ("kopf.on.event", "kopf.index"):
+    """``@kopf.on.event(GROUP, VERSION, PLURAL)`` lists and watches."""
+    if _dotted(node.func) != "kopf.on.event":
         assert not _dotted(node.func).startswith(("kopf.daemon", "kopf.timer")), "these patch what they watch: add that here"
         assert not _dotted(node.func).startswith("kopf.on.") or _dotted(node.func) == "kopf.on.login", ast.unparse(node)
         return

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,6 +20,9 @@ CALLS_AT_ONCE = 16
 """The server does not get faster by more of them, and each has a connection with buffers of its own for TLS."""
 BUSY_TRIES = 3
 """A server that is too busy is asked so often, each time after the wait that it asks for."""
+QUIET_SECONDS = 120.0
+"""A watch on which nothing comes is not believed longer: the server sends a bookmark about once a minute."""
+WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=QUIET_SECONDS)
 MANAGER = "lmj"
 """Field manager of everything that is applied."""
 
@@ -62,6 +65,35 @@ class Api:
             if error.status == 404:
                 return None
             raise
+
+    async def list(self, resource: Resource, namespace: str | None, query: Mapping[str, str]) -> Object:
+        """The list of all in ``namespace``, or a page of it. Raises :class:`ApiError`."""
+        return await self._call("list", "GET", resource, resource.path(namespace), None, query)
+
+    async def watch(
+        self, resource: Resource, namespace: str | None, query: Mapping[str, str]
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """Events as they come: their type and object. Ends when the server ends it. Raises :class:`ApiError`, for an error event too."""
+        path, code = resource.path(namespace), 0
+        try:
+            answer = await self._request("GET", path, None, {"watch": "true", **query}, "application/json", WATCH_TIMEOUT)
+            code = answer.status
+            try:
+                if code >= 400:
+                    raise _error("watch", path, code, await answer.read())
+                async for line in _lines(answer.content):
+                    event = _parse(line)
+                    kind, thing = str(event.get("type")), event.get("object") or {}
+                    if kind == "ERROR":
+                        raise _error("watch", path, int(thing.get("code") or 500), line, thing)
+                    yield kind, thing
+                    del event, thing, line  # the next may be long in coming
+            finally:
+                answer.close()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError("watch", path, 0, "Unreachable", str(error) or type(error).__name__) from error
+        finally:
+            self._count("watch", resource.plural, code)
 
     async def create(self, resource: Resource, body: Object) -> Object:
         """Make an object. Raises :class:`ApiError` (status 409: there is one of this name)."""
@@ -125,16 +157,11 @@ class Api:
         query: Mapping[str, str] | None,
         content_type: str,
     ) -> Object:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
         code, retry_after = 0, None
         try:
-            await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-            url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
             # To wait for its turn is not the server's time: else, behind a thousand other calls, it ends before it began.
             async with self._turns:
-                answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
-                    method, url, headers=headers, body=body, _request_timeout=CALL_SECONDS
-                )
+                answer = await self._request(method, path, body, query, content_type, CALL_SECONDS)
                 code, data = answer.status, await answer.read()
             wait = answer.headers.get("Retry-After", "")
             # Only a 429 says for certain that nothing was done.
@@ -143,11 +170,49 @@ class Api:
             raise ApiError(verb, path, 0, "Unreachable", str(error) or type(error).__name__) from error
         finally:
             self._count(verb, resource.plural, code)
-        told = _parse(data)
         if code >= 400:
-            message = str(told.get("message", "")) or data[:200].decode(errors="replace")
-            raise ApiError(verb, path, code, str(told.get("reason", "")), message, retry_after)
-        return told
+            raise _error(verb, path, code, data, retry_after=retry_after)
+        return _parse(data)
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        body: Object | None,
+        query: Mapping[str, str] | None,
+        content_type: str,
+        limit: float | aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
+        answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
+            method, url, headers=headers, body=body, _request_timeout=limit
+        )
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+def _error(
+    verb: str, path: str, code: int, data: bytes, told: Object | None = None, retry_after: float | None = None
+) -> ApiError:
+    told = _parse(data) if told is None else told
+    message = str(told.get("message", "")) or data[:200].decode(errors="replace")
+    return ApiError(verb, path, code, str(told.get("reason", "")), message, retry_after)
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Lines of any length: an object may be larger than the buffer that a reader of lines has."""
+    rest = bytearray()
+    async for part in content.iter_any():
+        begin, seen = 0, len(rest)
+        rest += part
+        while (end := rest.find(b"\n", max(begin, seen))) >= 0:
+            line, begin = bytes(rest[begin:end]), end + 1
+            yield line
+            del line
+        del rest[:begin]
+        await asyncio.sleep(0)  # who always has more to read lets others have their turn
 
 
 def _parse(data: bytes) -> Object:

@@ -77,8 +77,16 @@ class Cache:
         return self._nodes.get((pod.get("spec") or {}).get("nodeName") or "")
 
     def node_names(self) -> frozenset[str]:
-        """All nodes that there are; none where the operator may not watch them."""
+        """All nodes that there are."""
         return frozenset(name for name, node in self._nodes.items() if not node.gone)
+
+    def known_pods(self, namespace: str | None) -> list[Object]:
+        """All pods, of one namespace or (None) of all."""
+        return [pod for job, pods in self._pods.items() if namespace in (None, job[0]) for pod in pods.values()]
+
+    def known_nodes(self) -> list[Object]:
+        """The names of all nodes that there are, as objects."""
+        return [{"metadata": {"name": name}} for name in self.node_names()]
 
     def put_pod(self, pod: Object) -> None:
         """A pod is there, or changed."""

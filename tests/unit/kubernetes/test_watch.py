@@ -1,0 +1,175 @@
+"""What the watches tell, of a server whose watches end, break, and forget."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from kubernetes.aio.client import ApiClient, Configuration
+
+from lmj_operator.backend.kubernetes import watch as module
+from lmj_operator.backend.kubernetes.api import Api
+from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.backend.kubernetes.watch import Sink, Watch
+
+SECONDS = 20.0
+
+
+def pod(name: str, version: int, uid: str = "1") -> dict[str, Any]:
+    labels = {"lmj.dev/job": "tiny", "lmj.dev/role": "rank"}
+    return {"metadata": {"name": name, "namespace": "team", "uid": uid, "resourceVersion": str(version), "labels": labels}}
+
+
+class Server:
+    """Pods, and what is told of them: each watch gets the next of ``watches``. With None at its end it stays open."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.version = 1
+        self.watches: list[list[dict[str, Any] | bytes | int | None]] = []
+        self.asked: list[dict[str, str]] = []
+        self.lists: list[int] = []
+        """What a list is answered with, before it succeeds."""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        query = dict(request.query)
+        self.asked.append(query)
+        assert query["labelSelector"] == "lmj.dev/job", "the pods of others are nothing to us"
+        if "watch" in query:
+            return await self._watch(request)
+        if self.lists:
+            return web.json_response({"message": "not now"}, status=self.lists.pop(0))
+        begin, limit = int(query.get("continue", "0")), int(query["limit"])
+        names = sorted(self.pods)
+        more = {"continue": str(begin + limit)} if len(names) > begin + limit else {}
+        items = [self.pods[name] for name in names[begin : begin + limit]]
+        return web.json_response({"metadata": {"resourceVersion": str(self.version), **more}, "items": items})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        told = self.watches.pop(0) if self.watches else [None]
+        if told and isinstance(told[0], int):
+            return web.json_response({"message": "no watch"}, status=told[0])
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        for part in told:
+            if part is None:
+                await asyncio.sleep(SECONDS)
+            elif isinstance(part, bytes):
+                await answer.write(part)
+                assert request.transport is not None
+                request.transport.abort()
+            else:
+                await answer.write(json.dumps(part).encode() + b"\n")
+        return answer
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Server, Cache, Watch]]:
+    monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "REST_SECONDS", 0.01)
+    made, cache = Server(), Cache()
+    app = web.Application()
+    app.router.add_get("/api/v1/namespaces/team/pods", made.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    configuration = Configuration()
+    configuration.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with ApiClient(configuration) as client:
+        sink = Sink(lambda: cache.known_pods("team"), cache.put_pod, cache.drop_pod)
+        yield made, cache, Watch(Api(client), PODS, sink, namespace="team", selector="lmj.dev/job")
+    await runner.cleanup()
+
+
+async def until(watch: Watch, holds: Callable[[], bool]) -> None:
+    """Let ``watch`` run until ``holds``."""
+    task = asyncio.create_task(watch.run())
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not holds():
+                assert not task.done(), task
+                await asyncio.sleep(0.005)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def names(cache: Cache) -> list[str]:
+    return sorted(p["metadata"]["name"] for p in cache.known_pods(None))
+
+
+Given = tuple[Server, Cache, Watch]
+
+
+async def test_a_list_comes_in_pages_before_we_are_informed(server: Given, monkeypatch: pytest.MonkeyPatch) -> None:
+    at, cache, watch = server
+    monkeypatch.setattr(module, "PAGE", 2)
+    at.pods = {f"tiny-r{n}-1": pod(f"tiny-r{n}-1", n) for n in range(5)}
+    at.lists = [500, 403]
+    assert not watch.informed.is_set()
+    await until(watch, watch.informed.is_set)
+    assert names(cache) == sorted(at.pods)
+    assert [q.get("continue") for q in at.asked if "limit" in q] == [None, None, None, "2", "4"]
+
+
+async def test_a_watch_that_ended_or_broke_goes_on_where_it_was(server: Given) -> None:
+    at, cache, watch = server
+    at.watches = [
+        [{"type": "ADDED", "object": pod("a-r0-1", 5)}, {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}],
+        [{"type": "ADDED", "object": pod("a-r1-1", 11)}, b'{"type": "ADDED", "obj'],
+        [{"type": "DELETED", "object": pod("a-r0-1", 12)}, None],
+    ]
+    await until(watch, lambda: names(cache) == ["a-r1-1"] and "watch" in at.asked[-1])
+    assert [q["resourceVersion"] for q in at.asked if "watch" in q] == ["1", "9", "11"]
+    assert sum("limit" in q for q in at.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "forgotten",
+    [
+        [{"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old resource version"}}],
+        [410],
+        [504],
+    ],
+    ids=["event", "answer", "a version that is not there yet: an older backup was restored"],
+)
+async def test_what_went_while_no_watch_told_of_it_is_gone(server: Given, forgotten: list[Any]) -> None:
+    at, cache, watch = server
+    at.pods = {"tiny-r0-1": pod("tiny-r0-1", 1), "tiny-r1-1": pod("tiny-r1-1", 1)}
+    await until(watch, lambda: any("watch" in query for query in at.asked))
+    assert names(cache) == ["tiny-r0-1", "tiny-r1-1"]
+    del at.pods["tiny-r0-1"]
+    at.pods["tiny-r1-1"] = pod("tiny-r1-1", 7, uid="another")
+    at.version, at.watches = 8, [forgotten]
+    await until(watch, lambda: names(cache) == ["tiny-r1-1"])
+    assert cache.known_pods(None)[0]["metadata"]["uid"] == "another"
+    await until(watch, lambda: at.asked[-1].get("resourceVersion") == "8")
+
+
+async def test_a_pod_that_was_made_while_the_list_was_on_its_way_stays(server: Given) -> None:
+    at, cache, watch = server
+    at.pods = {"tiny-r0-1": pod("tiny-r0-1", 1)}
+    known = watch._sink.known
+
+    def then_made() -> Any:
+        before = list(known())
+        cache.add_pod(pod("tiny-r1-1", 2))
+        return before
+
+    object.__setattr__(watch._sink, "known", then_made)
+    await until(watch, watch.informed.is_set)
+    assert names(cache) == ["tiny-r0-1", "tiny-r1-1"]
+
+
+async def test_an_object_of_any_size_and_one_that_cannot_be_read(server: Given, caplog: pytest.LogCaptureFixture) -> None:
+    at, cache, watch = server
+    large, odd = pod("tiny-r0-1", 2), pod("odd", 3)
+    large["metadata"]["annotations"] = {"x": "y" * 5_000_000}
+    del odd["metadata"]["labels"]
+    added = [{"type": "ADDED", "object": thing} for thing in (large, odd, pod("tiny-r1-1", 4))]
+    at.watches = [[*added, None]]
+    await until(watch, lambda: names(cache) == ["tiny-r0-1", "tiny-r1-1"])
+    assert "pods odd cannot be read" in caplog.text
