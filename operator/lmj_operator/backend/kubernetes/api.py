@@ -81,7 +81,7 @@ class Api:
             try:
                 if code >= 400:
                     raise _error("watch", path, code, await answer.read())
-                async for line in _lines(answer.content):
+                async for line in _lines(answer.response.content):
                     event = _parse(line)
                     kind, thing = str(event.get("type")), event.get("object") or {}
                     if kind == "ERROR":
@@ -89,7 +89,7 @@ class Api:
                     yield kind, thing
                     del event, thing, line  # the next may be long in coming
             finally:
-                answer.close()
+                answer.response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise ApiError("watch", path, 0, "Unreachable", str(error) or type(error).__name__) from error
         finally:
@@ -182,15 +182,13 @@ class Api:
         query: Mapping[str, str] | None,
         content_type: str,
         limit: float | aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
+    ) -> Any:
         headers = {"Accept": "application/json", "Content-Type": content_type}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
-        answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
+        return await self._client.rest_client.request(  # type: ignore[no-untyped-call]
             method, url, headers=headers, body=body, _request_timeout=limit
         )
-        response: aiohttp.ClientResponse = answer.response
-        return response
 
 
 def _error(
