@@ -35,7 +35,8 @@ def new_job(operator: Watched) -> Iterator[ClusterJob]:
     with operator.job() as made:
         made.spec["training"] |= TRAINING
         made.spec["checkpoint"] = {"everySteps": 100_000}
-        made.spec["recovery"] = {"nodeGoneSeconds": 5}
+        # A pod whose node loses power while its container is made may never start, though the node comes back.
+        made.spec["recovery"] = {"nodeGoneSeconds": 5, "startTimeoutSeconds": 120}
         yield made
 
 
