@@ -9,7 +9,7 @@ async def listen(host: str, port: int, metrics: Metrics) -> web.AppRunner:
     """Serve until the returned runner is cleaned up. Raises OSError."""
 
     async def healthz(_: web.Request) -> web.Response:
-        # The event loop turns. What fails in a job's task is tried again there; what fails in the watches ends the process.
+        # The event loop turns. What fails in a job's task, or in a watch of pods or nodes, is tried again there; Kopf's own ends the process.
         return web.Response(text="ok\n")
 
     async def show_metrics(_: web.Request) -> web.Response:

@@ -127,6 +127,15 @@ async def test_a_watch_that_ended_or_broke_goes_on_where_it_was(server: Given) -
     assert sum("limit" in q for q in at.asked) == 1
 
 
+async def test_a_watch_that_is_cut_after_each_word_is_taken_up_again_as_soon_as_the_first(
+    server: Given, caplog: pytest.LogCaptureFixture
+) -> None:
+    at, cache, watch = server
+    at.watches = [[{"type": "ADDED", "object": pod(f"a-r{n}-1", 2 + n)}, b"{"] for n in range(6)]
+    await until(watch, lambda: len(names(cache)) == 6 and not at.watches)
+    assert {word for word in caplog.text.split() if word.startswith("0.0")} == {"0.01"}
+
+
 @pytest.mark.parametrize(
     "forgotten",
     [

@@ -16,6 +16,8 @@ Count = Callable[[str, str, int], None]
 """``count(verb, resource, code)``; code 0: no answer."""
 
 CALL_SECONDS = 15.0
+LIST_SECONDS = 60.0
+"""The same of a page of a list: a server may look through all pods of the cluster for those of jobs."""
 CALLS_AT_ONCE = 16
 """The server does not get faster by more of them, and each has a connection with buffers of its own for TLS."""
 BUSY_TRIES = 3
@@ -68,7 +70,7 @@ class Api:
 
     async def list(self, resource: Resource, namespace: str | None, query: Mapping[str, str]) -> Object:
         """The list of all in ``namespace``, or a page of it. Raises :class:`ApiError`."""
-        return await self._call("list", "GET", resource, resource.path(namespace), None, query)
+        return await self._call("list", "GET", resource, resource.path(namespace), None, query, seconds=LIST_SECONDS)
 
     async def watch(
         self, resource: Resource, namespace: str | None, query: Mapping[str, str]
@@ -137,15 +139,16 @@ class Api:
         body: Object | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
+        seconds: float = CALL_SECONDS,
     ) -> Object:
         for _ in range(BUSY_TRIES - 1):
             try:
-                return await self._call_once(verb, method, resource, path, body, query, content_type)
+                return await self._call_once(verb, method, resource, path, body, query, content_type, seconds)
             except ApiError as error:
                 if error.retry_after is None:
                     raise
                 await asyncio.sleep(min(error.retry_after, CALL_SECONDS))
-        return await self._call_once(verb, method, resource, path, body, query, content_type)
+        return await self._call_once(verb, method, resource, path, body, query, content_type, seconds)
 
     async def _call_once(
         self,
@@ -156,12 +159,13 @@ class Api:
         body: Object | None,
         query: Mapping[str, str] | None,
         content_type: str,
+        seconds: float,
     ) -> Object:
         code, retry_after = 0, None
         try:
             # To wait for its turn is not the server's time: else, behind a thousand other calls, it ends before it began.
             async with self._turns:
-                answer = await self._request(method, path, body, query, content_type, CALL_SECONDS)
+                answer = await self._request(method, path, body, query, content_type, seconds)
                 code, data = answer.status, await answer.read()
             wait = answer.headers.get("Retry-After", "")
             # Only a 429 says for certain that nothing was done.

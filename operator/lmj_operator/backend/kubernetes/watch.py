@@ -7,6 +7,7 @@ compared with what was known, so nothing stays that is gone.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,7 @@ class Watch:
         """Until cancelled. What fails is logged and tried again, later and later."""
         wait = FIRST_RETRY_SECONDS
         while True:
+            begin, before = time.monotonic(), self._version
             try:
                 if self._version is None:
                     self._version = await self._list()
@@ -74,7 +76,9 @@ class Watch:
                 await asyncio.sleep(REST_SECONDS)
                 continue
             await asyncio.sleep(wait)
-            wait = min(2 * wait, LONGEST_RETRY_SECONDS)
+            # Where something came before it broke, the next is no more likely to fail than this one was.
+            worked = self._version not in (None, before) or time.monotonic() - begin > 2 * LONGEST_RETRY_SECONDS
+            wait = FIRST_RETRY_SECONDS if worked else min(2 * wait, LONGEST_RETRY_SECONDS)
 
     async def _list(self) -> str:
         """Tell of all that there is, and of what is there no more. Returns the version of the list. Raises ApiError."""
