@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kubernetes.aio.client import ApiClient, Configuration
+from served import served
 
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import PODS
@@ -26,17 +26,8 @@ class Server:
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     made = Server()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", made.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    configuration = Configuration()
-    configuration.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    async with ApiClient(configuration) as client:
-        made.api = Api(client)
+    async with served(made.handle) as made.api:
         yield made
-    await runner.cleanup()
 
 
 CONFLICT = (409, {"kind": "Status", "reason": "Conflict", "message": "it was changed"})

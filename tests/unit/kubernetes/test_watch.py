@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from kubernetes.aio.client import ApiClient, Configuration
+from served import served
 
 from lmj_operator.backend.kubernetes import watch as module
-from lmj_operator.backend.kubernetes.api import Api
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
@@ -35,6 +34,7 @@ class Server:
         """What a list is answered with, before it succeeds."""
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        assert request.path == "/api/v1/namespaces/team/pods"
         query = dict(request.query)
         self.asked.append(query)
         assert query["labelSelector"] == "lmj.dev/job", "the pods of others are nothing to us"
@@ -71,17 +71,9 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Server,
     monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(module, "REST_SECONDS", 0.01)
     made, cache = Server(), Cache()
-    app = web.Application()
-    app.router.add_get("/api/v1/namespaces/team/pods", made.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    configuration = Configuration()
-    configuration.host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    async with ApiClient(configuration) as client:
+    async with served(made.handle) as api:
         sink = Sink(lambda: cache.known_pods("team"), cache.put_pod, cache.drop_pod)
-        yield made, cache, Watch(Api(client), PODS, sink, namespace="team", selector="lmj.dev/job")
-    await runner.cleanup()
+        yield made, cache, Watch(api, PODS, sink, namespace="team", selector="lmj.dev/job")
 
 
 async def until(watch: Watch, holds: Callable[[], bool]) -> None:
