@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import cast
 
+from lmj_operator.backend.lines import whole_lines
+
 LONGEST = 1 << 20
 """Bytes of a line."""
 MOST_UNREAD = 1 << 18
@@ -62,14 +64,10 @@ async def lines(
                 await got.more(quiet_seconds)
             if not part:
                 return
-            begin, seen = 0, len(rest)
-            rest += part
-            while (end := rest.find(b"\n", max(begin, seen))) >= 0:
-                line, begin = bytes(rest[begin:end]).strip(), end + 1
-                if line:
+            for line in whole_lines(rest, part):
+                if line := line.strip():
                     yield line
                 await turns.taken(1)
-            del rest[:begin]
             if len(rest) > LONGEST:
                 raise StreamError(f"a line of more than {LONGEST} bytes")
             got.whole = not rest

@@ -10,6 +10,7 @@ import aiohttp
 from kubernetes.aio.client import ApiClient
 
 from lmj_operator.backend.kubernetes.resources import Resource
+from lmj_operator.backend.lines import whole_lines
 
 Object = dict[str, Any]
 Count = Callable[[str, str, int], None]
@@ -207,13 +208,9 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Lines of any length: an object may be larger than the buffer that a reader of lines has."""
     rest = bytearray()
     async for part in content.iter_any():
-        begin, seen = 0, len(rest)
-        rest += part
-        while (end := rest.find(b"\n", max(begin, seen))) >= 0:
-            line, begin = bytes(rest[begin:end]), end + 1
+        for line in whole_lines(rest, part):
             yield line
             del line
-        del rest[:begin]
         await asyncio.sleep(0)  # who always has more to read lets others have their turn
 
 
