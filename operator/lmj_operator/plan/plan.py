@@ -46,6 +46,9 @@ COMPLETION_GRACE_SECONDS = 10.0
 SUSPEND_SECONDS = 300.0
 """Longest time for the last checkpoint of a suspension."""
 
+WAIT_SECONDS = 3.0
+"""A pod that does not start is told of after so long: a scheduler often has not heard yet of the claim that was made just before."""
+
 LAST_CHECKPOINT = "takes a last checkpoint"
 """Message of a suspension."""
 
@@ -265,10 +268,11 @@ def _with_kept(scene: _Scene) -> _Scene:
     return scene if ranks == scene.ranks else replace(scene, ranks=ranks, wanted=wants(ranks, ()))
 
 
-def _waiting(observed: Observed) -> PodObserved | None:
-    """The pod that has waited longest for something that another pod would wait for too."""
+def _waiting(observed: Observed, now: float) -> PodObserved | None:
+    """The pod that has waited longest for something that another pod would wait for too; None: that may pass by itself yet."""
     waiting = [(pod.waits.since, pod.name, pod) for pod in observed.pods if pod.waits is not None and pod.rank is not None]
-    return min(waiting)[2] if waiting else None
+    since, _, pod = min(waiting, default=(now, "", None))
+    return pod if now - since >= WAIT_SECONDS else None
 
 
 def _counted(status: JobStatus, view: View | None) -> bool:
@@ -339,7 +343,7 @@ def _advance(scene: _Scene, not_before: float, grace: float | None, reason: str)
             actions += view_actions(scene.ranks, view)
     elif not why:
         why = observed.status.message
-    waiting = _waiting(observed)
+    waiting = _waiting(observed, now)
     if waiting is not None and waiting.waits is not None and not scene.failures:
         why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"
     view_runs = view is not None and runs(scene.ranks, view)
@@ -422,7 +426,7 @@ def _status(
                 message,
                 observed.generation,
                 now,
-                _waiting(observed),
+                _waiting(observed, now),
                 observed.problem,
                 checkpoint_trouble(scene.ranks),
                 saved,

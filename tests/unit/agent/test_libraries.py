@@ -13,16 +13,19 @@ from lmj_trainer.agent.environment import worker_environment
 from lmj_trainer.worker import libraries, main
 
 LOOK = """
-import json, os, sys
+import gc, json, os, sys
 from lmj_trainer import linux
 from lmj_trainer.worker import libraries
 before = sorted(os.listdir("/proc/self/fd"))
 libraries.load(lora=True)
+frozen = gc.get_freeze_count()
 import torch
 print(json.dumps({
     "threads": linux.thread_count(),
     "files": sorted(os.listdir("/proc/self/fd")) == before,
     "cuda": torch.cuda.is_initialized(),
+    "collects": gc.isenabled(),
+    "frozen": frozen > 100_000,
     "missing": [name for name in libraries.MODULES if name not in sys.modules],
 }))
 """
@@ -47,4 +50,5 @@ def test_all_that_a_worker_imports_is_listed() -> None:
 def test_loading_leaves_a_process_that_can_be_forked(threads: int) -> None:
     environment = worker_environment(os.environ, threads, "lo")
     done = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True, timeout=120, check=True)
-    assert json.loads(done.stdout) == {"threads": 1, "files": True, "cuda": False, "missing": []}
+    expected = {"threads": 1, "files": True, "cuda": False, "collects": True, "frozen": True, "missing": []}
+    assert json.loads(done.stdout) == expected

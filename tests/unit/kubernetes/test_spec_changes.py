@@ -104,6 +104,16 @@ def test_an_outdated_pod_is_replaced_without_a_restart() -> None:
     assert (again.status.serials, again.status.restarts) == ({"0": 2, "1": 1}, 0)
 
 
+def test_a_pod_that_waits_for_a_moment_only_is_not_told_of() -> None:
+    """A scheduler that has not heard yet of the claim that was made just before refuses the pod, and takes it then."""
+    waits = PodWait("Unschedulable", 'persistentvolumeclaim "tiny-output" not found', NOW)
+    pods = tuple(PodObserved(f"tiny-r{rank}-1", rank, 1, PodPhase.PENDING, NOW, waits=waits) for rank in (0, 1))
+    seen = Observed("tiny", job().spec, JobStatus(started=NOW, serials={"0": 1, "1": 1}), pods)
+    told = [plan(seen, NOW + after).status for after in (0.5, 1.0, 10.0)]
+    assert [[c.reason for c in status.conditions if c.type == "PodsWaiting"] for status in told] == [[], [], ["Unschedulable"]]
+    assert ["not found" in status.message for status in told] == [False, False, True]
+
+
 def test_a_finished_job_takes_note_of_a_change() -> None:
     status = JobStatus(phase=Phase.SUCCEEDED, observed_generation=1, message="done")
     made = plan(Observed("tiny", job().spec, status, generation=2), NOW)

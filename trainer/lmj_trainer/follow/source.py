@@ -26,7 +26,7 @@ _PART = 1 << 20
 """Elements of an array in one part: 12 MB of state, 4 MB of gradients."""
 _READS = 8
 """Times that the state is read beside training for its digest, before training waits for it."""
-_WINDOW = 48 << 20
+_WINDOW = 24 << 20
 """Bytes that may be under way."""
 
 

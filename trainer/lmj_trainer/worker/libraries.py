@@ -1,5 +1,6 @@
-"""What a worker imports before it trains: the seven seconds that a fork from a warm parent saves."""
+"""What a worker imports before it trains: the five seconds that a fork from a warm parent saves."""
 
+import gc
 import importlib
 
 MODULES = (
@@ -28,6 +29,16 @@ def load(*, lora: bool = False) -> None:
 
     Starts no thread, opens nothing and touches no GPU: a process that did could not be forked.
     """
+    gc.disable()  # it looked at half a million objects again and again, a fifth of the time, and hardly one is garbage
+    try:
+        _load(lora=lora)
+    finally:
+        # Nor will they be. Untouched by the collector, their pages stay shared with the workers that are forked from this process.
+        gc.freeze()
+        gc.enable()
+
+
+def _load(*, lora: bool) -> None:
     for name in MODULES:
         importlib.import_module(name)
     from lmj_trainer.model.families import FAMILIES

@@ -16,6 +16,7 @@ from lmj_api.protocol import USER_ERROR, EventKind, Progress
 from lmj_api.spec import Device, LiveMigrationJob, Precision
 from lmj_trainer import linux
 from lmj_trainer.errors import UserError
+from lmj_trainer.worker import libraries
 from lmj_trainer.worker.control import Control
 from lmj_trainer.worker.preparation import prepare_standby
 
@@ -72,6 +73,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
         control.emit(EventKind.PREPARING, text, progress=Progress(step=0, steps=1, epoch=0.0, activity=f"prepare: {text}"))
 
     say("loading libraries")
+    libraries.load(lora=spec.model.lora is not None)
 
     from lmj_trainer.check import check_model, check_rows
     from lmj_trainer.checkpoint.identity import state_digest

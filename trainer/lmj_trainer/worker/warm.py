@@ -7,7 +7,6 @@ agent becomes its parent: the agent learns of its end from the kernel, and the e
 
 import argparse
 import contextlib
-import gc
 import json
 import os
 import random
@@ -68,9 +67,6 @@ def serve(fd: int, load: Callable[[], None], work: Work) -> int:
             load()
         except Exception as error:  # noqa: BLE001 - a worker that is started without us says it in its own way
             return _refuse(control, f"{type(error).__name__}: {error}")
-        # What is there now is never garbage. Untouched by the collector, its pages stay shared with the workers.
-        gc.collect()
-        gc.freeze()
         if problem := _problem():
             return _refuse(control, problem)
         control.send(json.dumps({"ready": round(time.monotonic() - began, 3)}).encode())
