@@ -41,6 +41,16 @@ class Pair:
             "model": model.model_copy(update={"scratch": model.scratch.model_copy(update={"dropout": 0.0})}),
         }
         self.job = job.model_copy(update={"spec": spec.model_copy(update=changes)})
+        # First weights are drawn from it too: one rank's after the other's, and before anybody trains, which seeds it.
+        initialise, turn, all_drawn = trainer_module.initialise, threading.Lock(), threading.Barrier(2)
+
+        def in_turn(*arguments: Any) -> Any:
+            with turn:
+                fresh = initialise(*arguments)
+            all_drawn.wait(SECONDS)
+            return fresh
+
+        monkeypatch.setattr(trainer_module, "initialise", in_turn)
         network: dict[str, MemoryTransport] = {}
         self.lines = [Line(), Line()]
         self.trainers = [make(self.job, line, rank, network) for rank, line in enumerate(self.lines)]
