@@ -25,6 +25,7 @@ from cluster import Cluster
 from cluster.cluster import sweep
 from cluster.images import BASE as IMAGE
 from cluster_fixture import Target
+from ending import clean_up_when_told
 from jobs import job_document
 from killable import CONTENDERS
 from move import EXPLANATION, LIVE, STOP, Cost, Move, around, judge, table, unrest
@@ -192,9 +193,7 @@ def main() -> int:
     if os.geteuid() != 0 or sys.platform != "linux":
         print("needs root on Linux: nodes are namespaces of this machine", file=sys.stderr)
         return 3
-    # Jobs have sessions of their own: whoever ends this process ends them by its clean-up.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(130))
+    clean_up_when_told()
     started = time.monotonic()
 
     def say(text: str) -> None:

@@ -46,13 +46,17 @@ class Move:
     """Megabytes of state and gradients that were sent for it, or of the checkpoint that was written and read; None: not known."""
     around: list[float] | None = None
     """Seconds of the steps at the switch, the first new one in the middle; None: it is not known where that was."""
+    waited: float | None = None
+    """Seconds in which no rank did anything for a step: from the last update of the old group to the first batch of the next; None: not
+    known."""
 
     def __str__(self) -> str:
         step, unrest, longest = (round(value * 1000) for value in (self.step, self.unrest, self.longest))
         pause = f"paused {self.pause * 1000:.0f} ms (a step: {step} ms, unrest {unrest}; longest {longest})"
+        waited = "" if self.waited is None else f"waited {self.waited * 1000:.0f} ms, "
         sent = "" if self.sent is None else f", {self.sent:.0f} MB"
         whole = f"{self.total:.1f} s in all at {self.rate:.0%} of the speed{sent}, {self.again} steps done again"
-        return f"rank {self.rank}: {pause}, {whole}; {self.around}"
+        return f"rank {self.rank}: {waited}{pause}, {whole}; {self.around}"
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,17 @@ class Cost:
     again: int
 
 
-def first_times(seen: Iterable[tuple[int, float]]) -> list[tuple[float, int]]:
-    """When each step was first done, in that order."""
+def firsts(seen: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """When each step was first done."""
     first: dict[int, float] = {}
     for step, at in sorted(seen, key=lambda entry: entry[1]):
         first.setdefault(step, at)
-    return sorted((at, step) for step, at in first.items())
+    return first
+
+
+def first_times(seen: Iterable[tuple[int, float]]) -> list[tuple[float, int]]:
+    """When each step was first done, in that order."""
+    return sorted((at, step) for step, at in firsts(seen).items())
 
 
 def judge(seen: Iterable[tuple[int, float]], begun: float, switch: int | None, after: int = AFTER, near: int = 0) -> Cost | None:
@@ -111,13 +120,27 @@ def unrest(seen: Iterable[tuple[int, float]], begun: float) -> float:
 
 def around(seen: Iterable[tuple[int, float]], switch: int) -> list[float]:
     """Seconds of the steps at the switch."""
-    firsts = {step: at for at, step in first_times(seen)}
+    first = firsts(seen)
     steps = range(switch + 1 - SHOWN, switch + 2 + SHOWN)
-    return [round(firsts[step] - firsts[step - 1], 4) for step in steps if {step, step - 1} <= firsts.keys()]
+    return [round(first[step] - first[step - 1], 4) for step in steps if {step, step - 1} <= first.keys()]
 
 
-NAMES = ("stages", "times", "step, ms", "pause p50", "p99", "unrest", "longest", "total, s", "speed", "sent, MB", "again")
+NAMES = (
+    "stages",
+    "times",
+    "step, ms",
+    "waits p50",
+    "pause p50",
+    "p99",
+    "unrest",
+    "longest",
+    "total, s",
+    "speed",
+    "sent, MB",
+    "again",
+)
 EXPLANATION = """\
+waits: from the last update of the old group to the first batch of the next, in ms: nobody does anything for a step.
 pause: the gap between the last step of the old group and the first of the next, longest: the longest gap of all the move; both in ms,
 less the median step before. unrest: what one step in ten takes longer than that when nothing happens.
 speed: steps a second during the move, of those before. sent: state and gradients, or the checkpoint that was written and read."""
@@ -132,10 +155,12 @@ def table(groups: Iterable[list[Move]]) -> str:
 def _row(moves: list[Move]) -> str:
     pauses, longest = [m.pause * 1000 for m in moves], [m.longest * 1000 for m in moves]
     sent = [m.sent for m in moves if m.sent is not None]
+    waited = [m.waited * 1000 for m in moves if m.waited is not None]
     cells = [
         str(moves[0].stages),
         str(len(moves)),
         f"{statistics.median(m.step for m in moves) * 1000:.0f}",
+        f"{statistics.median(waited):.0f}" if waited else "-",
         f"{statistics.median(pauses):.0f}",
         f"{quantile(pauses, 0.99):.0f}",
         f"{statistics.median(m.unrest for m in moves) * 1000:.0f}",

@@ -20,6 +20,7 @@ from typing import Any
 import aiohttp
 from cluster.api import Api
 from cluster.process import Process
+from ending import clean_up_when_told
 from operator_load.audit import WRITES, Call, calls, kinds, writes_a_job
 from operator_load.jobs import document, job_name
 from operator_load.plane import NAMESPACE, PODS_A_NODE, Plane, free_port, python
@@ -122,6 +123,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 3
+    clean_up_when_told()
     started = time.monotonic()
 
     def say(text: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import costs
+from ending import clean_up_when_told
 from killable import Killable, Ours, Torchrun, born, proportional_mb
 from report import goal, quantile, report
 from steps import median_step
@@ -140,6 +141,7 @@ def main() -> int:
     if sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
         print("needs Linux, where processes are found in /proc, and two cores", file=sys.stderr)
         return 3
+    clean_up_when_told()
     started = time.monotonic()
 
     def say(text: str) -> None:

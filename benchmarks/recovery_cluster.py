@@ -22,6 +22,7 @@ from cluster import Cluster
 from cluster.cluster import sweep
 from cluster.images import BASE
 from cluster_fixture import Target
+from ending import clean_up_when_told
 from jobs import job_document
 from killable import born, proportional_mb
 from operator_jobs import ClusterJob, OperatorProcess, wait_for
@@ -321,6 +322,7 @@ def main() -> int:
     if os.geteuid() != 0 or sys.platform != "linux":
         print("needs root on Linux: nodes are namespaces of this machine", file=sys.stderr)
         return 3
+    clean_up_when_told()
     started = time.monotonic()
 
     def say(text: str) -> None:

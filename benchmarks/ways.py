@@ -8,10 +8,11 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 from killable import Killable, Ours, Torchrun
-from move import AFTER, BEFORE, GROUP, LIVE, RESTART, Move, around, judge, unrest
+from move import AFTER, BEFORE, GROUP, LIVE, RESTART, Move, around, firsts, judge, unrest
 from sizes import Size
 
 from lmj_api.status import JobStatus
@@ -21,6 +22,7 @@ NEVER_SECONDS = 180.0
 POLL_SECONDS = 0.05
 QUIET_SECONDS = 6.0
 """After a move its old pod ends, and the new one gets ready to start its next worker: that is not part of the step before the next move."""
+TRAINS = re.compile(r"^(\S+ \S+) INFO .*: view (\d+) trains from step (\d+) on; its update took ([\d.]+) s$", re.MULTILINE)
 SENT = re.compile(r"handed over: sent (\d+) bytes of state and (\d+) of gradients")
 
 
@@ -50,7 +52,8 @@ def live(job: Ours, size: Size, stages: int, rank: int, number: int, way: str = 
     begun, step = time.time(), request(job, rank, number)
     move = _measured(job, way, size, stages, rank, begun, step)
     moved = next(i for i in reversed(_status(store).incidents) if i.kind == "Moved")
-    move = replace(move, sent=sent(job.folder / "logs" / f"{moved.pod}.log"))
+    logs = job.folder / "logs"
+    move = replace(move, sent=sent(logs / f"{moved.pod}.log"), waited=waited(logs, step, firsts(job.seen)[step]))
     return move if way == LIVE else replace(move, pause=move.longest)
 
 
@@ -65,6 +68,20 @@ def request(job: Ours, rank: int, number: int) -> int:
     return view.resume.step
 
 
+def waited(logs: Path, step: int, committed: float) -> float | None:
+    """Seconds from the update of ``step``, which was ``committed`` then, to the first batch of the view that went on from it; None: they
+    do not tell.
+    """
+    found = [match for log in logs.glob("*.log") for match in TRAINS.findall(log.read_text()) if int(match[2]) == step]
+    newest = max((int(view) for _, view, _, _ in found), default=0)
+    begins = [
+        datetime.strptime(at, "%Y-%m-%d %H:%M:%S,%f").timestamp() - float(update)
+        for at, view, _, update in found
+        if int(view) == newest
+    ]
+    return max(begins) - committed if begins else None
+
+
 def sent(log: Path) -> float | None:
     """Megabytes that the pod whose log this is sent for the move that ended it; None: it says nothing of it."""
     found = SENT.findall(log.read_text()) if log.exists() else []
@@ -72,14 +89,14 @@ def sent(log: Path) -> float | None:
 
 
 def restart(job: Ours, size: Size, stages: int, rank: int) -> Move:
-    """End the rank's pod as a cluster does: it has time for a last checkpoint. Another takes its place, from that."""
+    """End the rank's pod as a cluster does where ranks do not move: it has time for a last checkpoint. Another takes its place, from that."""
     store = RunStore(job.folder / ".lmj")
     settle(job)
     pods = [entry.pod for entry in _status(store).ranks]
     pod = pods[rank]
     assert pod is not None
     begun = time.time()
-    os.kill(job.agent(pod), signal.SIGTERM)
+    os.kill(job.agent(pod), signal.SIGINT)  # at SIGTERM its rank would move first
     highest = job.look()
     wait(job, f"another pod of rank {rank}", lambda: [entry.pod for entry in _status(store).ranks] != pods)
     wait(job, "new steps", lambda: job.look() > highest + 2 * AFTER)

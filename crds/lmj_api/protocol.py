@@ -224,8 +224,12 @@ class AgentState(Message):
     """Why there is no newer checkpoint, when it should be there; only on the rank that writes manifests (0)."""
     evaluations: Annotated[list[Told], FIRST, Field(max_length=MOST_EVALUATIONS)] = []
     """The newest evaluation of each split, and the best validation; only on the rank that reports (0)."""
+    leaving: bool = False
+    """It was told to end (SIGTERM) while its worker ran, and drains by itself unless it may stay for a while."""
+    staying: bool = False
+    """``POST /v1/stay`` was received: it has its worker go on for a part of its grace period, for another pod to take its place."""
     draining: bool = False
-    """``POST /v1/drain`` was received."""
+    """``POST /v1/drain`` was received, or its time to leave has come."""
 
 
 class EventKind(StrEnum):
@@ -246,6 +250,7 @@ class EventKind(StrEnum):
     COMPLETED = "completed"
     WORKER_EXITED = "workerExited"
     WARM = "warm"
+    LEAVING = "leaving"
 
 
 class Event(Message):

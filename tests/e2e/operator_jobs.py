@@ -57,7 +57,7 @@ class OperatorProcess:
         self.log = log
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
         self._command = [sys.executable, "-m", "lmj_operator.cli.main", "operator", "--listen", self.listen]
-        self._command += ["--trainer-image", image, "--image-pull-policy", "IfNotPresent", "--grace-seconds", "30"]
+        self._command += ["--trainer-image", image, "--image-pull-policy", "IfNotPresent", "--grace-seconds", "120"]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

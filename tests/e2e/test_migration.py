@@ -200,6 +200,15 @@ def test_a_drain_through_a_checkpoint_returns(new_job: ClusterJob, learned: list
         assert "through a checkpoint" in json.dumps(job.status["incidents"])
 
 
+def test_the_rank_of_a_deleted_pod_moves_first(job: ClusterJob, learned: list[dict[int, float]]) -> None:
+    pod = pods(job)[1]
+    job.kubectl("delete", "pod", "-n", job.namespace, pod, "--wait=false")
+    wait_for("its rank to move", lambda: job.status["migrations"] == 1, job.describe)
+    wait_for("it to be gone", lambda: pod not in job.kubectl("get", "pods", "-n", job.namespace, "-o", "name"), job.describe)
+    assert_nothing_lost(job, 1, learned)
+    assert job.status["restarts"] == 0
+
+
 @pytest.mark.slow
 def test_a_rank_follows_its_placement(job: ClusterJob, own_cluster: Cluster, learned: list[dict[int, float]]) -> None:
     node = nodes(job)[1]

@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,21 @@ def test_moves_through_a_checkpoint_lose_no_step_and_are_no_restart(tmp_path: Pa
     assert (status["migrations"], status["stepsLost"], status["restarts"]) == (3, 0, 0)
     steps = [step for step, _ in steps_and_losses(job)]
     assert steps == list(range(1, len(steps) + 1))
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_rank_of_a_pod_that_is_told_to_end_moves_first(tmp_path: Path, rank: int) -> None:
+    job = Job(tmp_path / "told")
+    with running(job, 100_000, *SETTINGS) as process:
+        wait_until(lambda: last_step(job) > 3, process)
+        source = job.pod(job.status()["ranks"][rank]["pod"])
+        os.kill(source, signal.SIGTERM)
+        wait_until(lambda: job.status()["migrations"] == 1, process)
+        wait_until(lambda: not Path(f"/proc/{source}").exists(), process)
+        leave(job, process, last_step(job) + 20)
+    status = job.status()
+    assert (status["migrations"], status["stepsLost"], status["restarts"]) == (1, 0, 0)
+    assert_as_undisturbed(job, Job, tmp_path / "undisturbed")
 
 
 EVERY = {phase.name.lower(): [(1, phase, victim) for victim in Victim] for phase in Phase}

@@ -23,10 +23,13 @@ from lmj_operator.plan import (
     PodWait,
     PutView,
     StartWorker,
+    Stay,
     plan,
 )
 
 JOB = "sim"
+ANSWER_SECONDS, STAY_SECONDS, FORCED_SECONDS = 0.5, 15.0, 2.0
+"""The agent's, with a grace period of 30 s, and the kubelet's for a pod that is deleted by force."""
 ALIVE = (WorkerPhase.STARTING, WorkerPhase.READY, WorkerPhase.FOLLOWING, WorkerPhase.RUNNING)
 
 
@@ -61,6 +64,12 @@ class Pod:
     worker: WorkerState = field(default_factory=WorkerState)
     view: View | None = None
     draining: bool = False
+    told_to_end: float | None = None
+    """When somebody deleted it."""
+    forced: bool = False
+    """That was by force: it is not in the cluster any more, and its processes live for a moment yet."""
+    staying: bool = False
+    """The operator said that it may stay for a while, should it be told to end."""
     gone: bool = False
     reachable: bool = True
     cut: bool = False
@@ -134,7 +143,7 @@ class Cluster:
     # What the operator sees and does.
 
     def look(self) -> tuple[PodObserved, ...]:
-        return tuple(self._pod_observed(p) for p in self.pods.values())
+        return tuple(self._pod_observed(p) for p in self.pods.values() if not p.forced)
 
     def observed(self, pods: tuple[PodObserved, ...] | None = None) -> Observed:
         return Observed(
@@ -198,7 +207,10 @@ class Cluster:
                 known = [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
                 self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node, known=known))
             case DeletePod(name):
-                self.pods.pop(name, None)
+                if name in self.pods and self.pods[name].told_to_end is not None and not self.pods[name].gone:
+                    self.pods[name].draining = True  # it goes by itself
+                else:
+                    self.pods.pop(name, None)
             case StartWorker(name, incarnation, rank):
                 self._start(name, incarnation, rank)
             case EnlistPod(name):
@@ -222,6 +234,9 @@ class Cluster:
             case HandOver(name, number):
                 if name in self.pods and self._answers(self.pods[name]):
                     self.pods[name].handover = max(self.pods[name].handover, number)
+            case Stay(name):
+                if name in self.pods and self._answers(self.pods[name]):
+                    self.pods[name].staying = True
             case Drain(name):
                 if name in self.pods and self._answers(self.pods[name]):
                     self.pods[name].draining = True
@@ -265,6 +280,10 @@ class Cluster:
             wait = PodWait("Unschedulable", "0 of 2 nodes are available", pod.created)
             return PodObserved(pod.name, pod.rank, pod.serial, PodPhase.PENDING, pod.created, waits=wait)
         phase = PodPhase.GONE if pod.gone else PodPhase.RUNNING
+        if phase is PodPhase.RUNNING and pod.told_to_end is not None and pod.draining:
+            return PodObserved(
+                pod.name, None if pod.standby else pod.rank, pod.serial, PodPhase.TERMINATING, pod.created, pod.node
+            )
         agent = None
         if self._answers(pod):
             known = pod.known if self.scan_once else [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
@@ -280,6 +299,8 @@ class Cluster:
                 worker=pod.worker.model_copy(update=times) if ahead else pod.worker,
                 checkpoints=infos,
                 scanned=True,
+                leaving=pod.told_to_end is not None,
+                staying=pod.staying,
                 draining=pod.draining,
                 follower=pod.follower,
                 handover=pod.handover,
@@ -300,6 +321,7 @@ class Cluster:
             since,
             dark=(pod.dark or pod.cut) and not pod.reachable,
             unlisted=not pod.listed,
+            leaves=agent is not None and agent.leaving and not agent.draining,
         )
 
     # What the world does by itself.
@@ -310,9 +332,31 @@ class Cluster:
         for pod in self.pods.values():
             pod.unreachable_since = None if self._answers(pod) else (pod.unreachable_since or self.now)
             if not pod.gone and not pod.dark:
+                self._leave_in_time(pod)
                 self._live(pod)
         self._follow()
         self._train()
+
+    def tell_to_end(self, pod: Pod) -> None:
+        """Somebody deletes it: its agent is told to end."""
+        if pod.worker.phase is WorkerPhase.RUNNING:
+            pod.told_to_end = self.now
+        else:
+            pod.told_to_end, pod.draining = self.now, True
+
+    def force(self, pod: Pod) -> None:
+        """Somebody deletes it by force."""
+        self.tell_to_end(pod)
+        pod.forced = True
+
+    def _leave_in_time(self, pod: Pod) -> None:
+        """It may stay for so long, and is gone when its worker has left, or when its grace period is over."""
+        if pod.told_to_end is None:
+            return
+        since = self.now - pod.told_to_end
+        pod.draining = pod.draining or since > (STAY_SECONDS if pod.staying else ANSWER_SECONDS)
+        idle = pod.worker.incarnation == 0 or pod.worker.phase not in ALIVE
+        pod.gone = since > (FORCED_SECONDS if pod.forced else 2 * STAY_SECONDS) or (pod.draining and idle)
 
     def _live(self, pod: Pod) -> None:
         worker = pod.worker

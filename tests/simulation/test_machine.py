@@ -91,6 +91,12 @@ class Faults(RuleBasedStateMachine):
             del self.cluster.pods[living[pick % len(living)].name]
 
     @rule(pick=PICK)
+    def pod_is_told_to_end(self, pick: int) -> None:
+        living = self.cluster.living()
+        if living:
+            self.cluster.tell_to_end(living[pick % len(living)])
+
+    @rule(pick=PICK)
     def link_breaks(self, pick: int) -> None:
         living = self.cluster.living()
         if living:

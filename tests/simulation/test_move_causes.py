@@ -288,3 +288,32 @@ def test_a_node_that_a_rank_moved_to_is_left_too_when_its_time_has_come() -> Non
     leaving_node(cluster, 1, rounds=120, node_leaving="node a is cordoned")
     assert cluster.status.migrations == 2
     assert_clean(cluster, 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "stages", "how"),
+    [(None, 1, "Checkpoint"), ("ReadWriteMany", 1, "Live"), (None, 2, "Live"), ("ReadWriteOnce", 2, "Checkpoint")],
+)
+def test_a_rank_whose_volume_is_for_one_node_moves_through_a_checkpoint(mode: str | None, stages: int, how: str) -> None:
+    """Its follower's pod would wait for the volume, which its source has."""
+    volume = {"size": "1Gi", **({"accessMode": mode} if mode else {})}
+    cluster = Cluster(job_spec(stages, storage={"output": volume}), steps=400, checkpoint_every=1000, nodes=("a", "b", "c"))
+    go_on(cluster, lambda: at_work(cluster, 1))
+    cluster.move_request = "0"
+    cluster.reconcile()
+    assert [(m.strategy, m.given_up) for m in cluster.status.moves] == [(how, None)]
+    assert_clean(cluster, 1)
+
+
+def test_a_rank_whose_volume_is_for_one_node_stays_where_it_may_not_leave_through_a_checkpoint() -> None:
+    spec = job_spec(1, storage={"output": {"size": "1Gi"}}, migration={"onTimeout": "Stay"})
+    cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=("a", "b", "c"))
+    go_on(cluster, lambda: at_work(cluster, 1))
+    cluster.move_request = "0"
+    for _ in range(40):
+        cluster.reconcile()
+        cluster.tick(0.5)
+    assert cluster.status.migrations == 0
+    assert [m.given_up for m in cluster.status.moves] == [
+        "its output volume is for one node at a time (storage.output.accessMode): it stays (migration.onTimeout)"
+    ]

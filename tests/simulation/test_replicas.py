@@ -234,6 +234,29 @@ def test_without_a_level_follower_it_is_another_pod() -> None:
     assert len(names) == len(set(names)) == 4
 
 
+@pytest.mark.parametrize("phase", [WorkerPhase.STARTING, WorkerPhase.READY, WorkerPhase.FOLLOWING])
+def test_a_follower_on_its_way_is_nearer_than_a_new_pod(phase: WorkerPhase) -> None:
+    """It has what a new pod waits for: a node, an image, libraries. Its state comes from where a new pod's would."""
+    cluster = cluster_of()
+    cluster.kill_pod(next(pod for pod in cluster.pods.values() if pod.worker.phase is WorkerPhase.FOLLOWING))
+
+    def on_its_way() -> Pod | None:
+        entry = next((f for f in cluster.status.followers if f.state != "Level"), None)
+        pod = cluster.pods.get(entry.pod) if entry is not None else None
+        return pod if pod is not None and pod.worker.phase is phase and pod.holding is None else None
+
+    go_on(cluster, lambda: on_its_way() is not None)
+    pod = on_its_way()
+    assert pod is not None
+    rank = pod.rank
+    assert rank is not None
+    cluster.kill_pod(own(cluster, rank))
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert own(cluster, rank).name == pod.name
+    assert cluster.status.restarts == 1
+    go_on(cluster, lambda: all_level(cluster))
+
+
 def test_no_follower_outlives_the_job() -> None:
     cluster = cluster_of(steps=30)
     for _ in range(200):

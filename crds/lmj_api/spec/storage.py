@@ -31,6 +31,12 @@ class Volume(Message):
     delete_with_job: bool = False
     """Delete the claim that was made, with all that is in it, when the job is deleted."""
 
+    def mode(self, world_size: int) -> AccessMode | None:
+        """Access mode of the claim that is made for a job of ``world_size`` ranks; None: it is an existing claim's, and not known."""
+        if self.size is None:
+            return None
+        return self.access_mode or (AccessMode.READ_WRITE_MANY if world_size > 1 else AccessMode.READ_WRITE_ONCE)
+
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if (self.claim_name is None) == (self.size is None):

@@ -74,6 +74,10 @@ class AgentClient:
         """Have all of view ``number`` leave it at the next step boundary, this rank's follower with them. Raises :class:`AgentError`."""
         return await self._call("POST", "handover", ViewNumber(number=number).to_json(), CALL_SECONDS)
 
+    async def stay(self) -> AgentState:
+        """Say that it may stay for a part of its grace period; what the agent knows then. Raises :class:`AgentError`."""
+        return await self._call("POST", "stay", None, CALL_SECONDS)
+
     async def drain(self) -> AgentState:
         """Ask for a last checkpoint; what the agent knows then. Raises :class:`AgentError`."""
         return await self._call("POST", "drain", None, CALL_SECONDS)

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from lmj_api.protocol import AgentState
 from lmj_operator.backend.agent_client import AgentClient
-from lmj_operator.plan import Drain, Follow, HandOver, LeaveView, PutView, StartWorker
+from lmj_operator.plan import Drain, Follow, HandOver, LeaveView, PutView, StartWorker, Stay
 
 Call = Callable[[AgentClient], Awaitable[AgentState]]
-Told = Drain | Follow | HandOver | LeaveView | PutView | StartWorker
+Told = Drain | Follow | HandOver | LeaveView | PutView | StartWorker | Stay
 
 
 def call_of(action: Told) -> Call:
@@ -23,5 +23,7 @@ def call_of(action: Told) -> Call:
             return lambda agent: agent.put_follower(follower)
         case HandOver(_, number):
             return lambda agent: agent.hand_over(number)
+        case Stay():
+            return lambda agent: agent.stay()
         case Drain():
             return lambda agent: agent.drain()

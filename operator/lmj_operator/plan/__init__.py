@@ -11,9 +11,11 @@ from lmj_operator.plan.actions import (
     LeaveView,
     PutView,
     StartWorker,
+    Stay,
 )
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase, PodWait
-from lmj_operator.plan.plan import Plan, plan
+from lmj_operator.plan.plan import Plan
+from lmj_operator.plan.planner import plan
 
 __all__ = [
     "Action",
@@ -31,5 +33,6 @@ __all__ = [
     "PodWait",
     "PutView",
     "StartWorker",
+    "Stay",
     "plan",
 ]

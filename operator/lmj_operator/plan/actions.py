@@ -79,6 +79,16 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
+class Stay:
+    """Let ``pod``, which was told to end, stay for as long as it can: its follower is to take its place."""
+
+    pod: str
+
+    def __str__(self) -> str:
+        return f"have {self.pod} stay"
+
+
+@dataclass(frozen=True, slots=True)
 class Follow:
     """Have ``follower``, or nobody, follow the worker of ``pod``."""
 
@@ -112,4 +122,4 @@ class EnlistPod:
         return f"enlist {self.pod} as rank {self.rank}"
 
 
-Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Follow | HandOver | Drain | EnlistPod
+Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Follow | HandOver | Stay | Drain | EnlistPod

@@ -7,6 +7,9 @@ from lmj_api.status import FollowerStatus, RankStatus
 from lmj_operator.plan.naming import name_of
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 
+ENDED = (WorkerPhase.DRAINED, WorkerPhase.COMPLETED, WorkerPhase.EXITED)
+"""A worker in one of these does nothing any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankFacts:

@@ -10,7 +10,7 @@ from lmj_api.status import FollowerStatus
 from lmj_api.view import Member
 from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Follow, LeaveView, StartWorker
 from lmj_operator.plan.budget import backoff
-from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.facts import ENDED, RankFacts
 from lmj_operator.plan.failures import UNREACHABLE_SECONDS
 from lmj_operator.plan.observed import PodObserved, PodPhase
 
@@ -105,7 +105,7 @@ def _next(
     if worker.incarnation < entry.incarnation:
         start = (StartWorker(pod.name, entry.incarnation),) if now >= entry.not_before else ()
         return entry.model_copy(update={"state": "Starting"}), start
-    if worker.phase in (WorkerPhase.EXITED, WorkerPhase.DRAINED, WorkerPhase.COMPLETED):
+    if worker.phase in ENDED:
         again = {"state": "Starting", "incarnation": worker.incarnation + 1, "failures": failures, "not_before": wait}
         return entry.model_copy(update=again), ()
     left = _let_go(facts, pod)
@@ -147,7 +147,7 @@ def _hangs(facts: RankFacts, pod: PodObserved, recovery: Recovery, now: float) -
 def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:
     if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING) or pod.outdated:
         return True
-    if pod.node_leaving is not None or pod.misplaced is not None:
+    if pod.node_leaving is not None or pod.misplaced is not None or pod.leaves:
         return True
     if pod.agent is None:
         if pod.waits is not None:

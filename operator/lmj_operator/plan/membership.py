@@ -77,15 +77,24 @@ def left_since(status: JobStatus, ranks: tuple[RankFacts, ...], view: View | Non
 
 
 def broken(view: View, pods: tuple[PodObserved, ...]) -> bool:
-    """Whether a member of ``view`` is in it no more, for certain: a pod that is on its way out, or does not answer, may still train."""
+    """Whether a member of ``view`` is in it no more: a pod that is on its way out, or does not answer, may still train."""
+    return _gone(view, pods) or _abandoned(view, pods)
+
+
+def _gone(view: View, pods: tuple[PodObserved, ...]) -> bool:
+    """Whether a member's pod is there no more. Deleted by force, it may train yet for a moment: then its peers have not lost it."""
+    there = {pod.name for pod in pods if pod.phase is not PodPhase.GONE}
+    return any(m.pod not in there for m in view.members)
+
+
+def _abandoned(view: View, pods: tuple[PodObserved, ...]) -> bool:
+    """Whether a member of ``view`` says that it is in it no more."""
     there = {pod.name: pod for pod in pods}
-    return any(_lost(m, there.get(m.pod), view.number) for m in view.members)
+    return any(_is_out(m, there.get(m.pod), view.number) for m in view.members)
 
 
-def _lost(mine: Member, pod: PodObserved | None, number: int) -> bool:
-    if pod is None or pod.phase is PodPhase.GONE:
-        return True
-    if pod.agent is None:
+def _is_out(mine: Member, pod: PodObserved | None, number: int) -> bool:
+    if pod is None or pod.agent is None:
         return False
     worker = pod.agent.worker
     if worker.incarnation != mine.incarnation or worker.phase not in (WorkerPhase.READY, WorkerPhase.RUNNING):
@@ -116,7 +125,10 @@ def next_view(
     members = [member(f) for f in ranks]
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]
     leaving: tuple[str, ...] = ()
-    if newest is not None and broken(newest, pods):
+    # Of a pod that is gone its peers know better whether it trains, and may leave with a last checkpoint of all, until the next view can be.
+    # For that a follower has to leave its source first, as they have to leave the view.
+    awaited = any(m is None and not f.in_phase(*_AWAY) for f, m in zip(ranks, members, strict=True))
+    if newest is not None and (_abandoned(newest, pods) or (not awaited and _gone(newest, pods))):
         leaving = tuple(f.pod.name for f in ranks if f.pod is not None and f.in_phase(*_AWAY))
     if missing:
         which = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
@@ -124,6 +136,8 @@ def next_view(
     present = [m for m in members if m is not None]
     if newest is not None and newest.members == present and not any(left(f, newest) for f in ranks):
         return Membership(newest, False, f"view {newest.number} holds")
+    if newest is not None and (going := _going(newest, ranks, pods)) is not None:
+        return Membership(newest, False, f"waits for {going}, which ends, to leave view {newest.number} with a checkpoint")
     if leaving:
         return Membership(
             newest, False, f"waits for {', '.join(leaving)} to leave view {newest.number if newest else 0}", leaving
@@ -138,6 +152,17 @@ def next_view(
     reason = f"{_why(newest, present)}; {start}"
     number = newest.number + 1 if newest else 1
     return Membership(View(number=number, members=present, resume=resume, reason=reason), True, reason)
+
+
+def _going(newest: View, ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, ...]) -> str | None:
+    """The pod of a member that is being deleted while others train with it: the checkpoint that it leaves with is worth the wait.
+
+    It is bounded: by its grace period, and by its peers, who notice when it is silent.
+    """
+    if not any(f.in_phase(WorkerPhase.RUNNING) and f.worker is not None and f.worker.view == newest.number for f in ranks):
+        return None
+    members = {m.pod for m in newest.members}
+    return next((pod.name for pod in pods if pod.phase is PodPhase.TERMINATING and pod.name in members), None)
 
 
 def _why(newest: View | None, members: list[Member]) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from lmj_api.spec import AccessMode
 from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
-from lmj_api.status import MoveStatus
+from lmj_api.status import JobStatus, MoveStatus
 from lmj_api.view import View
-from lmj_operator.plan.actions import Action, CreatePod, Drain, HandOver
+from lmj_operator.plan.actions import Action, CreatePod, Drain, HandOver, Stay
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.moved import rests
 from lmj_operator.plan.nodes import UNSCHEDULABLE
@@ -16,6 +17,9 @@ from lmj_operator.plan.request import admit
 
 ASKED = "it was asked for"
 """Reason of a move that a person asked for."""
+
+TOLD_TO_END = "its pod was told to end"
+"""Reason of a move of a rank whose pod somebody deletes: it has a part of its grace period for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,8 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
         except ValueError as error:
             refused = str(error)
     known = {m.rank for m in kept}
-    free = [f for f in ranks if f.rank not in known and not rests(f.pod, status.incidents, spec.timeout_seconds, now)]
-    kept += [_begun(f, *cause, now) for f in free if (cause := _cause(f.pod, spec)) is not None]
+    free = [f for f in ranks if f.rank not in known and not _rests(f.pod, status, spec, now)]
+    kept += [_begun(f, *cause, observed, now) for f in free if (cause := _cause(f.pod, spec)) is not None]
     moves: list[MoveStatus] = []
     turns = {(m.rank, m.serial) for m in _in_turn(status.moves, spec)}
     for entry in kept:
@@ -58,11 +62,12 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
     under_way = [m for m in _in_turn(moves, spec) if m.strategy == "Live"]
     actions: list[Action] = []
     if runs and view is not None:
+        actions += [Stay(pod) for m in under_way if (pod := _may_stay(ranks[m.rank])) is not None]
         # The end of a view for both reasons at once may come to a rank that is to leave as the one for a follower: then it would leave
         # when no view runs any more, with steps that no checkpoint has.
         if not any(f.agent is not None and f.agent.draining for f in ranks):
             actions += [HandOver(pod, view.number) for m in under_way if (pod := _replaceable(ranks[m.rank], view)) is not None]
-        ends = bool(actions) or any(to_be_left(f, view) for f in ranks)
+        ends = any(isinstance(a, HandOver) for a in actions) or any(to_be_left(f, view) for f in ranks)
         if not ends and not is_stale(ranks, status):  # else nobody could leave, and what is trained since would be lost
             going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m in _in_turn(moves, spec))]
             # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
@@ -86,7 +91,9 @@ def overdue(moves: Iterable[MoveStatus], ranks: tuple[RankFacts, ...], spec: Mig
 
 def _placed(action: CreatePod, entry: MoveStatus) -> CreatePod:
     node = entry.to if entry.strategy == "Checkpoint" else action.node
-    avoid = {*action.avoid, *([entry.node] if entry.node is not None else [])} - {node}
+    # A pod may be deleted for its own sake: its node is as good as any.
+    left = [entry.node] if entry.node is not None and entry.reason != TOLD_TO_END else []
+    avoid = {*action.avoid, *left} - {node}
     return replace(action, avoid=tuple(sorted(avoid)), node=node)
 
 
@@ -104,7 +111,7 @@ def _with_requested(
         or (m.given_up is None and (request.node is None or m.to == request.node))
     ]
     busy = {m.rank for m in stays}
-    return stays + [_begun(ranks[r], ASKED, spec.strategy, now, request.node) for r in request.ranks if r not in busy]
+    return stays + [_begun(ranks[r], ASKED, spec.strategy, observed, now, request.node) for r in request.ranks if r not in busy]
 
 
 def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, now: float) -> bool:
@@ -127,7 +134,12 @@ def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, n
         return _cause(pod, spec) is None  # that it was not to be had then is no reason to stay where the rank may not
     if entry.reason == ASKED or pod is None or pod.node != entry.node:
         return True
-    return _cause(pod, spec) is not None and (pod.node_leaving is not None or pod.misplaced == entry.reason)
+    return _cause(pod, spec) is not None and (pod.leaves or pod.node_leaving is not None or pod.misplaced == entry.reason)
+
+
+def _rests(pod: PodObserved | None, status: JobStatus, spec: Migration, now: float) -> bool:
+    leaves = pod is not None and pod.leaves
+    return not leaves and rests(pod, status.incidents, spec.timeout_seconds, now)
 
 
 def _overdue(entry: MoveStatus, facts: RankFacts, spec: Migration, now: float) -> bool:
@@ -140,20 +152,46 @@ def _cause(pod: PodObserved | None, spec: Migration) -> tuple[str, MigrationStra
     """Why a rank is to leave ``pod`` without being asked to, and how; None: it stays."""
     if pod is None or spec.strategy is MigrationStrategy.NEVER:
         return None
+    if pod.leaves and spec.strategy is MigrationStrategy.LIVE:
+        return TOLD_TO_END, spec.strategy
     if pod.node_leaving is not None and spec.off_nodes is not MigrationStrategy.NEVER:
         return pod.node_leaving, spec.off_nodes
     return (pod.misplaced, spec.strategy) if pod.misplaced is not None else None
 
 
-def _begun(facts: RankFacts, reason: str, strategy: MigrationStrategy, now: float, to: str | None = None) -> MoveStatus:
+def _begun(
+    facts: RankFacts, reason: str, strategy: MigrationStrategy, observed: Observed, now: float, to: str | None = None
+) -> MoveStatus:
     node = facts.pod.node if facts.pod is not None else facts.known.node
-    how = strategy.value
+    how, given_up = strategy.value, None
     assert how != "Never"
-    return MoveStatus(rank=facts.rank, serial=facts.serial, node=node, to=to, strategy=how, reason=reason, since=now)
+    # The next pod of one that is told to end may be on its node.
+    if how == "Live" and reason != TOLD_TO_END and _is_bound(observed):
+        if observed.spec.migration.on_timeout is MigrationTimeout.STAY:
+            given_up = "its output volume is for one node at a time (storage.output.accessMode): it stays (migration.onTimeout)"
+        else:
+            how = "Checkpoint"
+    return MoveStatus(
+        rank=facts.rank, serial=facts.serial, node=node, to=to, strategy=how, reason=reason, since=now, given_up=given_up
+    )
+
+
+def _is_bound(observed: Observed) -> bool:
+    """Whether a follower on another node would wait for the output volume, which its source has."""
+    spec, volume = observed.spec, observed.spec.storage.output
+    once = (AccessMode.READ_WRITE_ONCE, AccessMode.READ_WRITE_ONCE_POD)
+    return not observed.one_node and volume is not None and volume.mode(spec.world_size) in once
 
 
 def _in_turn(moves: Sequence[MoveStatus], spec: Migration) -> list[MoveStatus]:
     return [m for m in moves if m.given_up is None][: spec.max_concurrent]
+
+
+def _may_stay(facts: RankFacts) -> str | None:
+    """The rank's pod, when it was told to end and waits to hear that it may stay."""
+    if facts.pod is None or facts.agent is None or not facts.pod.leaves or facts.agent.staying:
+        return None
+    return facts.pod.name
 
 
 def _replaceable(facts: RankFacts, view: View) -> str | None:

@@ -66,6 +66,8 @@ class PodObserved:
     """Nothing runs in it yet, and the spec wants another one by now: that may not have to wait. Or its worker left, as it was to."""
     unlisted: bool = False
     """Its labels call it a standby."""
+    leaves: bool = False
+    """It was told to end while its worker ran, and has the whole of its grace period for that: it can stay for another to take its place."""
 
 
 @dataclass(frozen=True, slots=True)

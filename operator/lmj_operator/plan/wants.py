@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lmj_api.view import View
-from lmj_operator.plan.actions import Action, CreatePod, DeletePod, PutView, StartWorker
-from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Drain, PutView, StartWorker
+from lmj_operator.plan.facts import ENDED, RankFacts
 from lmj_operator.plan.failures import Failure, Remedy
-from lmj_operator.plan.following import is_level
 from lmj_operator.plan.membership import member
-from lmj_operator.plan.observed import PodObserved
+from lmj_operator.plan.observed import PodObserved, PodPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,13 @@ def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[i
 
 
 def _promoted(facts: RankFacts) -> Want | None:
-    """The follower's pod, when its worker has what the rank had."""
-    if facts.follower is None or facts.entry is None or not is_level(facts.follower):
+    """The follower's pod: its worker may have what the rank had; if not, it starts like a new pod's, only sooner."""
+    pod = facts.follower
+    if pod is None or facts.entry is None or pod.phase is not PodPhase.RUNNING or pod.agent is None:
         return None
-    assert facts.follower.agent is not None
-    return Want(facts.entry.serial, facts.follower.agent.worker.incarnation, replaced=True)
+    if pod.leaves or pod.agent.draining or pod.agent.worker.phase in ENDED:
+        return None
+    return Want(facts.entry.serial, max(pod.agent.worker.incarnation, 1), replaced=True)
 
 
 def pod_actions(
@@ -73,6 +74,8 @@ def pod_actions(
         if want is None:
             actions.append(DeletePod(pod.name, f"the job has no rank {pod.rank}"))
         elif pod.serial < want.serial:
+            if pod.leaves:
+                actions.append(Drain(pod.name))  # it stayed for this
             actions.append(DeletePod(pod.name, f"replaced by serial {want.serial}"))
         elif want.serial < pod.serial <= made.get(str(pod.rank), 0) and (pod.rank, pod.serial) not in following:
             actions.append(DeletePod(pod.name, "it follows nobody any more"))

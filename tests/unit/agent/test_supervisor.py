@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from lmj_api.protocol import CheckpointInfo, EventKind, WorkerPhase
+from lmj_trainer.agent import supervisor
 from lmj_trainer.agent.fencing import Answer
 
 Make = Callable[..., Any]
 P, K = WorkerPhase, EventKind
+SECONDS = 20.0
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
@@ -175,6 +177,50 @@ async def test_a_drain_during_the_start_reaches_the_worker(rig: Make) -> None:
     await it.supervisor.put_worker(1)
     it.supervisor.drain()  # at once: its end of the line is hardly open
     assert (await it.until(lambda s: s.worker.exit)).worker.phase is P.DRAINED
+
+
+async def test_a_pod_that_is_told_to_end_says_so_and_drains_when_nobody_has_it_stay(rig: Make, make_view: Make) -> None:
+    it = rig("ready view drain exit:0")
+    await it.supervisor.put_worker(1)
+    it.supervisor.put_view(make_view(1))
+    await it.until(lambda s: s.worker.phase is P.RUNNING)
+    await it.supervisor.stop(SECONDS)
+    assert (it.state.worker.phase, it.state.worker.exit.code) == (P.DRAINED, 0)
+    assert (it.state.leaving, it.state.staying, it.state.draining) == (True, False, True)
+    kinds = [e.kind for e in it.supervisor.log.after(0)]
+    assert kinds == [K.WORKER_STARTED, K.READY, K.JOINED, K.LEAVING, K.LEAVING, K.DRAINED, K.WORKER_EXITED]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["who was told before", "who is told then"])
+async def test_who_may_stay_leaves_when_another_has_its_place(rig: Make, make_view: Make, before: bool) -> None:
+    it = rig("ready view drain exit:0")
+    await it.supervisor.put_worker(1)
+    it.supervisor.put_view(make_view(1))
+    await it.until(lambda s: s.worker.phase is P.RUNNING)
+    if before:
+        it.supervisor.stay()
+    stopping = asyncio.create_task(it.supervisor.stop(10 * SECONDS))
+    await it.until(lambda s: s.leaving)
+    it.supervisor.stay()
+    done, _ = await asyncio.wait([stopping], timeout=2 * supervisor.ANSWER_SECONDS)
+    assert not done
+    assert not it.state.draining
+    it.supervisor.drain()
+    await asyncio.wait_for(stopping, SECONDS)
+    assert it.state.worker.phase is P.DRAINED
+
+
+async def test_who_may_stay_does_so_for_a_part_of_its_time(rig: Make, make_view: Make) -> None:
+    """The rest is for a checkpoint."""
+    it = rig("ready view drain exit:0")
+    await it.supervisor.put_worker(1)
+    it.supervisor.put_view(make_view(1))
+    await it.until(lambda s: s.worker.phase is P.RUNNING)
+    it.supervisor.stay()
+    begin = time.monotonic()
+    await it.supervisor.stop(3.0)
+    assert it.state.worker.phase is P.DRAINED
+    assert time.monotonic() - begin >= 1.5
 
 
 async def test_stop_waits_and_then_kills(rig: Make) -> None:

@@ -1,5 +1,7 @@
 """What the benchmark of moves takes for a pause, and for goodput."""
 
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,6 +86,19 @@ def test_what_a_hand_over_sent(migration: ModuleType, tmp_path: Path) -> None:
     assert ways.sent(log) == pytest.approx(3.5)
 
 
+def test_how_long_nobody_did_anything_for_a_step(migration: ModuleType, tmp_path: Path) -> None:
+    import ways
+
+    def line(at: str, view: int, step: int, update: float) -> str:
+        return f"2026-11-21 10:00:{at} INFO lmj_trainer.worker.trainer: view {view} trains from step {step} on; its update took {update} s\n"
+
+    committed = datetime.strptime("2026-11-21 10:00:07", "%Y-%m-%d %H:%M:%S").timestamp()
+    assert ways.waited(tmp_path, 19, committed) is None
+    (tmp_path / "r0-1.log").write_text(f"a line\n{line('01,000', 1, 0, 0.0)}{line('07,350', 2, 19, 0.3)}")
+    (tmp_path / "r1-2.log").write_text(f"{line('07,180', 2, 19, 0.1)}{line('09,000', 3, 30, 0.1)}")
+    assert ways.waited(tmp_path, 19, committed) == pytest.approx(0.08, abs=1e-3)
+
+
 def test_goodput_is_what_minutes_with_a_move_have_of_those_without(goodput: ModuleType) -> None:
     # Ten steps a second; nothing from 60 to 61.
     seen = [(step, step / 10 + (step > 600)) for step in range(1, 1300)]
@@ -126,3 +141,8 @@ def test_goals(migration: ModuleType, move: ModuleType) -> None:
     short = dict([moves(move.LIVE, "BERT-base", 2, -0.2), moves(move.RESTART, "BERT-base", 2, 0.15)])
     assert migration.judged(short, {})[-1].measured == pytest.approx(15)
     assert "live move, BERT-base" in move.table(done.values())
+    # What was waited is what counts where it is known.
+    (known,) = done[move.LIVE, "BERT-base", 1]
+    done[move.LIVE, "BERT-base", 1] = [replace(known, waited=0.045)]
+    assert (migration.judged(done, {})[1].measured, migration.judged(done, {})[1].met) == (pytest.approx(45), True)
+    assert "waited 45 ms" in str(done[move.LIVE, "BERT-base", 1][0])

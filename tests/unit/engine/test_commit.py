@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,14 +13,17 @@ import numpy as np
 import pytest
 import torch
 
+from lmj_api.protocol import Holding
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.prepared import Prepared
 from lmj_trainer.data.split import Split
 from lmj_trainer.errors import UserError
 from lmj_trainer.pipeline.batches import Batches
-from lmj_trainer.pipeline.commit import Decision, agree
+from lmj_trainer.pipeline.commit import Decision, abandon, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.transport import inbox as inbox_module
+from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 
@@ -142,6 +146,51 @@ def test_rank_0_decides_for_all_when_all_are_prepared(make_group, leaves: int | 
     commits = step(group, 0, 1.0, decide, leaves)
     assert asked == [leaves is not None]
     assert all(commit.decision == Decision(snapshot=True, stop=True) for commit in commits)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_who_is_prepared_does_not_leave_without_the_answer(make_group, monkeypatch: pytest.MonkeyPatch, commits: bool) -> None:
+    """Rank 0 does not know that the view is being left, and what it commits is recorded."""
+    monkeypatch.setattr(inbox_module, "PROMISE_SECONDS", 60)
+    group = make_group(CUTS[1])
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+
+    def work(rank: int) -> Any:
+        if rank == 0:
+            end = time.monotonic() + 30
+            while not group.transports[0].inbox.poll(Kind.PREPARED, 0, 0, 1) and time.monotonic() < end:
+                time.sleep(0.001)
+            group.transports[1].inbox.supersede(2, "a newer view")
+            if not commits:
+                return abandon(group.pipelines[0], 0)
+        try:
+            return agree(group.pipelines[rank], group.states[rank], [0.5] * rank, 1.0, 1e-3, nothing)
+        except ViewBrokenError as error:
+            return str(error)
+
+    first, second = group.all(work)
+    if commits:
+        assert first.coefficient == second.coefficient
+        assert [state.committed[0] for state in group.states] == [1, 1]
+    else:
+        assert second == "a newer view"
+        assert group.states[1].holding == Holding(step=0, prepared=True)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_nobody_is_prepared_in_a_view_that_broke_meanwhile(make_group, stages: int) -> None:
+    """As by a follower that was told to leave."""
+    group = make_group(CUTS[stages - 1])
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+    last = stages - 1
+
+    def prepared() -> None:
+        group.transports[last].inbox.fail(1, "its follower was told to leave")
+
+    with pytest.raises(ViewBrokenError, match="its follower was told to leave"):
+        agree(group.pipelines[last], group.states[last], [0.5], 1.0, 1e-3, nothing, prepared=prepared)
+    assert group.states[last].committed is None
+    assert not group.transports[0].inbox._messages[1], "it promised nothing"
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])

@@ -13,6 +13,7 @@ import torch
 
 from lmj_api.protocol import EventKind, Holding
 from lmj_api.spec import Lora, Model, Scratch, Training
+from lmj_trainer.follow import feed as feed_module
 from lmj_trainer.follow import source as source_module
 from lmj_trainer.follow.feed import Feed, Offer
 from lmj_trainer.follow.finals import Finals
@@ -23,6 +24,7 @@ from lmj_trainer.model.stage import Stage
 from lmj_trainer.model.weights import freeze, initialise
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
+from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 
 SECONDS = 20.0
@@ -63,6 +65,8 @@ class Pair:
         self.states: list[StageState] = [make_state(config, range(1, 3), model=m)[1] for m in (source_model(), None)]
         self.optimizers = [AdamW(state, Training()) for state in self.states]
         self.lost: list[str] = []
+        self.first = False
+        """The source is rank 0: its follower is to know of a commit before anybody else."""
         self.states[0].fill(0)
         self.source = Source(self.transports[0], self.states[0], self.lost.append, SECONDS)
         self.line = Line()
@@ -98,7 +102,9 @@ class Pair:
     def commit(self) -> None:
         state = self.states[0]
         state.seconds, state.evaluated, state.best = state.step + 0.5, state.step, Best(state.step, 0.25)
-        state.commit(0.5, 1e-3 / (state.step + 1))
+        rate = 1e-3 / (state.step + 1)
+        self.source.committed(0.5, rate, f"step {state.step + 1}", first=self.first)
+        state.commit(0.5, rate)
         with self.source.changing():
             self.optimizers[0].apply()
 
@@ -295,6 +301,80 @@ def test_a_follower_that_was_let_go_follows_no_more(pair: Pair, monkeypatch: pyt
     pair.step()
     pair.line.wait(lambda: pair.line.over)
     assert pair.line.told[-1][2] == Holding(step=1), "it did not get all gradients"
+
+
+def test_the_follower_of_rank_0_knows_of_a_commit_before_anybody_else(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that it has taken it: nobody waits for that."""
+    pair.follow()
+    pair.prepare()
+    go_on, apply = threading.Event(), pair.optimizers[1].apply
+    monkeypatch.setattr(pair.optimizers[1], "apply", lambda: (go_on.wait(SECONDS), apply()))
+    pair.source.committed(0.5, 1e-3, "what is recorded", first=True)
+    assert pair.states[1].committed == (2, 0.5, 1e-3)
+    assert pair.states[1].line == "what is recorded"
+    assert pair.states[1].holding == Holding(step=1, prepared=True)
+    go_on.set()
+    pair.transports[1].feed.lose("its source is gone")
+    pair.line.wait(lambda: pair.line.over)
+    assert pair.line.told[-1][2] == Holding(step=2)
+
+
+def test_training_waits_for_a_commit_to_be_taken_only_so_long(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.first = True
+    pair.follow()
+    pair.prepare()
+    stuck, take = threading.Event(), pair.follower._take
+    monkeypatch.setattr(pair.source, "_patience", 0.2)
+    monkeypatch.setattr(pair.follower, "_take", lambda body: (stuck.wait(SECONDS), take(body)))
+    pair.commit()
+    assert pair.lost == ["it did not take the commit of step 2 within 0.2 s"]
+    stuck.set()
+
+
+def test_a_follower_that_is_prepared_does_not_leave_without_the_commit(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "PROMISE_SECONDS", SECONDS)
+    pair.follow()
+    pair.prepare()
+    pair.transports[1].feed.stop("a member of the view is lost")
+    assert not pair.line.over
+    pair.commit()
+    pair.line.wait(lambda: pair.line.over)
+    assert pair.line.told[-1][1:] == ("a member of the view is lost", Holding(step=2))
+    pair.assert_equal()
+
+
+@pytest.mark.parametrize("how", ["it is lost", "too late"])
+def test_nobody_waits_long_for_a_commit_of_a_source_that_is_gone(pair: Pair, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(feed_module, "PROMISE_SECONDS", SECONDS if how == "it is lost" else 0.05)
+    pair.follow()
+    pair.prepare()
+    feed = pair.transports[1].feed
+    begin = time.monotonic()
+    feed.stop("enough")
+    if how == "it is lost":
+        feed.lose("its source is gone")
+    pair.line.wait(lambda: pair.line.over)
+    assert time.monotonic() - begin < SECONDS / 2
+    assert pair.line.told[-1][2] == Holding(step=1, prepared=True)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_source_leaves_the_view_with_a_follower_that_was_told_to(pair: Pair, told: bool) -> None:
+    """It would commit what the one that takes its place does not have. Without one that is lost it goes on."""
+    pair.follow()
+    pair.transports[0].join(1, 0, {})
+    if told:
+        assert pair.stop() == Holding(step=1)
+    else:
+        pair.transports[1].feed.lose("its source is gone")
+        pair.line.wait(lambda: pair.line.over)
+    pair.prepare()
+    assert len(pair.lost) == 1
+    if told:
+        with pytest.raises(ViewBrokenError, match="this rank's follower was told to leave: enough"):
+            pair.transports[0].inbox.check()
+    else:
+        pair.transports[0].inbox.check()
 
 
 def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:

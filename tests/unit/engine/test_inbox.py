@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from lmj_trainer.transport import inbox as inbox_module
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import BOUND, Inbox, ViewBrokenError
 
@@ -157,3 +158,46 @@ def test_diverted_messages_go_to_who_asked_for_them_and_to_nobody_else(inbox: In
     inbox.open(2)
     assert told == [now, early]
     assert not inbox.poll(Kind.SNAPSHOT, 4, 0, 1)
+
+
+ANSWER = Envelope(1, Kind.COMMIT, 0, 0, 0, "yes")
+
+
+def take_promised(inbox: Inbox):
+    return inbox.take(Kind.COMMIT, 0, 0, 0, 60, promised=True)
+
+
+def test_who_promised_waits_for_the_answer_when_the_view_is_to_be_left(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "PROMISE_SECONDS", 60)
+    inbox.supersede(2, "a newer view")
+    threading.Timer(0.05, inbox.put, [ANSWER]).start()
+    assert take_promised(inbox) == "yes"
+
+
+def test_an_answer_that_came_before_its_sender_was_lost_counts(inbox: Inbox) -> None:
+    inbox.put(ANSWER)
+    inbox.fail(1, "rank 0 is lost", 0)
+    assert take_promised(inbox) == "yes"
+
+
+@pytest.mark.parametrize("when", [0.0, 0.05])
+def test_nobody_waits_for_the_answer_of_a_rank_that_is_lost(inbox: Inbox, monkeypatch: pytest.MonkeyPatch, when: float) -> None:
+    monkeypatch.setattr(inbox_module, "PROMISE_SECONDS", 60)
+    inbox.supersede(2, "a newer view")
+    timer = threading.Timer(when, inbox.fail, [1, "rank 0 is lost", 0])
+    timer.start()
+    if when == 0.0:
+        timer.join()
+    started = time.monotonic()
+    with pytest.raises(ViewBrokenError, match="a newer view"):
+        take_promised(inbox)
+    assert time.monotonic() - started < 30
+
+
+def test_the_answer_is_waited_for_for_a_while_only(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_module, "PROMISE_SECONDS", 0.05)
+    threading.Timer(0.05, inbox.supersede, [2, "a newer view"]).start()
+    started = time.monotonic()
+    with pytest.raises(ViewBrokenError, match="a newer view"):
+        take_promised(inbox)
+    assert time.monotonic() - started < 30

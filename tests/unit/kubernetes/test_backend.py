@@ -5,14 +5,17 @@ import contextlib
 import socket
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 from cluster_jobs import SETTINGS, UID, MemoryApi, error, job, job_body, pod_body, running
 
-from lmj_api.protocol import USER_ERROR, AgentState, Event, EventKind
-from lmj_api.status import JobStatus, Phase, StandbyState, StandbyStatus
+from lmj_api.protocol import USER_ERROR, AgentState, Event, EventKind, WorkerPhase, WorkerState
+from lmj_api.spec.migration import MigrationStrategy
+from lmj_api.status import JobStatus, Phase, RankStatus, StandbyState, StandbyStatus
 from lmj_operator.backend.kubernetes import backend as module
 from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
@@ -20,7 +23,7 @@ from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.port import ActionError
-from lmj_operator.plan import CreatePod, DeletePod, Drain, EnlistPod, LeaveView, PodPhase, StartWorker
+from lmj_operator.plan import CreatePod, DeletePod, Drain, EnlistPod, LeaveView, PodPhase, StartWorker, Stay
 
 
 class Clock:
@@ -41,6 +44,7 @@ class Fixture:
         store = StatusStore(self.api, body, 2.0, self.clock)  # type: ignore[arg-type]
         self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, self.clock)  # type: ignore[arg-type]
         self.told: list[str] = []
+        self.state = AgentState(pod="tiny-r0-1", rank=0, started=1.0)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if request.headers.get("Authorization") != f"Bearer {await self.backend.children.token(self.backend.job)}":
@@ -51,7 +55,7 @@ class Fixture:
             await response.write(Event(seq=1, time=0, kind=EventKind.READY).to_json().encode() + b"\n")
             await asyncio.Event().wait()
         self.told.append(f"{request.method} {request.path}")
-        return web.Response(text=AgentState(pod="tiny-r0-1", rank=0, started=1.0).to_json())
+        return web.Response(text=self.state.to_json())
 
     def calls(self, verb: str, plural: str) -> int:
         return sum(call[:2] == (verb, plural) for call in self.api.calls)
@@ -314,6 +318,83 @@ async def test_pods_of_a_dead_node_are_removed_by_force_when_it_is_dead_for_long
     at.clock.now += 1
     await at.backend.apply(DeletePod("tiny-r0-1", "why"))
     assert at.api.deletions == [("tiny-r0-1", 0)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "grace", "ends", "phase"),
+    [
+        ("Live", 60, 1060, PodPhase.RUNNING),
+        ("Live", 30, 1200, PodPhase.TERMINATING),  # less time than its agent thinks
+        ("Live", 60, 900, PodPhase.TERMINATING),  # its time is over
+        ("Checkpoint", 60, 1200, PodPhase.TERMINATING),
+    ],
+)
+async def test_a_pod_that_is_deleted_runs_while_its_rank_can_move(
+    at: Fixture, strategy: str, grace: int, ends: int, phase: PodPhase
+) -> None:
+    migration = at.backend.job.spec.migration.model_copy(update={"strategy": MigrationStrategy(strategy)})
+    spec = at.backend.job.spec.model_copy(update={"migration": migration})
+    at.backend.job = at.backend.job.model_copy(update={"spec": spec})
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.write_status(JobStatus(ranks=[RankStatus(rank=0, state="Running", pod="tiny-r0-1")]))
+    stamp = datetime.fromtimestamp(ends, UTC).isoformat()
+
+    def deleted() -> dict[str, Any]:
+        pod = running()
+        pod["metadata"] |= {"deletionTimestamp": stamp, "deletionGracePeriodSeconds": grace}
+        return pod
+
+    at.state = at.state.model_copy(update={"worker": WorkerState(incarnation=1, phase=WorkerPhase.RUNNING)})
+    at.cache.put_pod(deleted())
+    assert (await at.backend.observe()).pods[0].phase is phase
+    if phase is not PodPhase.RUNNING:
+        return
+    at.state = at.state.model_copy(update={"leaving": True})
+    at.backend._agents.keep(set())  # it has told of that
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.leaves) == (PodPhase.RUNNING, True)
+    await at.backend.apply(Stay("tiny-r0-1"))
+    assert at.told[-1] == "POST /v1/stay"
+    at.state = at.state.model_copy(update={"draining": True})
+    at.backend._agents.keep(set())
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.leaves) == (PodPhase.TERMINATING, False)
+
+
+async def test_a_pod_that_goes_and_may_have_been_told_to_stay_is_let_go(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    leaving = running()
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    at.cache.put_pod(leaving)
+    for _ in range(3):
+        await at.backend.apply(DeletePod("tiny-r0-1", "replaced"))
+    assert at.told == ["POST /v1/drain"]
+    assert at.api.deletions == []
+
+
+@pytest.mark.parametrize(("told_at", "leaves"), [(1003.0, True), (1030.0, False)])
+async def test_a_pod_that_hears_late_that_it_is_deleted_does_not_stay(at: Fixture, told_at: float, leaves: bool) -> None:
+    """As with a hook before it: what is left is for a checkpoint."""
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.write_status(JobStatus(ranks=[RankStatus(rank=0, state="Running", pod="tiny-r0-1")]))
+    pod = running()
+    pod["metadata"] |= {"deletionTimestamp": "1970-01-01T00:17:40Z", "deletionGracePeriodSeconds": 60}
+    at.cache.put_pod(pod)
+    at.state = at.state.model_copy(update={"leaving": True})
+    at.clock.now = told_at
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.leaves) == (PodPhase.RUNNING, leaves)
+
+
+async def test_a_pod_of_a_doomed_node_leaves_at_once(at: Fixture) -> None:
+    await at.backend.write_status(JobStatus(ranks=[RankStatus(rank=0, state="Running", pod="tiny-r0-1")]))
+    pod = running()
+    pod["metadata"] |= {"deletionTimestamp": "1970-01-01T00:17:40Z", "deletionGracePeriodSeconds": 60}
+    at.cache.put_pod(pod)
+    doomed = node("True")
+    doomed["spec"] = {"taints": [{"key": "spot", "effect": "NoExecute"}]}
+    at.cache.put_node(doomed)
+    assert (await at.backend.observe()).pods[0].phase is PodPhase.TERMINATING
 
 
 async def test_nodes_wake_the_jobs_that_run_there(at: Fixture) -> None:

@@ -75,8 +75,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     """Listen, supervise, and leave when told to."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
     host, port = arguments.listen
     interface = arguments.interface or (interface_of(arguments.address) if arguments.address else default_interface(host))
     environment = worker_environment(os.environ, job.spec.training.threads, interface)
@@ -91,6 +90,13 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     memories = [OPTION, *(SNAPSHOT_OPTIONS if job.spec.recovery.memory_snapshot is not None else ())]
     inherited = {option: open_memory(arguments.dir) for option in memories}
     supervisor = Supervisor(arguments.rank, arguments.pod, births, inherited)
+
+    def stop_at_once() -> None:
+        supervisor.drain()
+        stop.set()
+
+    # Who runs the job wants nothing more of this pod; whoever sends SIGTERM may not know that a rank is in it.
+    loop.add_signal_handler(signal.SIGINT, stop_at_once)
     if arguments.lifeline:
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
     runner = web.AppRunner(make_app(supervisor, token), access_log=None, shutdown_timeout=1.0)

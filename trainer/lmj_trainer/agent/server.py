@@ -39,6 +39,7 @@ def make_app(supervisor: Supervisor, token: str) -> web.Application:
             web.post("/v1/leave", routes.leave),
             web.put("/v1/follower", routes.follower),
             web.post("/v1/handover", routes.handover),
+            web.post("/v1/stay", routes.stay),
             web.post("/v1/drain", routes.drain),
         ]
     )
@@ -91,6 +92,11 @@ class Routes:
     async def handover(self, request: web.Request) -> web.Response:
         """Body: ViewNumber. Answers the AgentState."""
         self._supervisor.hand_over((await _body(request, ViewNumber)).number)
+        return _answer(self._supervisor.state)
+
+    async def stay(self, _: web.Request) -> web.Response:
+        """Answers the AgentState."""
+        self._supervisor.stay()
         return _answer(self._supervisor.state)
 
     async def drain(self, _: web.Request) -> web.Response:

@@ -1,10 +1,11 @@
 """The supervisor: holds the agent's state, and does to its one worker what it is told. It decides nothing: the plan does."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress
+from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress, WorkerPhase
 from lmj_api.view import Member, View
 from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.events import EventLog
@@ -14,6 +15,13 @@ from lmj_trainer.agent.process import WorkerProcess
 
 DEATH_SECONDS = 10.0
 """A killed process is gone within so long, unless the kernel holds it."""
+
+ANSWER_SECONDS = 0.5
+"""An agent that was told to end waits so long for a word that it may stay: there may be no operator."""
+STAY_SHARE = 0.5
+"""Of the grace period, for another pod to take the rank's place. The rest is for a checkpoint."""
+
+_DONE = (WorkerPhase.COMPLETED, WorkerPhase.DRAINED)
 
 
 class Supervisor:
@@ -107,16 +115,28 @@ class Supervisor:
         self.state = self.state.model_copy(update={"draining": True})
         if self._process is not None:
             self._process.send(Command(kind=CommandKind.DRAIN))
+        if self.state.leaving:
+            self._tell_leaving("drains")
+        self._notify()
+
+    def stay(self) -> None:
+        """Have the worker go on for a part of the grace period, should this pod be told to end, or have been."""
+        if not self.state.staying:
+            self.state = self.state.model_copy(update={"staying": True})
+            self._notify()
 
     async def stop(self, grace: float, idle: Callable[[], None] = lambda: None) -> None:
-        """Drain, give the worker ``grace`` seconds to leave, then kill it; afterwards no event comes any more.
+        """Drain, give the worker the rest of ``grace`` seconds to leave, then kill it; afterwards no event comes any more.
 
+        A running worker goes on for a part of ``grace`` first, when somebody who has another pod take its place says that it may.
         ``idle`` is called when no worker is left: what there is to be done then has no hurry.
         """
+        end = time.monotonic() + grace
+        await self._linger(grace * STAY_SHARE)
         self.drain()
         async with self._starting:
             try:
-                await self._gone(grace)
+                await self._gone(max(0.0, end - time.monotonic()))
             except TimeoutError:
                 self.kill(f"killed: it did not leave within {grace:g} s after it was asked to")
                 await self._gone(DEATH_SECONDS)
@@ -150,6 +170,26 @@ class Supervisor:
         for checkpoint in checkpoints:
             if checkpoint.problem is not None:
                 self.warn(f"checkpoint {checkpoint.name} is skipped: {checkpoint.problem}")
+
+    def _tell_leaving(self, message: str) -> None:
+        self.log.add(Event(time=time.time(), kind=EventKind.LEAVING, message=message), time.monotonic())
+
+    async def _linger(self, seconds: float) -> None:
+        """Tell that this pod leaves, and wait while it may stay, at most ``seconds``."""
+        if self.state.draining or self.state.worker.phase is not WorkerPhase.RUNNING:
+            return
+        self.state = self.state.model_copy(update={"leaving": True})
+        self._tell_leaving("told to end")
+        self._notify()
+        begin = time.monotonic()
+        while not self.state.draining and self.state.worker.phase not in _DONE:
+            changed = self.changed
+            left = begin + (seconds if self.state.staying else min(seconds, ANSWER_SECONDS)) - time.monotonic()
+            if left <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await changed.wait()
 
     def _start(self, incarnation: int) -> None:
         process = WorkerProcess(incarnation, self.births, self._inherited)

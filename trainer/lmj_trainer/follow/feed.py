@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from lmj_trainer.follow.parts import Begin, Part
+from lmj_trainer.transport.inbox import PROMISE_SECONDS
 
 Done = Callable[[str | None, int], None]
-"""Told once when a part was taken into memory (None), or why it was not; with the answer to a Begin."""
+"""Told once when a part was taken into memory (None), or why it was not; with the answer to a Begin, or LEFT."""
+LEFT = -2
+"""The part was not taken because the follower was told to leave the view: its source must not go on in it without the follower."""
 
 
 class FeedOverError(Exception):
@@ -36,6 +40,11 @@ class Feed:
         self._next = 0
         self._parts: dict[int, tuple[Part, Done]] = {}
         self._over: str | None = None
+        """Nothing comes any more."""
+        self._ends: tuple[str, float, int] | None = None
+        """It is to end: why, by when at the latest, and the newest part that was there then."""
+        self._refusal = -1
+        """The answer to what is refused."""
         self._offer: Callable[[Offer], None] | None = None
 
     def listen(self, offer: Callable[[Offer], None] | None) -> None:
@@ -46,7 +55,7 @@ class Feed:
     def put(self, part: Part, done: Done) -> None:
         """A part arrived."""
         refused: list[Done] = []
-        refusal = ""
+        refusal, answer = "", -1
         with self._changed:
             if isinstance(part.body, Begin):
                 if self._offer is None:
@@ -56,43 +65,61 @@ class Feed:
                 else:
                     refusal = "another stream has begun"
                     refused = self._end(refusal)
-                    self._stream, self._next, self._over = part.stream, 1, None
+                    self._stream, self._next, self._over, self._ends, self._refusal = part.stream, 1, None, None, -1
                     self._offer(Offer(part.stream, part.body, done))
             elif part.stream != self._stream:
                 refusal, refused = "the stream is over", [done]
             elif self._over is not None:
-                refusal, refused = self._over, [done]
+                refusal, refused, answer = self._over, [done], self._refusal
             else:
                 self._parts[part.number] = part, done
                 self._changed.notify_all()
-        _refuse(refused, refusal)
+        _refuse(refused, refusal, answer)
 
-    def take(self, stream: int, timeout: float) -> tuple[Part, Done] | None:
-        """The next part of ``stream``; None: nothing within ``timeout`` seconds. Raises FeedOverError when the stream is over."""
+    def take(self, stream: int, timeout: float, *, promised: bool = False) -> tuple[Part, Done] | None:
+        """The next part of ``stream``; None: nothing within ``timeout`` seconds. Raises FeedOverError when the stream is over.
+
+        ``promised``: its source may count on this worker by now, so that one that is not lost is waited for yet when the stream is to end.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: stream != self._stream or self._over is not None or self._next in self._parts, timeout)
+            self._changed.wait_for(lambda: self._is_news(stream, promised), timeout)
             if stream != self._stream:
                 raise FeedOverError("another stream has begun")
-            if self._next in self._parts:  # what came before the end is taken
+            wanted = self._ends is None or (promised and time.monotonic() < self._ends[1])
+            # What came before the end is taken.
+            if self._next in self._parts and (wanted or (self._ends is not None and self._next <= self._ends[2])):
                 self._next += 1
                 return self._parts.pop(self._next - 1)
-            if self._over is not None:
-                raise FeedOverError(self._over)
+            if self._over is not None or not wanted:
+                raise FeedOverError(self._ends[0] if self._ends is not None else str(self._over))
             return None
 
+    def _is_news(self, stream: int, promised: bool) -> bool:
+        ended = self._over is not None or (self._ends is not None and not promised)
+        return stream != self._stream or ended or self._next in self._parts
+
     def stop(self, reason: str) -> None:
-        """The stream is over, when all that came of it is taken."""
+        """The stream is to end, when all that came of it is taken, and what was promised is over."""
+        with self._changed:
+            if self._ends is None:
+                self._ends = reason, time.monotonic() + PROMISE_SECONDS, max(self._parts, default=0)
+            self._changed.notify_all()
+
+    def lose(self, reason: str) -> None:
+        """Nothing comes any more."""
         with self._changed:
             self._over = self._over or reason
             self._changed.notify_all()
 
     def close(self, stream: int, reason: str) -> None:
-        """``stream`` is over; what was not taken of it is refused."""
+        """``stream`` is over; what was not taken of it is refused, and what comes yet."""
         refused: list[Done] = []
         with self._changed:
             if stream == self._stream:
+                self._refusal = LEFT if self._ends is not None and self._over is None else -1
                 refused = self._end(reason)
-        _refuse(refused, reason)
+            answer = self._refusal
+        _refuse(refused, reason, answer)
 
     def _end(self, reason: str) -> list[Done]:
         """Who is to be told that his part was not taken."""
@@ -102,7 +129,7 @@ class Feed:
         return [done for _, done in parts.values()]
 
 
-def _refuse(refused: list[Done], reason: str) -> None:
+def _refuse(refused: list[Done], reason: str, answer: int) -> None:
     # Without the lock: who is told may wait for a thread that has a part to put.
     for done in refused:
-        done(reason, -1)
+        done(reason, answer)

@@ -58,7 +58,7 @@ class Follower:
             offer.done("the follower's memory has another layout: it is not of the same job, stage or version", -1)
             return
         self._groups, self._told = 0, 0.0
-        self._transport.keep(sender, lambda reason: self._feed.stop(f"its source is gone: {reason}"))
+        self._transport.keep(sender, lambda reason: self._feed.lose(f"its source is gone: {reason}"))
         self._control.emit(EventKind.FOLLOWING, "copies its source's state", holding=None)
         if not self._rehearsed:
             self._rehearse()
@@ -66,7 +66,9 @@ class Follower:
         offer.done(None, state.step)
         try:
             while not self._control.ordered:
-                taken = self._feed.take(offer.stream, _LOOK_SECONDS)
+                # Its source may have taken a step on its word already.
+                holding = state.holding
+                taken = self._feed.take(offer.stream, _LOOK_SECONDS, promised=holding is not None and holding.prepared)
                 if taken is None:
                     continue
                 part, done = taken
@@ -76,6 +78,8 @@ class Follower:
                     done(str(error), -1)
                     raise
                 done(None, -1)
+                if isinstance(part.body, Committed):
+                    self._apply()  # nobody need wait for this
             reason = "the agent has other work for it"
         except FeedOverError as error:
             reason = str(error)
@@ -120,17 +124,21 @@ class Follower:
                 raise FeedOverError(reason)
             case Prepared():
                 state.prepare()
-            case Committed(step, coefficient, rate, facts):
+            case Committed(step, coefficient, rate, facts, line):
                 if state.step >= 0:
                     if state.step + 1 != step:
                         raise RuntimeError(f"step {step} was committed, and here is step {state.step}")
                     self._remember(facts)
+                    state.line = line
                     state.commit(coefficient, rate)
-                    self._optimizer.apply()
-                    if time.monotonic() - self._told > _TELL_SECONDS:
-                        self._tell(f"is at step {step}")
                 else:
                     self._optimizer.apply_to(self._groups, step, coefficient, rate)
+
+    def _apply(self) -> None:
+        """Take the step that is committed."""
+        self._optimizer.apply()
+        if self._state.step >= 0 and time.monotonic() - self._told > _TELL_SECONDS:
+            self._tell(f"is at step {self._state.step}")
 
     def _remember(self, facts: Facts) -> None:
         self._state.seconds, self._state.evaluated = facts.seconds, facts.evaluated

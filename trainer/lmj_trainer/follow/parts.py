@@ -104,6 +104,8 @@ class Committed:
     coefficient: float
     rate: float
     facts: Facts
+    line: str | None = None
+    """What is recorded of it, where that is known: the source may not live to do it."""
 
 
 @dataclass(frozen=True)

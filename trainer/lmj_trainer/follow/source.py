@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lmj_trainer.follow.feed import LEFT
 from lmj_trainer.follow.finals import Finals
 from lmj_trainer.follow.parts import Begin, Body, Committed, Facts, Gradients, Level, Over, Part, Prepared, State
 
@@ -53,7 +54,8 @@ class _Stream:
 
 
 class Source:
-    """Keeps one follower level. A step is told as prepared only when the follower has its gradients: no commit is lost with this process.
+    """Keeps one follower level. A step is told as prepared only when the follower has its gradients, and counts only when the follower knows
+    that it does: no commit is lost with this process.
 
     Methods are for the compute thread, but for :meth:`follow`. A follower that is lost, or does not take what it is sent for
     ``patience`` seconds, is let go, and training goes on without it.
@@ -163,13 +165,22 @@ class Source:
             self._stream.due.clear()
         self._turn.notify_all()
 
+    def committed(self, coefficient: float, rate: float, line: str | None, *, first: bool) -> None:
+        """The next step is to be taken, and ``line`` recorded of it. ``first``: the follower is to know before anybody else does."""
+        with self._turn:
+            stream = self._stream
+            if stream is None or not stream.groups:
+                return
+            step = self._state.step + 1
+            awaited = first and stream.level
+            self._send(stream, Committed(step, coefficient, rate, self._facts(), line), 1 if awaited else 0)
+            if awaited and not self._turn.wait_for(lambda: stream.over or stream.under_way == 0, self._patience):
+                self._end(stream, f"it did not take the commit of step {step} within {self._patience:g} s")
+
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """While the committed step is taken. The follower is told of it first, and takes it meanwhile."""
+        """While the committed step is taken."""
         with self._turn:
-            stream, committed = self._stream, self._state.committed
-            if stream is not None and stream.groups and committed is not None:
-                self._send(stream, Committed(*committed, self._facts()))
             yield
             self._release()
 
@@ -272,9 +283,13 @@ class Source:
         return Facts(state.seconds, state.evaluated, state.best.step, state.best.accuracy)
 
     def _send(self, stream: _Stream, body: Body, size: int = 0) -> None:
-        def done(problem: str | None, _: int) -> None:
+        def done(problem: str | None, answer: int) -> None:
             with self._turn:
                 stream.under_way -= size
+                if answer == LEFT and not stream.over:
+                    # It takes this rank's place, or is needed for the next view: what is committed here would be lost.
+                    inbox = self._transport.inbox
+                    inbox.fail(inbox.view, f"this rank's follower was told to leave: {problem}")
                 if problem is not None:
                     self._end(stream, problem)
                 self._turn.notify_all()

@@ -1,7 +1,8 @@
 """The commit of a step: applied only when every stage has its gradient for it.
 
 Ranks report *prepared* with the norm of each parameter's gradient; rank 0 answers *commit* with the coefficient of clipping; all apply. So
-at any instant all ranks are at step k, or have all they need to reach it.
+at any instant all ranks are at step k, or have all they need to reach it. Who has said that it is prepared does not leave the view without
+the answer while rank 0 can give one: rank 0 may commit the step, and record it, without knowing that the view is being left.
 """
 
 from __future__ import annotations
@@ -87,9 +88,12 @@ def agree(
     norms = gradient_norms(state)
     state.prepare()
     prepared()
+    pipeline.check()  # it may have broken meanwhile, and from here on others count on this rank
     if pipeline.rank != 0:
         pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses, "wish": vars(wish)})
-        answer = pipeline.take(Kind.COMMIT, step, 0)
+        answer = pipeline.take(Kind.COMMIT, step, 0, promised=True)
+        if answer is None:  # rank 0 has left the view, and so will this one, as soon as it hears why
+            answer = pipeline.take(Kind.COMMIT, step, 0)
         commit = Commit(answer["coefficient"], Decision(**answer["decision"]), answer["loss"], answer["grad_norm"])
         decided(commit)
         state.commit(commit.coefficient, rate)
@@ -114,3 +118,9 @@ def agree(
     for rank in range(1, pipeline.stages):
         pipeline.send(rank, Kind.COMMIT, step, payload={**vars(commit), "decision": vars(commit.decision)})
     return commit
+
+
+def abandon(pipeline: Pipeline, step: int) -> None:
+    """On rank 0, which leaves the view before the commit of the 0-based ``step``: nobody is to wait for that."""
+    for rank in range(1, pipeline.stages):
+        pipeline.send(rank, Kind.COMMIT, step, payload=None)

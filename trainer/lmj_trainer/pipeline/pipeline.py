@@ -52,9 +52,13 @@ class Pipeline:
         view = self._transport.inbox.view
         self._transport.send(rank, Envelope(view, kind, step, index, self.rank, payload))
 
-    def take(self, kind: Kind, step: int, sender: int, index: int = 0) -> Any:
-        """Wait for a message of the current view."""
-        return self._transport.inbox.take(kind, step, index, sender, self._patience)
+    def take(self, kind: Kind, step: int, sender: int, index: int = 0, *, promised: bool = False) -> Any:
+        """Wait for a message of the current view. ``promised``: for a while even when the view is to be left meanwhile."""
+        return self._transport.inbox.take(kind, step, index, sender, self._patience, promised=promised)
+
+    def check(self) -> None:
+        """Raise ViewBrokenError when the view is to be left."""
+        self._transport.inbox.check()
 
     def gradients(self, step: int, final: Done | None = None) -> list[float]:
         """Run all micro-batches of the 0-based ``step``; gradients add up in the state.
@@ -63,7 +67,7 @@ class Pipeline:
         Returns the losses of the micro-batches on the last stage, each weighed by its part of the samples; nothing on others.
         """
         # A single stage waits for nobody: without this it would not notice that its view is over.
-        self._transport.inbox.check()
+        self.check()
         batch = self._batches.train(step)
         samples = sum(len(inputs.labels) for inputs in batch)
         self._losses = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,6 +65,8 @@ class AdamW:
     def __init__(self, state: StageState, training: Training) -> None:
         self._state = state
         self._training = training
+        self.seconds = 0.0
+        """How long the newest update of a whole block took."""
         self._count = torch.zeros((), dtype=torch.float32, device=state.block.device)
         self._groups = [_tensors(state, group) for group in state.groups]
 
@@ -73,6 +76,7 @@ class AdamW:
         state = self._state
         if state.committed is None or state.committed[0] == state.step:
             return
+        begun = time.monotonic()
         step, coefficient, rate = state.committed
         if state.done:
             self._groups[state.done - 1].gradient.zero_()
@@ -88,6 +92,7 @@ class AdamW:
             state.done = index + 1
             group.gradient.zero_()
         state.take_step()
+        self.seconds = time.monotonic() - begun
 
     @torch.no_grad()
     def apply_to(self, groups: int, step: int, coefficient: float, rate: float) -> None:

@@ -102,6 +102,8 @@ class StageState:
         """All of the block, in the order in which it changes."""
         self.dirty = True
         """The gradients may not be zero: what an earlier process left there is not known."""
+        self.line: str | None = None
+        """What is to be recorded of the newest step that was committed in this process, as JSON of its Progress; None: not known."""
         stage.materialise(device)
 
     def arrays(self, span: slice, first: int = 0, last: int = 4) -> list[Tensor]:

@@ -1,5 +1,6 @@
 """Where messages wait for the compute thread."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,9 @@ from lmj_trainer.transport.envelope import Envelope, Kind
 
 # Far more than a pipeline has under way (its window of micro-batches, one round of commits): reaching it is a bug, not load.
 BOUND = 4096
+
+PROMISE_SECONDS = 0.5
+"""Who is to leave a view, and has said that it is prepared, waits so long for the answer: others may count on it already."""
 
 
 class ViewBrokenError(Exception):
@@ -28,6 +32,7 @@ class Inbox:
         self._view = 0
         self._messages: dict[int, dict[tuple[Kind, int, int, int], Any]] = {}
         self._broken: tuple[str, int | None] | None = None
+        self._lost: set[int] = set()
         self._newest, self._newest_reason = 0, ""
         self._diverted: dict[Kind, Callable[[Envelope], None]] = {}
 
@@ -47,6 +52,7 @@ class Inbox:
             if view <= self._view:
                 raise ValueError(f"view {view} is not newer than {self._view}")
             self._view = view
+            self._lost.clear()
             self._broken = (self._newest_reason, None) if view < self._newest else None
             self._messages = {number: messages for number, messages in self._messages.items() if number >= view}
             messages = self._messages.setdefault(view, {})
@@ -75,8 +81,10 @@ class Inbox:
     def fail(self, view: int, reason: str, rank: int | None = None) -> None:
         """Break ``view``, for peer ``rank`` is lost: whoever waits, or will, gets :class:`ViewBrokenError`. The first reason stays."""
         with self._changed:
-            if view == self._view and self._broken is None:
-                self._broken = reason, rank
+            if view == self._view:
+                if rank is not None:
+                    self._lost.add(rank)
+                self._broken = self._broken or (reason, rank)
                 self._changed.notify_all()
 
     def supersede(self, view: int, reason: str) -> None:
@@ -99,24 +107,29 @@ class Inbox:
         self.check()
         return (kind, step, index, sender) in self._messages[self._view]
 
-    def take(self, kind: Kind, step: int, index: int, sender: int, timeout: float, view: int | None = None) -> Any:
-        """Wait for a message of ``view`` (None: the current one) and remove it.
+    def take(
+        self, kind: Kind, step: int, index: int, sender: int, timeout: float, view: int | None = None, *, promised: bool = False
+    ) -> Any:
+        """Wait for a message of ``view`` (None: the current one) and remove it. ``promised``: ``sender`` may count on this rank by now, so that
+        one that is not lost is waited for yet when the view breaks.
 
         Raises ViewBrokenError when the view breaks or is over, or ``timeout`` seconds pass.
         """
         key = (kind, step, index, sender)
-        deadline = time.monotonic() + timeout
+        deadline, latest = time.monotonic() + timeout, math.inf
         with self._changed:
             view = self._view if view is None else view
             while True:
                 if view != self._view:
                     raise ViewBrokenError(f"view {view} is over")
-                if self._broken is not None:
-                    raise ViewBrokenError(*self._broken)
                 messages = self._messages[self._view]
-                if key in messages:
+                if key in messages and (promised or self._broken is None):
                     return messages.pop(key)
-                left = deadline - time.monotonic()
-                if left <= 0:
+                now = time.monotonic()
+                if self._broken is not None:
+                    latest = min(latest, now + PROMISE_SECONDS)
+                    if not promised or sender in self._lost or now >= latest:
+                        raise ViewBrokenError(*self._broken)
+                if now >= deadline:
                     raise ViewBrokenError(f"no {kind} {index} of step {step} from rank {sender} within {timeout:g} s", sender)
-                self._changed.wait(left)
+                self._changed.wait(min(deadline, latest) - now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.follow.source import Source
 from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.model.weights import initialise
-from lmj_trainer.pipeline.commit import Commit, Decision, agree
+from lmj_trainer.pipeline.commit import Commit, Decision, abandon, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import AdamW
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from lmj_trainer.transport.port import Transport
     from lmj_trainer.worker.control import Control
 
+log = logging.getLogger(__name__)
 
 _FLUSH_SECONDS = 10.0
 _FOLLOWER_PATIENCE = 5.0
@@ -84,8 +86,6 @@ class Trainer:
         self.snapshots = MemorySnapshots(every, rank, self._stages, state, transport, shelves, self._patience, self._warn)
         self._asked = _UNASKED
         """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
-        self._line: str | None = None
-        """What is recorded of the newest step that this process committed."""
         self._source = Source(transport, state, self._let_go, _FOLLOWER_PATIENCE, spec.migration.bandwidth_mbps)
         control.on_follower(self._source.follow)
         # A worker before this one may have died within the update.
@@ -105,6 +105,9 @@ class Trainer:
         try:
             decision = self._resume(view.resume, recorder)
             self.snapshots.begin()
+            log.info(
+                "view %d trains from step %d on; its update took %.4f s", view.number, view.resume.step, self.optimizer.seconds
+            )
             return self._train(recorder, decision)
         finally:
             if recorder is not None:
@@ -160,17 +163,18 @@ class Trainer:
         state, step = self._state, resume.step
         # The rank that the view names has the step for certain; rank 0, if it is another, may be one behind it.
         if resume.told_by == self._rank != 0:
-            self.pipeline.send(0, Kind.TOLD, step, payload={"committed": state.committed, "line": self._line})
+            self.pipeline.send(0, Kind.TOLD, step, payload={"committed": state.committed, "line": state.line})
         if recorder is None:
             word = self.pipeline.take(Kind.RESUME, step, 0)
         else:
-            committed = state.committed
+            committed, line = state.committed, state.line
             if resume.told_by != 0:
                 told = self.pipeline.take(Kind.TOLD, step, resume.told_by)
-                committed = told["committed"]
-                if recorder.newest < step and told["line"] is not None:
-                    # The rank 0 that committed it died before it could record it, or its disk died with it.
-                    recorder.step(Progress.model_validate_json(told["line"]), time.time())
+                committed, line = told["committed"], told["line"]
+            progress = Progress.model_validate_json(line) if line is not None else None
+            if recorder.newest < step and progress is not None and progress.step == step:
+                # The rank 0 that committed it died before it could record it, or its disk died with it.
+                recorder.step(progress, time.time())
             evaluates = self._evaluates(step) and state.evaluated != step
             best = state.best.step == step and not evaluates
             if best:
@@ -190,6 +194,7 @@ class Trainer:
             number, coefficient, rate = word["committed"]
             if number != step:
                 raise RuntimeError(f"step {step} is to be taken, but the commit that was told is of step {number}")
+            self._source.committed(coefficient, rate, None, first=False)
             state.commit(coefficient, rate)
             self._take_step()
         self._pace.begin()
@@ -259,16 +264,23 @@ class Trainer:
             nonlocal progress
             progress, took = self._pace.committed(committed, commit, rate)
             state.seconds += took
-            self._line = progress.to_json()
+            state.line = progress.to_json()
+            # What is recorded must not be lost with this pod.
+            self._source.committed(commit.coefficient, rate, state.line, first=recorder is not None)
             if recorder is not None:
                 recorder.step(progress, time.time())
 
         state.dirty = True
-        losses = self.pipeline.gradients(state.step, self._source.final if self._source.follows else None)
         limit = training.max_grad_norm
         kept = self.snapshots
-        wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=kept.unsent, bare=kept.bare)
-        commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)
+        try:
+            losses = self.pipeline.gradients(state.step, self._source.final if self._source.follows else None)
+            wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=kept.unsent, bare=kept.bare)
+            commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)
+        except ViewBrokenError:
+            if self._rank == 0:
+                abandon(self.pipeline, state.step)
+            raise
         self._take_step()
         self._control.emit(EventKind.COMMITTED, progress=progress)
         if not evaluates:

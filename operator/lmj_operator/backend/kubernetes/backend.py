@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import aiohttp
 
-from lmj_api.protocol import AgentState
+from lmj_api.protocol import AgentState, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
+from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus, StandbyState
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.kubernetes import labels
@@ -21,7 +22,7 @@ from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
 from lmj_operator.backend.kubernetes.labels import AGENT_PORT, DIGEST
-from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, owner_uid, pod_address, pod_observed
+from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, owner_uid, pod_address, pod_observed, seconds
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.status_store import StatusStore
@@ -41,6 +42,7 @@ from lmj_operator.plan import (
     PodPhase,
     PutView,
     StartWorker,
+    Stay,
 )
 from lmj_operator.plan.phases import TERMINAL
 
@@ -51,6 +53,12 @@ BUDGET_AGAIN_SECONDS = 15.0
 
 SLOW_ANSWER_SECONDS = 0.05
 """Agents that have not answered by then are waited for on and on, as long as their pods are there."""
+
+LAST_WORD_SECONDS = 1.0
+"""The agent of a pod that is being deleted is waited for so long: it may have its rank moved yet, or its machine be gone."""
+
+TOLD_SECONDS = 5.0
+"""A pod that is deleted hears of it within so long, or has less time than its agent thinks."""
 
 DELETE_AGAIN_SECONDS = 10.0
 """A deletion that the watch did not tell of by then is asked for again."""
@@ -90,6 +98,7 @@ class KubernetesBackend:
         self._gone: set[str] = set()
         """Names of pods that are not there any more: no name is used twice."""
         self._told_to_go: dict[tuple[str, bool], float] = {}
+        self._let_go_at: dict[str, float] = {}
         self._agents = Agents(settings.status_seconds)
 
     @property
@@ -136,7 +145,7 @@ class KubernetesBackend:
                 await self._delete(name)
             case EnlistPod(name, rank, serial):
                 await self._enlist(name, rank, serial)
-            case Drain() | Follow() | HandOver() | LeaveView() | PutView() | StartWorker():
+            case Drain() | Follow() | HandOver() | LeaveView() | PutView() | StartWorker() | Stay():
                 await self._tell(action.pod, call_of(action))
 
     async def events(self) -> AsyncIterator[PodEvent]:
@@ -181,7 +190,7 @@ class KubernetesBackend:
     def _look(self, pod: Object, status: JobStatus) -> PodObserved:
         """The pod without what its agent says."""
         node = self._cache.node_of(pod)
-        seen = pod_observed(pod, node, self.job.spec.migration.on_taints)
+        seen = self._may_stay(pod, node, pod_observed(pod, node, self.job.spec.migration.on_taints), status)
         if node is not None and seen.phase is PodPhase.RUNNING:
             rank = next((claim.rank for claim in status.claims if claim.pod == seen.name), seen.rank)
             seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job, rank)))
@@ -199,22 +208,40 @@ class KubernetesBackend:
     async def _answers(self, asked: list[tuple[Object, PodObserved]]) -> dict[str, AgentState | None]:
         """What each agent says, by its pod's name; None: it does not answer, or its pod went meanwhile, which is news that waits."""
         tasks = {asyncio.create_task(self._ask(pod, seen)): pod for pod, seen in asked}
+        end = time.monotonic() + LAST_WORD_SECONDS
         try:
             pending = set(tasks)
             while pending:
                 _, pending = await asyncio.wait(pending, timeout=SLOW_ANSWER_SECONDS)
+                late = time.monotonic() > end
                 for task in pending:
-                    if not self._is_there(tasks[task]):
+                    if not self._is_there(tasks[task], late):
                         task.cancel()
         finally:
             for task in tasks:
                 task.cancel()
         return {pod["metadata"]["name"]: None if task.cancelled() else task.result() for task, pod in tasks.items()}
 
-    def _is_there(self, pod: Object) -> bool:
-        """Whether the watch has not told since that ``pod`` goes."""
+    def _is_there(self, pod: Object, late: bool) -> bool:
+        """Whether the watch has not told since that ``pod`` goes; of one that went before, whether it is not gone, or (``late``) goes."""
         now = self._cache.pod(self.key, pod["metadata"]["name"])
-        return now is not None and now["metadata"]["uid"] == pod["metadata"]["uid"] and "deletionTimestamp" not in now["metadata"]
+        if now is None or now["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return False
+        return "deletionTimestamp" not in now["metadata"] or ("deletionTimestamp" in pod["metadata"] and not late)
+
+    def _may_stay(self, pod: Object, node: NodeState | None, seen: PodObserved, status: JobStatus) -> PodObserved:
+        """``seen``, as one that runs while it is being deleted when its rank can move meanwhile: it has all the time that its agent thinks.
+
+        Not where the node is about to be taken away too: nobody knows how soon.
+        """
+        if seen.phase is not PodPhase.TERMINATING or seen.name not in {rank.pod for rank in status.ranks} or self.deleted:
+            return seen
+        metadata = pod["metadata"]
+        has_time = (metadata.get("deletionGracePeriodSeconds") or 0) >= self._settings.grace_seconds
+        moves = self.job.spec.migration.strategy is MigrationStrategy.LIVE
+        doomed = node is not None and any(taint.effect == "NoExecute" for taint in node.taints)
+        stays = moves and has_time and not doomed and self._clock() < seconds(metadata["deletionTimestamp"])
+        return replace(seen, phase=PodPhase.RUNNING) if stays else seen
 
     async def _ask(self, pod: Object, seen: PodObserved) -> AgentState | None:
         client = await self._client(pod)
@@ -223,6 +250,14 @@ class KubernetesBackend:
     def _with_agent(self, pod: Object, seen: PodObserved, agent: AgentState | None, asked: float) -> PodObserved:
         """``seen``, which runs, with what its agent said when it was ``asked``, or that it did not answer."""
         uid = pod["metadata"]["uid"]
+        if "deletionTimestamp" in pod["metadata"]:
+            idle = agent is not None and not agent.leaving and agent.worker.phase is not WorkerPhase.RUNNING
+            if agent is None or agent.draining or idle:
+                return replace(seen, phase=PodPhase.TERMINATING)
+            # Where it was told late (a hook ran before), too little may be left for both.
+            left = seconds(pod["metadata"]["deletionTimestamp"]) - self._clock()
+            in_time = agent.staying or left > self._settings.grace_seconds - TOLD_SECONDS
+            seen = replace(seen, leaves=agent.leaving and in_time)
         if agent is not None:
             self._unreachable.pop(uid, None)
             return replace(seen, agent=agent)
@@ -262,7 +297,10 @@ class KubernetesBackend:
         leaving = "deletionTimestamp" in pod["metadata"]
         # Nobody is left on such a node to say that the pod ended: the API server would wait for that for ever.
         force = self._is_lost(self._cache.node_of(pod))
-        if (leaving and not force) or now - self._told_to_go.get((uid, force), 0.0) < DELETE_AGAIN_SECONDS:
+        if leaving and not force:
+            await self._let_go(pod)
+            return
+        if now - self._told_to_go.get((uid, force), 0.0) < DELETE_AGAIN_SECONDS:
             return
         try:
             there = await self._api.delete(PODS, self.key[0], name, uid=uid, grace=0 if force else None)
@@ -271,6 +309,19 @@ class KubernetesBackend:
         self._told_to_go[uid, force] = now
         if not there:
             self._cache.drop_pod(pod)
+
+    async def _let_go(self, pod: Object) -> None:
+        """A pod that goes may have been told to stay for its rank, which is not its any more. It goes by itself too, only later."""
+        uid, now = pod["metadata"]["uid"], self._clock()
+        if now - self._let_go_at.get(uid, 0.0) < DELETE_AGAIN_SECONDS:
+            return
+        self._let_go_at[uid] = now
+        client = await self._client(pod)
+        if client is not None:
+            try:
+                await client.drain()
+            except AgentError as error:
+                log.debug("pod %s goes without a word: %s", pod["metadata"]["name"], error)
 
     async def _enlist(self, name: str, rank: int, serial: int) -> None:
         """The labels say what the pod is by now: budgets and people select by them. Its uid keeps another of the name from being made."""
@@ -299,6 +350,7 @@ class KubernetesBackend:
         uids = {pod["metadata"]["uid"] for pod in pods}
         self._unreachable = {uid: since for uid, since in self._unreachable.items() if uid in uids}
         self._told_to_go = {key: at for key, at in self._told_to_go.items() if key[0] in uids}
+        self._let_go_at = {uid: at for uid, at in self._let_go_at.items() if uid in uids}
 
 
 def _agent_key(pod: Object) -> str:

@@ -27,7 +27,9 @@ def slim(pod: Object) -> Object:
     owners = [_only(owner, ("uid", "controller")) for owner in metadata.get("ownerReferences") or []]
     containers = [_container(c) for c in status.get("containerStatuses") or [] if c.get("name") == CONTAINER]
     return {
-        "metadata": _only(metadata, ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"))
+        "metadata": _only(
+            metadata, ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+        )
         | {"ownerReferences": owners}
         | {"labels": _only(metadata["labels"], (JOB, ROLE)), "annotations": _only(metadata.get("annotations") or {}, (DIGEST,))},
         "spec": _only(spec, ("nodeName", "nodeSelector"))

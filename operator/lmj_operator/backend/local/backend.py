@@ -32,6 +32,7 @@ from lmj_operator.plan import (
     PodPhase,
     PutView,
     StartWorker,
+    Stay,
 )
 
 Command = Callable[[PodPlace, Path, Path], list[str]]
@@ -108,7 +109,7 @@ class LocalBackend:
                 await self._delete(name)
             case EnlistPod():
                 pass  # no pod has labels here
-            case Drain() | Follow() | HandOver() | LeaveView() | PutView() | StartWorker():
+            case Drain() | Follow() | HandOver() | LeaveView() | PutView() | StartWorker() | Stay():
                 await self._tell(action.pod, call_of(action))
                 if isinstance(action, StartWorker) and action.rank is not None and action.pod in self._pods:
                     self._pods[action.pod].rank = action.rank
@@ -155,6 +156,7 @@ class LocalBackend:
             exit_message=pod.exit_message,
             agent=agent,
             unreachable_since=pod.unreachable_since,
+            leaves=agent is not None and agent.leaving and not agent.draining,
         )
 
     def _client(self, pod: LocalPod) -> AgentClient | None:

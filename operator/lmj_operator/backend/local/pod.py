@@ -16,6 +16,8 @@ from lmj_operator.backend.local.process import kill_worker, last_line, signal_gr
 
 TERMINATE_SECONDS = 5.0
 """How long an agent may take to end its worker and itself."""
+GRACE_SECONDS = 240.0
+"""The same when somebody else tells it to end: nobody here ends it after that, and its rank may have to move first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,9 @@ class LocalPod:
     async def delete(self) -> None:
         """End the agent and all that it started; after ``TERMINATE_SECONDS`` by force."""
         pid = self.process.pid
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGINT)  # to the agent: there is nobody that it need ask whether it may stay
         if self.process.returncode is None and signal_group(pid, signal.SIGTERM):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.process.wait(), TERMINATE_SECONDS)
@@ -119,4 +124,5 @@ def agent_command(place: PodPlace, job_file: Path, token_file: Path) -> list[str
     """The command that runs the trainer's agent as the pod at ``place``."""
     command = [sys.executable, "-m", "lmj_trainer", "agent", "--job", str(job_file)]
     command += ["--standby"] if place.rank is None else ["--rank", str(place.rank)]
+    command += ["--grace", f"{GRACE_SECONDS:g}"]
     return [*command, "--pod", place.name, "--dir", str(place.folder), "--token-file", str(token_file), "--lifeline"]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmj_api.spec import AccessMode, LiveMigrationJob, MigrationStrategy, Volume
+from lmj_api.spec import LiveMigrationJob, MigrationStrategy, Volume
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.pod import owner
 from lmj_operator.backend.kubernetes.settings import Settings
@@ -76,12 +76,13 @@ def build_claims(job: LiveMigrationJob) -> list[Object]:
 
 
 def _claim(job: LiveMigrationJob, name: str, volume: Volume) -> Object:
-    default = AccessMode.READ_WRITE_MANY if job.spec.world_size > 1 else AccessMode.READ_WRITE_ONCE
+    mode = volume.mode(job.spec.world_size)
+    assert mode is not None
     metadata = _metadata(job, labels.claim_name(job, name))
     if not volume.delete_with_job:
         del metadata["ownerReferences"]
     spec: Object = {
-        "accessModes": [(volume.access_mode or default).value],
+        "accessModes": [mode.value],
         "resources": {"requests": {"storage": volume.size}},
     }
     if volume.storage_class_name is not None:

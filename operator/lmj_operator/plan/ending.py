@@ -1,0 +1,57 @@
+"""The end of a job: when it has come, and what is left to do then."""
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.spec.lifecycle import CleanPodPolicy
+from lmj_api.status import Phase
+from lmj_operator.plan.actions import DeletePod
+from lmj_operator.plan.facts import ENDED
+from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
+from lmj_operator.plan.scene import Scene
+from lmj_operator.plan.status import status_of
+
+COMPLETION_GRACE_SECONDS = 10.0
+"""When one rank has completed, the outputs are on disk: the others get so long to say the same."""
+
+
+def completed(scene: Scene) -> Plan | None:
+    """A worker completes when all outputs are on disk (rank 0 wrote them and told the others): no death after that matters."""
+    if scene.left_since is None or not any(f.in_phase(WorkerPhase.COMPLETED) for f in scene.ranks):
+        return None
+    others = [f for f in scene.ranks if f.agent is not None and not f.in_phase(*ENDED)]
+    left = scene.left_since + COMPLETION_GRACE_SECONDS - scene.now
+    if others and left > 0:
+        status = status_of(scene, scene.observed.status.phase, "trained to the end; the last ranks leave")
+        return Plan(status, status.message, (), min(left, CHANGING_SECONDS), left)
+    return end(scene, Phase.SUCCEEDED, "trained to the end; the model is saved")
+
+
+def expired(scene: Scene) -> Plan | None:
+    """The end of a job whose time is over."""
+    limit, started = scene.observed.spec.active_deadline_seconds, scene.observed.status.started
+    if limit is None or started is None or scene.now - started < limit:
+        return None
+    return end(scene, Phase.FAILED, f"active for longer than {limit} s (activeDeadlineSeconds)")
+
+
+def end(scene: Scene, phase: Phase, message: str) -> Plan:
+    """The end, in ``phase`` and for the reason ``message``."""
+    status = status_of(scene, phase, message, finished=scene.now)
+    after = clean_up(Observed(scene.observed.name, scene.observed.spec, status, scene.observed.pods))
+    return Plan(status, message, after.actions, CHANGING_SECONDS)
+
+
+def clean_up(observed: Observed) -> Plan:
+    """After the end: remove the pods that the policy does not keep."""
+    policy = observed.spec.clean_pod_policy
+    reason = "the job is deleted" if observed.deleted else f"the job has {observed.status.phase.value.lower()}"
+    every = observed.deleted or policy is CleanPodPolicy.ALL
+    gone = [p for p in observed.pods if every or p.rank is None or _counts_as_running(p, policy)]
+    status = observed.status
+    if not observed.deleted:  # nobody reads it any more, and there may be nothing left to write it to
+        status = status.model_copy(update={"observed_generation": observed.generation})
+    return Plan(status, reason, tuple(DeletePod(p.name, reason) for p in gone), CHANGING_SECONDS if gone else None)
+
+
+def _counts_as_running(pod: PodObserved, policy: CleanPodPolicy) -> bool:
+    return policy is CleanPodPolicy.RUNNING and pod.phase in (PodPhase.PENDING, PodPhase.RUNNING)

@@ -1,0 +1,29 @@
+"""From what is observed to what is done: the whole of the operator's judgement.
+
+The status that a plan returns is stored *before* its actions are carried out. So whatever an action needs to be unique (a
+view's number, a pod's serial, a restart's count) is durable before anybody can see it, and a plan that is made again after a
+crash in between, or from a stale observation, comes to the same actions and counts nothing twice.
+"""
+
+from lmj_api.status import Phase
+from lmj_operator.plan.claims import with_claims
+from lmj_operator.plan.ending import clean_up, completed, expired
+from lmj_operator.plan.gathering import gathers
+from lmj_operator.plan.observed import Observed
+from lmj_operator.plan.phases import TERMINAL
+from lmj_operator.plan.plan import Plan
+from lmj_operator.plan.running import run
+from lmj_operator.plan.scene import leaving, scene_of
+from lmj_operator.plan.suspension import stay, suspend, wake
+
+
+def plan(observed: Observed, now: float) -> Plan:
+    """The plan for what was ``observed`` at ``now`` (seconds since the epoch). Total: every observation has one."""
+    observed = with_claims(observed)
+    if observed.status.phase in TERMINAL or observed.deleted:
+        return clean_up(observed)
+    scene = scene_of(observed, now)
+    if observed.status.phase is Phase.SUSPENDED:
+        return stay(scene) if observed.stop_wanted else wake(scene)
+    leaves = leaving(observed) and not gathers(observed, scene.ranks, scene.newest, scene.step, now)
+    return completed(scene) or expired(scene) or (suspend(scene) if leaves else run(scene))

@@ -1,0 +1,200 @@
+"""A job that trains, or is to: failures, moves, and the next view."""
+
+from dataclasses import replace
+
+from lmj_api.status import JobStatus, NodeFailures, Phase
+from lmj_api.view import View
+from lmj_operator.plan.actions import LeaveView
+from lmj_operator.plan.budget import charge, in_row
+from lmj_operator.plan.claims import kept_claims, take_standbys
+from lmj_operator.plan.ending import end
+from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
+from lmj_operator.plan.gathering import gather_left
+from lmj_operator.plan.incidents import is_open, record
+from lmj_operator.plan.ladder import climb
+from lmj_operator.plan.membership import next_view, runs
+from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
+from lmj_operator.plan.moves import overdue
+from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
+from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
+from lmj_operator.plan.relocation import relocate
+from lmj_operator.plan.report import checkpoint
+from lmj_operator.plan.scene import Scene, leaving
+from lmj_operator.plan.standbys import SERIALS, keep_standbys
+from lmj_operator.plan.status import status_of
+from lmj_operator.plan.suspension import LAST_CHECKPOINT, suspend
+from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
+
+POLL_SECONDS = 2.0
+"""Look again after so long while all is well, even when nothing was heard."""
+
+
+def run(scene: Scene) -> Plan:
+    """Have every rank in the newest view; a job that is to stop too, when only that view can take its last checkpoint."""
+    observed, spec, now = scene.observed, scene.observed.spec, scene.now
+    not_before = observed.status.not_before or 0.0
+    scene = _with_kept(_with_moved(scene))
+    failures = find_failures(observed.name, scene.ranks, scene.newest, spec.recovery, now)
+    final = next((f for f in failures if f.final), None)
+    if final is not None:
+        return end(_with_failures(scene, failures), Phase.FAILED, final.message)
+    hang = find_hang(scene.ranks, scene.newest, not_before, spec.recovery, now)
+    dropped, grace = find_dropped(scene.ranks, scene.newest, scene.left_since, now)
+    if handing_over(scene.ranks, scene.newest):
+        dropped, grace = None, follower_wait(observed, scene.ranks, scene.newest, scene.left_since, now)
+    if not failures and hang is not None:
+        failures = (hang,)
+    elif not failures and (stuck := find_stuck(scene.ranks, scene.newest, observed.pods, spec.recovery, now)):
+        failures = stuck
+    elif not failures and dropped is not None and not _counted(observed.status, scene.newest):
+        failures = (dropped,)
+    reason = ""
+    if failures:
+        failures = climb(failures, observed.status, spec.recovery, scene.step)
+        scene = _with_failures(scene, failures)
+        cost = charge(spec.recovery, observed.status, scene.step, len(failures), now)
+        if not cost.allowed and leaving(observed):
+            return suspend(scene)
+        if not cost.allowed:
+            return end(scene, Phase.FAILED, f"{scene.failures[-1].message}; given up, for {cost.reason}")
+        not_before = cost.not_before
+        reason = f"{scene.failures[-1].message}; {cost.reason}"
+        scene.changes.update(
+            restarts=cost.restarts,
+            restarts_without_progress=cost.without_progress,
+            restart_step=cost.restart_step,
+            not_before=cost.not_before,
+        )
+    return _advance(scene, not_before, grace, reason)
+
+
+def _with_moved(scene: Scene) -> Scene:
+    """With each rank that was handed over to its follower in that one's pod, and each that left through a checkpoint in need of one."""
+    observed, view = scene.observed, scene.newest
+    ranks = with_left(observed, with_handed_over(observed, scene.ranks, view))
+    if ranks == scene.ranks:
+        return scene
+    incidents, count = moved(observed.status.incidents, scene.ranks, ranks, view, scene.step, scene.now)
+    changes = {**scene.changes, "incidents": incidents, "migrations": observed.status.migrations + count}
+    return replace(scene, ranks=ranks, wanted=wants(ranks, ()), changes=changes)
+
+
+def _with_kept(scene: Scene) -> Scene:
+    """With the follower in the place of each rank whose memory went with its worker."""
+    ranks = with_kept(scene.ranks, in_row(scene.observed.status, scene.step))
+    return scene if ranks == scene.ranks else replace(scene, ranks=ranks, wanted=wants(ranks, ()))
+
+
+def _counted(status: JobStatus, view: View | None) -> bool:
+    return any(i.kind == "ViewDropped" and view is not None and i.view == view.number for i in status.incidents)
+
+
+def _with_failures(scene: Scene, failures: tuple[Failure, ...]) -> Scene:
+    status = scene.observed.status
+    nodes = {f.rank: f.pod.node if f.pod is not None else f.known.node for f in scene.ranks}
+    bad = status.nodes
+    if not scene.observed.one_node:
+        rule = scene.observed.spec.recovery.avoid_node
+        bad = with_failures(status.nodes, failures, nodes, rule, scene.step, scene.now)
+        failures = explained(failures, nodes, status.nodes, bad)
+    incidents = record(
+        scene.changes.get("incidents", status.incidents),
+        failures,
+        nodes,
+        scene.newest.number if scene.newest else 0,
+        scene.step,
+        scene.now,
+    )
+    changes = {**scene.changes, "incidents": incidents, "nodes": bad}
+    return replace(scene, wanted=wants(scene.ranks, failures), failures=failures, changes=changes)
+
+
+def _elsewhere_after_all(scene: Scene) -> tuple[Scene, list[NodeFailures]]:
+    """Another pod for each that waits for a node that does not come."""
+    observed, now = scene.observed, scene.now
+    nodes = scene.changes.get("nodes", observed.status.nodes)
+    asked = {entry.pod for entry in observed.status.followers if entry.to is not None}
+    free = [pod for pod in observed.pods if pod.name not in asked]
+    stuck = stranded(free, nodes, observed.spec.recovery.avoid_node, now)
+    if stuck:
+        # As any pod that is out of date before it runs: another one, and nobody's failure.
+        nodes = scene.changes["nodes"] = lifted(nodes)
+        anew = {f.rank: Want(f.next_serial, 1) for f in scene.ranks if f.pod in stuck and scene.wanted[f.rank].serial == f.serial}
+        ranks = tuple(
+            replace(f, follower=replace(f.follower, outdated=True)) if f.follower is not None and f.follower in stuck else f
+            for f in scene.ranks
+        )
+        scene = replace(scene, ranks=ranks, wanted={**scene.wanted, **anew})
+    late = overdue(observed.status.moves, scene.ranks, observed.spec.migration, now)
+    return replace(scene, wanted={**scene.wanted, **{rank: Want(scene.ranks[rank].next_serial, 1) for rank in late}}), nodes
+
+
+def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) -> Plan:
+    """Pods, workers and the view, towards what is wanted."""
+    observed, now = scene.observed, scene.now
+    scene, nodes = _elsewhere_after_all(scene)
+    taken = take_standbys(observed, scene.ranks, scene.wanted, not_before, now)
+    scene = replace(scene, ranks=taken.ranks, wanted=taken.wanted)
+    claims = kept_claims(observed, scene.wanted, taken.claims)
+    reason = "; ".join(filter(None, (reason, taken.reason)))
+    actions = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now)
+    waits = [not_before - now] if now < not_before else []
+    view, why = scene.newest, reason
+    if grace is not None:
+        waits.append(grace)
+        why = why or "a member left the view; its cause may still show"
+    elif not scene.failures and now >= not_before:
+        saved = checkpoint(scene.ranks, observed.status.checkpoint)
+        tries = in_row(observed.status, scene.step)
+        choice = next_view(scene.ranks, scene.newest, observed.pods, tries, saved)
+        view, why = choice.view, choice.reason
+        if view is not None:
+            actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)
+            actions += view_actions(scene.ranks, view)
+    elif not why:
+        why = observed.status.message
+    waiting = scene.waiting
+    if waiting is not None and waiting.waits is not None and not scene.failures:
+        why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"
+    view_runs = view is not None and runs(scene.ranks, view)
+    serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in scene.wanted.items()}}
+    if leaving(observed):
+        # Looked at again soon, told or not: nobody trains, and it does not last.
+        soon = min([*waits, gather_left(observed, now), CHANGING_SECONDS])
+        status = status_of(scene, Phase.SUSPENDING, f"{LAST_CHECKPOINT}: {why}", view=view, serials=serials, claims=claims)
+        return Plan(status, status.message, avoiding(actions, nodes), CHANGING_SECONDS, soon)
+    kept = keep_standbys(observed, claims, view_runs, now)
+    waits += [kept.due] if kept.due is not None else []
+    phase = _phase(observed.status, view_runs, bool(scene.failures))
+    trains = view_runs and not scene.failures
+    elsewhere = relocate(observed, scene.ranks, scene.wanted, view, trains, nodes, actions + kept.actions, now)
+    scene.changes.update(elsewhere.changes)
+    waits += elsewhere.due
+    started = observed.status.started if observed.status.started is not None else now
+    message = f"view {view.number} trains" if view_runs and view is not None else why
+    if kept.serial:
+        serials[SERIALS] = kept.serial
+    status = status_of(
+        scene,
+        phase,
+        message,
+        view=view,
+        runs=view_runs,
+        serials=serials,
+        started=started,
+        standbys=kept.standbys,
+        warm_standbys=kept.warm,
+        claims=claims,
+    )
+    limit = observed.spec.active_deadline_seconds
+    due = [*waits, *([started + limit - now] if limit is not None else [])]
+    wake = min([*waits, POLL_SECONDS if view_runs else CHANGING_SECONDS])
+    return Plan(status, message, elsewhere.actions, wake, min(due, default=None), brisk=elsewhere.brisk)
+
+
+def _phase(status: JobStatus, runs: bool, failed: bool) -> Phase:
+    if runs and not failed:
+        return Phase.RUNNING
+    if failed or status.phase is Phase.RUNNING or any(is_open(i) for i in status.incidents):
+        return Phase.RECOVERING
+    return status.phase

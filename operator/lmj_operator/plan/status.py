@@ -1,0 +1,77 @@
+"""The status that a pass leaves."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmj_api.status import JobStatus, Phase
+from lmj_api.view import View
+from lmj_operator.plan.conditions import conditions
+from lmj_operator.plan.incidents import settle
+from lmj_operator.plan.ladder import fruitless
+from lmj_operator.plan.phases import TERMINAL, move
+from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
+from lmj_operator.plan.scene import Scene
+
+_WITHOUT_STANDBYS = frozenset({Phase.SUSPENDING, Phase.SUSPENDED, *TERMINAL})
+
+
+def _fruitless(scene: Scene) -> Mapping[int, int]:
+    """Restarts without a new step, by rank: a new row begins with the next failure, for the step that ended it is remembered then."""
+    status = scene.observed.status
+    return fruitless(status, scene.step if scene.failures else 0)
+
+
+def status_of(
+    scene: Scene, phase: Phase, message: str, *, view: View | None = None, runs: bool = False, **changes: Any
+) -> JobStatus:
+    """The stored status with everything that this pass saw."""
+    observed, now, old = scene.observed, scene.now, scene.observed.status
+    view = view or scene.newest
+    phase = move(old.phase, phase)
+    at = progress(scene.ranks, view, old.progress)
+    done = phase is Phase.SUCCEEDED
+    saved = checkpoint(scene.ranks, old.checkpoint)
+    evaluated = evaluations(scene.ranks, old.evaluations)
+    incidents, lost = settle(
+        scene.changes.get("incidents", old.incidents),
+        view if runs else None,
+        at.step if at is not None and (runs or done) else 0,
+        done,
+        now,
+    )
+    return old.model_copy(
+        update={
+            "phase": phase,
+            "phase_since": old.phase_since if phase is old.phase and old.phase_since is not None else now,
+            "message": message,
+            "observed_generation": observed.generation,
+            "conditions": conditions(
+                old.conditions,
+                phase,
+                message,
+                observed.generation,
+                now,
+                scene.waiting,
+                observed.problem,
+                checkpoint_trouble(scene.ranks),
+                saved,
+                is_renewed(old.checkpoint, saved),
+                scene.changes.get("moves", ()),
+                scene.changes.get("followers", ()),
+                evaluated,
+            ),
+            "view": view,
+            "left_since": scene.left_since if view is scene.newest else None,
+            "progress": at,
+            "evaluations": evaluated,
+            "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
+            "checkpoint": saved,
+            "followers": [],
+            "moves": [],
+            **scene.changes,
+            **changes,
+            **({"standbys": [], "warm_standbys": 0} if phase in _WITHOUT_STANDBYS else {}),
+            "incidents": incidents,
+            "steps_lost": old.steps_lost + lost,
+        }
+    )
