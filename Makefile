@@ -16,7 +16,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator crd chart-lint images test-images format clean cluster-up cluster-down
+.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs crd chart-lint images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -77,6 +77,10 @@ bench-operator: $(STAMP) ## Measure the operator: 1,000 jobs on 4,000 faked pods
 
 CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
 
+# They take minutes on a fresh machine: beside the unit tests, which use one core. Who needs them waits for them, and says what is wrong.
+cluster-programs: $(STAMP)
+	@nohup $(CLUSTER) build >/dev/null 2>&1 </dev/null &
+
 cluster-up: $(STAMP) ## Start a Kubernetes cluster of plain processes here (Linux, root, Go); NODES=3.
 	@$(CLUSTER) up --nodes $(or $(NODES),3)
 
@@ -112,7 +116,7 @@ yaml: $(STAMP)
 	@echo "==> yamllint"
 	@$(BIN)/yamllint --strict .
 
-test: check test-unit test-e2e ## Everything a change must pass: check, unit tests, then the real command.
+test: check cluster-programs test-unit test-e2e ## Everything a change must pass: check, unit tests, then the real command.
 
 test-unit: $(STAMP) ## Only the fast tests.
 	@echo "==> unit tests"

@@ -1,4 +1,4 @@
-"""``python -m cluster up | down | status | kubeconfig``."""
+"""``python -m cluster up | down | status | kubeconfig | build``."""
 
 import argparse
 import sys
@@ -13,7 +13,7 @@ from cluster.errors import ClusterError, Unavailable
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, 1 for a failure, 3 where this machine can't run a cluster."""
     parser = argparse.ArgumentParser(prog="python -m cluster", description=__doc__)
-    parser.add_argument("command", choices=["up", "down", "status", "kubeconfig"])
+    parser.add_argument("command", choices=["up", "down", "status", "kubeconfig", "build"])
     parser.add_argument("--name", default="dev", help="clusters with different names run beside each other (default: dev)")
     parser.add_argument("--nodes", type=int, default=3, help="how many (default: 3)")
     parser.add_argument("--run", type=Path, default=DEFAULT_RUN, help="folder for the state of clusters")
@@ -28,6 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             cluster.down()
         elif arguments.command == "status":
             sys.stdout.write("\n".join(cluster.status()) + "\n")
+        elif arguments.command == "build":
+            cluster.binaries()
         else:
             sys.stdout.write(f"{cluster.kubeconfig}\n")
     except Unavailable as reason:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ import yaml
 WORDS = ("film", "plot", "very", "actor", "fine", "dull", "long", "short", "scene", "story")
 DEADLINE = 180.0
 """Seconds that anything in these tests may take."""
+MANY = 100
+LOOK_SECONDS = 2.0
+"""Between two looks at how far a run is."""
 
 
 def write_data(file: Path, rows: int = 240) -> None:
@@ -80,13 +84,21 @@ class Job:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments)
-        try:
-            out, err = process.communicate(timeout=DEADLINE)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            out, err = process.communicate(timeout=60)
-            raise AssertionError(f"the run does not end:\n{out}\n{err}") from None
+        out, err = self.end(process)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def end(self, process: subprocess.Popen[str]) -> tuple[str, str]:
+        """What the run said, when it has ended. The deadline is for each ``MANY`` steps: how many there are is the test's to say."""
+        due, deadline = 0, time.monotonic()
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return process.communicate(timeout=LOOK_SECONDS)
+            if (step := max(self.losses(), default=0)) >= due:
+                due, deadline = step + MANY, time.monotonic() + DEADLINE
+            if time.monotonic() > deadline:
+                process.terminate()
+                out, err = process.communicate(timeout=60)
+                raise AssertionError(f"the run is at step {step}, not at {due} or over, after {DEADLINE:g} s:\n{out}\n{err}")
 
     def losses(self) -> dict[int, float]:
         """Loss of every step."""

@@ -40,7 +40,7 @@ def running(job: Job, steps: int, *more: str) -> Iterator[subprocess.Popen[str]]
 
 def finish(job: Job, process: subprocess.Popen[str]) -> str:
     """What the run said; it succeeded."""
-    out, err = process.communicate(timeout=DEADLINE)
+    out, err = job.end(process)
     assert process.returncode == 0, out + err
     assert job.status()["phase"] == "Succeeded"
     return out

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,7 @@ def test_who_is_prepared_does_not_leave_without_the_answer(make_group, monkeypat
     monkeypatch.setattr(inbox_module, "PROMISE_SECONDS", 60)
     group = make_group(CUTS[1])
     group.all(lambda rank: group.pipelines[rank].gradients(0))
+    abandoned: list[int] = []
 
     def work(rank: int) -> Any:
         if rank == 0:
@@ -164,7 +166,8 @@ def test_who_is_prepared_does_not_leave_without_the_answer(make_group, monkeypat
             if not commits:
                 return abandon(group.pipelines[0], 0)
         try:
-            return agree(group.pipelines[rank], group.states[rank], [0.5] * rank, 1.0, 1e-3, nothing)
+            told = partial(abandoned.append, rank)
+            return agree(group.pipelines[rank], group.states[rank], [0.5] * rank, 1.0, 1e-3, nothing, abandoned=told)
         except ViewBrokenError as error:
             return str(error)
 
@@ -172,7 +175,9 @@ def test_who_is_prepared_does_not_leave_without_the_answer(make_group, monkeypat
     if commits:
         assert first.coefficient == second.coefficient
         assert [state.committed[0] for state in group.states] == [1, 1]
+        assert not abandoned
     else:
+        assert abandoned == [1]
         assert second == "a newer view"
         assert group.states[1].holding == Holding(step=0, prepared=True)
 

@@ -358,6 +358,27 @@ def test_nobody_waits_long_for_a_commit_of_a_source_that_is_gone(pair: Pair, mon
     assert pair.line.told[-1][2] == Holding(step=1, prepared=True)
 
 
+def test_a_follower_does_not_wait_for_a_commit_that_was_abandoned(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps what is prepared: whoever knows how the step was committed may tell it in the next view."""
+    monkeypatch.setattr(feed_module, "PROMISE_SECONDS", 10 * SECONDS)
+    pair.follow()
+    pair.prepare()
+    pair.transports[1].feed.stop("enough")
+    pair.source.abandoned()
+    pair.line.wait(lambda: pair.line.over)
+    assert pair.line.told[-1][1:] == ("enough", Holding(step=1, prepared=True))
+
+
+def test_a_step_that_was_abandoned_is_done_in_the_next_view(pair: Pair) -> None:
+    pair.follow()
+    pair.prepare()
+    pair.source.abandoned()
+    pair.source.forgotten()
+    pair.step()
+    assert pair.stop() == Holding(step=2)
+    pair.assert_equal()
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_a_source_leaves_the_view_with_a_follower_that_was_told_to(pair: Pair, told: bool) -> None:
     """It would commit what the one that takes its place does not have. Without one that is lost it goes on."""

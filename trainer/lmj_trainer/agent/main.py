@@ -8,9 +8,8 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
 from pydantic import ValidationError
 
 from lmj_api.layout import Layout
@@ -22,12 +21,14 @@ from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
 from lmj_trainer.agent.memory import OPTION, SNAPSHOT_OPTIONS, open_memory
-from lmj_trainer.agent.server import make_app
 from lmj_trainer.agent.supervisor import Supervisor
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import scan_in_thread
 from lmj_trainer.checkpoint.write import write_atomically
 from lmj_trainer.errors import UserError
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 RETRY_SECONDS = 1.0
 """Pause before a checkpoint folder that could not be listed is tried again."""
@@ -99,14 +100,13 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     loop.add_signal_handler(signal.SIGINT, stop_at_once)
     if arguments.lifeline:
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
-    runner = web.AppRunner(make_app(supervisor, token), access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
+    births.keep_warm(supervisor.warn)  # before all else: its imports are the longest part of a start
     try:
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        births.keep_warm(supervisor.warn)  # before any worker is asked for: its imports are the longest part of a start
+        runner = await _listen(supervisor, token, host, port)
+    except BaseException:
+        await births.close()
+        raise
+    try:
         _announce(arguments.dir, host, int(runner.addresses[0][1]))
         scanning = asyncio.create_task(begin(supervisor, job))
         stopping = asyncio.create_task(stop.wait())
@@ -120,6 +120,23 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         await births.close()
         await runner.cleanup()
     return 0
+
+
+async def _listen(supervisor: Supervisor, token: str, host: str, port: int) -> "web.AppRunner":
+    """Serve the interface. Raises UserError."""
+    # Imported here, beside the warm parent's imports and not before them.
+    from aiohttp import web
+
+    from lmj_trainer.agent.server import make_app
+
+    runner = web.AppRunner(make_app(supervisor, token), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+    except OSError as error:
+        await runner.cleanup()
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    return runner
 
 
 async def _until(stopping: asyncio.Task[bool], *others: asyncio.Future[None]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lmj_api.protocol import EventKind
 from lmj_trainer.follow.feed import FeedOverError
-from lmj_trainer.follow.parts import Body, Committed, Facts, Gradients, Level, Over, Prepared, State
+from lmj_trainer.follow.parts import Abandoned, Body, Committed, Facts, Gradients, Level, Over, Prepared, State
 from lmj_trainer.state.stage_state import Best
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class Follower:
         self._rehearse, self._rehearsed = rehearse, False
         self._groups = 0
         """Of a copy that is under way: groups that are there."""
+        self._promised = False
+        """Its source may take the step that is prepared, on this worker's word."""
         self._told = 0.0
 
     def run(self, offer: Offer) -> None:
@@ -57,7 +59,7 @@ class Follower:
         if offer.begin.layout != state.layout:
             offer.done("the follower's memory has another layout: it is not of the same job, stage or version", -1)
             return
-        self._groups, self._told = 0, 0.0
+        self._groups, self._promised, self._told = 0, False, 0.0
         self._transport.keep(sender, lambda reason: self._feed.lose(f"its source is gone: {reason}"))
         self._control.emit(EventKind.FOLLOWING, "copies its source's state", holding=None)
         if not self._rehearsed:
@@ -66,9 +68,7 @@ class Follower:
         offer.done(None, state.step)
         try:
             while not self._control.ordered:
-                # Its source may have taken a step on its word already.
-                holding = state.holding
-                taken = self._feed.take(offer.stream, _LOOK_SECONDS, promised=holding is not None and holding.prepared)
+                taken = self._feed.take(offer.stream, _LOOK_SECONDS, promised=self._promised)
                 if taken is None:
                     continue
                 part, done = taken
@@ -105,6 +105,7 @@ class Follower:
             case Gradients():
                 # They may be of a step that is done again, and are not all until it is told.
                 state.unprepare()
+                self._promised = False
                 state.dirty = True
                 body.write(state.arrays(slice(0, state.size), 3)[0])
             case Level(step, facts, digest, committed):
@@ -124,7 +125,11 @@ class Follower:
                 raise FeedOverError(reason)
             case Prepared():
                 state.prepare()
+                self._promised = True
+            case Abandoned():
+                self._promised = False
             case Committed(step, coefficient, rate, facts, line):
+                self._promised = False
                 if state.step >= 0:
                     if state.step + 1 != step:
                         raise RuntimeError(f"step {step} was committed, and here is step {state.step}")

@@ -109,13 +109,20 @@ class Committed:
 
 
 @dataclass(frozen=True)
+class Abandoned:
+    """The source will not commit ``step`` in this view: a follower that leaves need not wait for it."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class Over:
     """The last part: the follower takes its source's place, or is needed no more."""
 
     reason: str
 
 
-Body = Begin | State | Gradients | Level | Prepared | Committed | Over
+Body = Begin | State | Gradients | Level | Prepared | Committed | Abandoned | Over
 
 
 @dataclass(frozen=True)

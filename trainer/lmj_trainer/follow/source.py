@@ -15,7 +15,7 @@ import torch
 
 from lmj_trainer.follow.feed import LEFT
 from lmj_trainer.follow.finals import Finals
-from lmj_trainer.follow.parts import Begin, Body, Committed, Facts, Gradients, Level, Over, Part, Prepared, State
+from lmj_trainer.follow.parts import Abandoned, Begin, Body, Committed, Facts, Gradients, Level, Over, Part, Prepared, State
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState
@@ -176,6 +176,13 @@ class Source:
             self._send(stream, Committed(step, coefficient, rate, self._facts(), line), 1 if awaited else 0)
             if awaited and not self._turn.wait_for(lambda: stream.over or stream.under_way == 0, self._patience):
                 self._end(stream, f"it did not take the commit of step {step} within {self._patience:g} s")
+
+    def abandoned(self) -> None:
+        """The next step is not committed in this view, whatever is prepared of it."""
+        with self._turn:
+            stream = self._stream
+            if stream is not None and stream.level:
+                self._send(stream, Abandoned(self._state.step + 1))
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:

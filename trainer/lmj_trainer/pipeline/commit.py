@@ -76,13 +76,15 @@ def agree(
     decide: Callable[[Decision], Decision],
     decided: Callable[[Commit], None] = lambda commit: None,
     prepared: Callable[[], None] = lambda: None,
+    abandoned: Callable[[], None] = lambda: None,
     wish: Decision | None = None,
 ) -> Commit:
     """Bring all ranks to the commit of the state's next step, with learning rate ``rate``; its update is still to be made.
 
     ``wish``: what this rank needs at the boundary. ``decide`` is asked on rank 0 only, when all are prepared, with what anybody needs.
     ``decided`` is told on every rank before the commit can be seen by anybody: of a step whose process dies after that, everything is
-    known. ``prepared`` is called when this rank has all gradients, before anybody hears of it.
+    known. ``prepared`` is called when this rank has all gradients, before anybody hears of it;
+    ``abandoned`` when rank 0 has said that it will not commit the step in this view.
     """
     step, wish = state.step, wish or Decision()
     norms = gradient_norms(state)
@@ -93,6 +95,7 @@ def agree(
         pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses, "wish": vars(wish)})
         answer = pipeline.take(Kind.COMMIT, step, 0, promised=True)
         if answer is None:  # rank 0 has left the view, and so will this one, as soon as it hears why
+            abandoned()
             answer = pipeline.take(Kind.COMMIT, step, 0)
         commit = Commit(answer["coefficient"], Decision(**answer["decision"]), answer["loss"], answer["grad_norm"])
         decided(commit)

@@ -272,14 +272,15 @@ class Trainer:
 
         state.dirty = True
         limit = training.max_grad_norm
-        kept = self.snapshots
+        kept, source = self.snapshots, self._source
         try:
-            losses = self.pipeline.gradients(state.step, self._source.final if self._source.follows else None)
+            losses = self.pipeline.gradients(state.step, source.final if source.follows else None)
             wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=kept.unsent, bare=kept.bare)
-            commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, self._source.prepared, wish)
+            commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, source.prepared, source.abandoned, wish)
         except ViewBrokenError:
             if self._rank == 0:
                 abandon(self.pipeline, state.step)
+            source.abandoned()
             raise
         self._take_step()
         self._control.emit(EventKind.COMMITTED, progress=progress)
