@@ -1,7 +1,8 @@
-"""What moves cost over a long time: steps done, as part of those that an undisturbed job does."""
+"""What moves cost over a long time: the training that each takes, as part of the time from one to the next."""
 
 from __future__ import annotations
 
+import statistics
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,13 +11,20 @@ from move import first_times
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A stretch of a run."""
+class Loss:
+    """What one move took from training."""
 
-    moved: bool
-    """A rank moved in it."""
     seconds: float
+    """Of the stretch in which anything was done for it: from the request until its old pod is gone."""
     steps: float
+    """Done in it."""
+    usual: float
+    """Steps a second just before and after it: a shared machine is another one a few minutes later."""
+
+    @property
+    def lost(self) -> float:
+        """Seconds of training."""
+        return self.seconds - self.steps / self.usual
 
 
 def progress(seen: Iterable[tuple[int, float]], at: float) -> float:
@@ -29,18 +37,13 @@ def progress(seen: Iterable[tuple[int, float]], at: float) -> float:
     return step + (at - begin) / (end - begin)
 
 
-def stretch(seen: Iterable[tuple[int, float]], begin: float, end: float, *, moved: bool) -> Stretch:
-    """What was done from ``begin`` to ``end``."""
+def loss(seen: Iterable[tuple[int, float]], begin: float, end: float, beside: float) -> Loss:
+    """What the move from ``begin`` to ``end`` took, against ``beside`` seconds before it and as many after it."""
     seen = list(seen)
-    return Stretch(moved, end - begin, progress(seen, end) - progress(seen, begin))
+    edges = [progress(seen, at) for at in (begin - beside, begin, end, end + beside)]
+    return Loss(end - begin, edges[2] - edges[1], (edges[1] - edges[0] + edges[3] - edges[2]) / (2 * beside))
 
 
-def goodput(stretches: Iterable[Stretch]) -> float:
-    """Steps done in the stretches with a move, of those that the rate of the others would have made of the same time."""
-    stretches = list(stretches)
-    moved, quiet = ([s for s in stretches if s.moved is kind] for kind in (True, False))
-    return _rate(moved) / _rate(quiet)
-
-
-def _rate(stretches: list[Stretch]) -> float:
-    return sum(s.steps for s in stretches) / sum(s.seconds for s in stretches)
+def goodput(losses: Iterable[Loss], every: float) -> float:
+    """What is left of the training time with such a move every so many seconds, medians."""
+    return 1 - statistics.median(each.lost for each in losses) / every

@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from ending import clean_up_when_told
-from goodput import Stretch, goodput, stretch
+from goodput import Loss, goodput, loss
 from killable import Killable, Ours, StopAndCopy, Torchrun
 from move import EXPLANATION, GROUP, LIVE, RESTART, STOP, Move, table
 from report import Goal, goal, report
 from sizes import BASE, FOUR, LARGE, ONE, TINY, Size
-from ways import group, live, request, restart, settle, wait
+from ways import QUIET_SECONDS, group, live, request, restart, settle, wait
 
 PARTS = ("sizes", "ways", "goodput")
-STRETCH_SECONDS = 60.0
+BESIDE_SECONDS = 20.0
+"""Of undisturbed training before and after a move, for its goodput."""
+EVERY_SECONDS = 60.0
+"""How often ranks move in the goal of goodput."""
 TORCHRUN_EVERY = 25
 """Steps between its checkpoints: it is ended after one."""
 
@@ -66,23 +69,30 @@ def ways(folder: Path, moves: int, restarts: int, note: Callable[[Move], None]) 
             note(group(theirs, BASE, (number + 1) % 2))
 
 
-def long_run(folder: Path, stages: int, pairs: int, say: Callable[[str], None]) -> list[Stretch]:
-    """Minutes without a move and with one, in turns."""
+def long_run(folder: Path, stages: int, rounds: int, say: Callable[[str], None]) -> list[Loss]:
+    """Moves with quiet times between them."""
     never = 10_000_000
-    done: list[Stretch] = []
+    done: list[Loss] = []
     with running(
         Ours(folder / f"long-{stages}", {**BASE.sets, "pipeline.stages": stages, "checkpoint.everySteps": never})
     ) as job:
         settle(job)
-        for number in range(2 * pairs):
-            begin, moves = time.time(), number % 2 == 1
-            end = begin + STRETCH_SECONDS
-            if moves:
-                request(job, (number // 2 + 1) % stages, number)
-            wait(job, "the end of the minute", lambda end=end: max(at for _, at in job.seen) > end)  # type: ignore[misc]
-            done.append(stretch(job.seen, begin, end, moved=moves))
-            say(f"{stages} stages, a minute {'with' if moves else 'without'} a move: {done[-1].steps:.1f} steps")
+        for number in range(rounds):
+            until(job, time.time() + BESIDE_SECONDS)
+            begin = time.time()
+            request(job, (number + 1) % stages, number)
+            end = until(job, time.time() + QUIET_SECONDS)
+            until(job, end + BESIDE_SECONDS)
+            done.append(loss(job.seen, begin, end, BESIDE_SECONDS))
+            took = f"{done[-1].lost:.2f} s of training in {done[-1].seconds:.0f} s, at {done[-1].usual:.3f} steps/s"
+            say(f"{stages} stages, move {number + 1}/{rounds} took {took}")
     return done
+
+
+def until(job: Ours, end: float) -> float:
+    """Wait until a step is done after ``end``, which is returned."""
+    wait(job, "a next step", lambda: max(at for _, at in job.seen) > end)
+    return end
 
 
 def judged(done: dict[Key, list[Move]], kept: dict[int, float]) -> list[Goal]:
@@ -117,7 +127,7 @@ def main() -> int:
     parser.add_argument("--moves", type=int, default=3, help="live moves of each size (default %(default)s)")
     parser.add_argument("--restarts", type=int, default=2, help="of each way beside them (default %(default)s)")
     parser.add_argument(
-        "--pairs", type=int, default=2, help="minutes without and with a move for the goodput, in turns (default %(default)s)"
+        "--rounds", type=int, default=5, help="moves with quiet times between them, for the goodput (default %(default)s)"
     )
     parser.add_argument("--part", choices=PARTS, action="append", help="only this one (default all)")
     parser.add_argument("--large", action="store_true", help="the size of BERT-large too (16 GB of memory, minutes)")
@@ -132,7 +142,7 @@ def main() -> int:
         print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
 
     done: dict[Key, list[Move]] = {}
-    stretches: dict[int, list[Stretch]] = {}
+    losses: dict[int, list[Loss]] = {}
     models = [TINY, ONE, FOUR, BASE, *([LARGE] if options.large else [])]
 
     def note(move: Move) -> None:
@@ -147,10 +157,10 @@ def main() -> int:
         if "ways" in parts:
             ways(folder, options.moves, options.restarts, note)
         if "goodput" in parts:
-            stretches = {1: long_run(folder, 1, options.pairs, say), 2: long_run(folder, 2, max(1, options.pairs // 2), say)}
+            losses = {1: long_run(folder, 1, options.rounds, say), 2: long_run(folder, 2, -(-options.rounds // 2), say)}
 
     megabytes = {size.name: round(size.megabytes(1), 1) for size in models}
-    kept = {stages: goodput(all_of_them) for stages, all_of_them in stretches.items()}
+    kept = {stages: goodput(all_of_them, EVERY_SECONDS) for stages, all_of_them in losses.items()}
     if done:
         print(table(done.values()))
         print(EXPLANATION)
@@ -168,9 +178,9 @@ def main() -> int:
     details = {
         "moves": [asdict(m) for moves in done.values() for m in moves],
         "MB": megabytes,
-        "goodput": {stages: [asdict(s) for s in all_of_them] for stages, all_of_them in stretches.items()},
+        "goodput": {stages: [asdict(each) for each in all_of_them] for stages, all_of_them in losses.items()},
     }
-    whole = options.moves >= 3 and options.restarts >= 2 and options.pairs >= 2 and options.part is None
+    whole = options.moves >= 3 and options.restarts >= 2 and options.rounds >= 3 and options.part is None
     return report("migration" if whole else "migration-short", judged(done, kept), details)
 
 

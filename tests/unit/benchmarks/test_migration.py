@@ -99,15 +99,15 @@ def test_how_long_nobody_did_anything_for_a_step(migration: ModuleType, tmp_path
     assert ways.waited(tmp_path, 19, committed) == pytest.approx(0.08, abs=1e-3)
 
 
-def test_goodput_is_what_minutes_with_a_move_have_of_those_without(goodput: ModuleType) -> None:
+def test_goodput_is_what_moves_leave_of_the_time(goodput: ModuleType) -> None:
     # Ten steps a second; nothing from 60 to 61.
     seen = [(step, step / 10 + (step > 600)) for step in range(1, 1300)]
     assert goodput.progress(seen, 5.05) == pytest.approx(50.5)
     assert goodput.progress(seen, 60.55) == pytest.approx(600.5)
-    quiet = goodput.stretch(seen, 10.0, 50.0, moved=False)
-    moved = goodput.stretch(seen, 50.0, 70.0, moved=True)
-    assert (quiet.steps, moved.steps) == (pytest.approx(400), pytest.approx(190))
-    assert goodput.goodput([quiet, moved]) == pytest.approx(0.95)
+    moved, quiet = goodput.loss(seen, 55.0, 75.0, 20.0), goodput.loss(seen, 85.0, 105.0, 20.0)
+    assert (moved.steps, moved.usual, moved.lost) == (pytest.approx(190), pytest.approx(10), pytest.approx(1))
+    assert quiet.lost == pytest.approx(0)
+    assert goodput.goodput([quiet, moved, moved], 20.0) == pytest.approx(0.95)
     with pytest.raises(ValueError, match="not between"):
         goodput.progress(seen, 1e6)
 

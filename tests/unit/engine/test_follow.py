@@ -331,6 +331,37 @@ def test_training_waits_for_a_commit_to_be_taken_only_so_long(pair: Pair, monkey
     stuck.set()
 
 
+def test_a_follower_may_take_its_time_to_begin(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does once what a step does; training does not wait for it meanwhile."""
+    monkeypatch.setattr(pair.source, "_patience", 0.05)
+    begin, rehearse = threading.Event(), pair.follower._rehearse
+    monkeypatch.setattr(pair.follower, "_rehearse", lambda: (begin.wait(SECONDS), rehearse()))
+    pair.source.follow("follower")
+    for _ in range(3):
+        pair.step()
+    time.sleep(0.1)  # more than its patience
+    monkeypatch.setattr(pair.source, "_patience", SECONDS)
+    begin.set()
+    pair.line.wait(lambda: pair.line.level)
+    assert not pair.lost
+    pair.step()
+    assert pair.stop() == Holding(step=4)
+    pair.assert_equal()
+
+
+def test_a_follower_that_does_not_begin_is_let_go(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "_BEGIN_SECONDS", 0.05)
+    begin = threading.Event()
+    monkeypatch.setattr(pair.follower, "_rehearse", lambda: begin.wait(SECONDS))
+    pair.source.follow("follower")
+    pair.step()
+    for thread in threading.enumerate():
+        if thread.name == "follow":
+            thread.join(SECONDS)
+    begin.set()
+    assert pair.lost == ["it did not answer within 0.05 s"]
+
+
 def test_a_follower_that_is_prepared_does_not_leave_without_the_commit(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "PROMISE_SECONDS", SECONDS)
     pair.follow()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
+import resource
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +17,7 @@ from lmj_api.protocol import Holding
 from lmj_api.spec import Training
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.model.weights import initialise
+from lmj_trainer.state.ledger import Count, Ledger
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
 
@@ -191,3 +194,14 @@ def test_killed_at_any_moment(memory: int, steps: int) -> None:
             os.waitpid(child, 0)
     assert kills >= 5
     assert torch.equal(state.saved, undisturbed(steps))
+
+
+def test_memory_that_is_made_before_is_not_made_while_it_is_written(memory: int) -> None:
+    ledger = Ledger(64 << 20, "layout", memory)
+    ledger.counts[Count.STEP] = 7
+    ledger.populate()
+    assert ledger.counts[Count.STEP] == 7
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.frombuffer(ledger.memory, dtype=torch.uint8).fill_(1)
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert faults < (64 << 20) // mmap.PAGESIZE // 10

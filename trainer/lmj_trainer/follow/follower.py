@@ -63,6 +63,8 @@ class Follower:
         self._transport.keep(sender, lambda reason: self._feed.lose(f"its source is gone: {reason}"))
         self._control.emit(EventKind.FOLLOWING, "copies its source's state", holding=None)
         if not self._rehearsed:
+            # Half of what a copy would cost here: beside a source that trains on the machine's other core.
+            state.populate()
             self._rehearse()
             self._rehearsed = True
         offer.done(None, state.step)

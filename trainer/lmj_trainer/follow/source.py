@@ -27,6 +27,8 @@ _PART = 1 << 20
 """Elements of an array in one part: 12 MB of state, 4 MB of gradients."""
 _READS = 8
 """Times that the state is read beside training for its digest, before training waits for it."""
+_BEGIN_SECONDS = 60.0
+"""For the answer of a follower, which first does once what a step does. Training does not wait for it."""
 _WINDOW = 24 << 20
 """Bytes that may be under way."""
 
@@ -199,21 +201,22 @@ class Source:
     def _begin(self, stream: _Stream) -> None:
         """In a thread of its own: has the follower begin, and copies."""
         self._transport.keep(stream.address, lambda reason: self._fail(stream, reason))
-        answered = threading.Event()
-        has = -1
+        has: int | None = None
 
         def answer(problem: str | None, step: int) -> None:
             nonlocal has
-            has = step
-            if problem is not None:
-                self._fail(stream, problem)
-            answered.set()
+            with self._turn:
+                has = step
+                if problem is not None:
+                    self._end(stream, problem)
+                self._turn.notify_all()
 
         part = Part(stream.number, next(stream.parts), Begin(self._transport.address, self._state.layout))
         self._transport.tell(stream.address, part, answer)
-        if not answered.wait(self._patience):
-            self._fail(stream, f"it did not answer within {self._patience:g} s")
-        if self._copy(stream, has):
+        with self._turn:
+            if not self._turn.wait_for(lambda: stream.over or has is not None, _BEGIN_SECONDS):
+                self._end(stream, f"it did not answer within {_BEGIN_SECONDS:g} s")
+        if self._copy(stream, -1 if has is None else has):
             self._finish(stream)
 
     def _copy(self, stream: _Stream, has: int) -> bool:

@@ -152,6 +152,10 @@ class StageState:
         """Gradients are about to change."""
         self._ledger.counts[Count.PREPARED] = -1
 
+    def populate(self) -> None:
+        """Have the block's memory made, which is otherwise done bit by bit while it is written for the first time."""
+        self._ledger.populate()
+
     def commit(self, coefficient: float, rate: float) -> None:
         """The next step is committed: whoever has this memory takes it, with its gradients times ``coefficient``, at learning ``rate``."""
         counts, measures = self._ledger.counts, self._ledger.measures
