@@ -116,7 +116,7 @@ yaml: $(STAMP)
 	@echo "==> yamllint"
 	@$(BIN)/yamllint --strict .
 
-test: check cluster-programs test-unit test-e2e ## Everything a change must pass: check, unit tests, then the real command.
+test: cluster-programs check test-unit test-e2e ## Everything a change must pass: check, unit tests, then the real command.
 
 test-unit: $(STAMP) ## Only the fast tests.
 	@echo "==> unit tests"

@@ -1,6 +1,7 @@
 """The programs of a cluster: built once from pinned Go modules and cached by the digest of what pins them; the rest are Debian packages."""
 
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -36,15 +37,26 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Module:
-    """A folder with a go.mod whose ``tool`` lines are what is built."""
+    """What is built at once: programs of a folder with a go.mod, which names their packages in its ``tool`` lines."""
 
     name: str
     programs: tuple[str, ...]
+    needed: bool = True
+    """By every cluster; else it is built when it is asked for."""
+    source: str = ""
+    """The folder; left out: that of the name."""
 
     @property
     def folder(self) -> Path:
-        return GO / self.name
+        return GO / (self.source or self.name)
 
+    @property
+    def packages(self) -> list[str]:
+        """Go packages of the programs."""
+        tools = re.search(r"^tool \((.*?)^\)", (self.folder / "go.mod").read_text(), re.DOTALL | re.MULTILINE)
+        return [package for package in (tools[1].split() if tools else []) if package.rpartition("/")[2] in self.programs]
+
+    @functools.cache  # noqa: B019 - there are three
     def digest(self) -> str:
         """Of everything that decides what comes out: versions, sums, our own sources."""
         hasher = hashlib.sha256()
@@ -56,7 +68,8 @@ class Module:
 
 MODULES = (
     Module("kubernetes", ("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet")),
-    Module("tools", ("dns", "helm", "kwok", "pause")),
+    Module("tools", ("dns", "helm", "pause")),
+    Module("load", ("kwok",), needed=False, source="tools"),
 )
 
 
@@ -72,19 +85,24 @@ def kubernetes_version() -> str:
 class Binaries:
     """Where the built programs are."""
 
-    folders: tuple[Path, ...]
+    cache: Path
 
     def path(self, program: str) -> Path:
-        """Of one program. Raises KeyError for one that is not built here."""
-        for folder, module in zip(self.folders, MODULES, strict=True):
+        """Of one program, which is built if it is not there. Raises KeyError for one that nothing is known of, Unavailable without Go."""
+        for module in MODULES:
             if program in module.programs:
-                return folder / program
+                return _built(module, self.cache) / program
         raise KeyError(program)
 
 
 def ensure_binaries(cache: Path = DEFAULT_CACHE) -> Binaries:
-    """Build what the cache lacks (about 10 minutes of one core from nothing, then never again). Raises Unavailable without Go."""
-    return Binaries(tuple(_built(module, cache) for module in MODULES))
+    """Build what every cluster needs and the cache lacks (10 minutes of one core from nothing, then never again). Raises Unavailable
+    without Go.
+    """
+    for module in MODULES:
+        if module.needed:
+            _built(module, cache)
+    return Binaries(cache)
 
 
 def _built(module: Module, cache: Path) -> Path:
@@ -108,12 +126,12 @@ def _built(module: Module, cache: Path) -> Path:
 
 
 def _build(module: Module, out: Path, log: Path) -> None:
-    """``go build tool`` with a line of progress every 10 s."""
+    """``go build`` with a line of progress every 10 s."""
     say(f"building {', '.join(module.programs)} (once; cached in {out.parent})")
     version = kubernetes_version()
     stamp = {"gitVersion": version, "gitMajor": version.removeprefix("v").split(".")[0], "gitMinor": version.split(".")[1]}
     flags = " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())])
-    command = ["nice", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", f"{out}/", "tool"]
+    command = ["nice", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", f"{out}/", *module.packages]
     start = said = time.monotonic()
     packages = 0
     with (

@@ -241,6 +241,7 @@ def second(own_cluster: Cluster) -> Iterator[Cluster]:
     cluster.down()
 
 
+@pytest.mark.slow
 def test_a_second_cluster_beside_the_first_leaves_nothing_behind(own_cluster: Cluster, second: Cluster) -> None:
     before = traces()
     try:
@@ -263,6 +264,7 @@ def test_a_second_cluster_beside_the_first_leaves_nothing_behind(own_cluster: Cl
     assert sorted(own_cluster.ready_nodes()) == ["node1", "node2", "node3"]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_fails_says_why(own_cluster: Cluster, second: Cluster) -> None:
     with pytest.raises(ClusterError, match="no node 'node9'"):
         own_cluster.power_cut("node9")

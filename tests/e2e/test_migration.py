@@ -253,6 +253,7 @@ def test_both_ranks_move_when_asked(job: ClusterJob) -> None:
     assert_nothing_lost(job, moves=2)
 
 
+@pytest.mark.slow
 def test_the_operator_is_killed_while_a_rank_moves_to_a_node_that_was_named(job: ClusterJob, operator: Watched) -> None:
     # The scheduler would rather have the free one.
     node = nodes(job)[0]

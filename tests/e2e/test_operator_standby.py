@@ -69,6 +69,7 @@ def test_a_deleted_pod_costs_no_pod_start(job: ClusterJob) -> None:
     job.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_node_without_power_costs_no_pod_start(job: ClusterJob, own_cluster: Cluster) -> None:
     nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in job.get("pods")["items"]}
     assert len(set(nodes.values())) == 3, "each has a node of its own"
@@ -81,6 +82,7 @@ def test_a_node_without_power_costs_no_pod_start(job: ClusterJob, own_cluster: C
         own_cluster.power_on(nodes["tiny-r1-1"])
 
 
+@pytest.mark.slow
 def test_an_operator_that_is_killed_as_a_pod_is_deleted_gives_the_standby_to_one_rank(job: ClusterJob, operator: Watched) -> None:
     before = job.step
     job.kubectl("delete", "pod", "-n", job.namespace, "tiny-r0-1", "--grace-period=0", "--force", "--wait=false")

@@ -104,7 +104,7 @@ def test_killed_outright_leaves_no_process_and_resumes(undisturbed: Job, tmp_pat
     assert "was killed, and all pods with it" in done.stdout or job.status()["incidents"]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_worker_comes_back(undisturbed: Job, tmp_path: Path, rank: int) -> None:
     job = Job(tmp_path)
     process = job.start()

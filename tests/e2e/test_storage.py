@@ -184,7 +184,7 @@ def test_an_output_folder_that_is_full_stops_nothing(tmp_path: Path, disk: Disk,
     assert list(job.losses()) == list(range(1, 1201)), "what could not be written then was written later"
 
 
-@pytest.mark.parametrize("how", ["read-only", "gone", "replaced"])
+@pytest.mark.parametrize("how", ["gone", *(pytest.param(how, marks=pytest.mark.slow) for how in ("read-only", "replaced"))])
 def test_storage_that_goes_away(tmp_path: Path, disk: Disk, runs: list[Run], how: str) -> None:
     folder = disk.path / "checkpoints"
     job = Job(tmp_path / "job")

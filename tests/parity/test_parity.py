@@ -125,7 +125,9 @@ def frozen_is_nowhere(output: Path) -> None:
         assert all(".lora_" in name or ".modules_to_save." in name for name in names), names
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", pytest.param("roberta", marks=pytest.mark.slow), "electra"])
+@pytest.mark.parametrize(
+    "family", ["bert", *(pytest.param(family, marks=pytest.mark.slow) for family in ("distilbert", "roberta", "electra"))]
+)
 def test_adapters_are_peft_s_in_a_plain_loop(family: str, data: Path, tmp_path: Path) -> None:
     """The losses, the adapter and the merged model; for one family of one and of three stages too."""
     source = make_model(tmp_path / family, family)
@@ -184,7 +186,7 @@ def kill(ranks: Group, victim: int, step: int) -> None:
     ranks.ranks[victim].kill()
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 def test_killed_and_resumed_is_undisturbed(undisturbed: Path, data: Path, model: Path, tmp_path: Path, seed: int) -> None:
     """SIGKILL of a random rank at random steps, twice; survivors keep their process and join the next view."""
     choose = random.Random(seed)
@@ -204,7 +206,7 @@ def test_killed_and_resumed_is_undisturbed(undisturbed: Path, data: Path, model:
     same(undisturbed, tmp_path)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_worker_is_killed_anywhere_and_its_memory_goes_on(
     undisturbed: Path, data: Path, model: Path, tmp_path: Path, seed: int
 ) -> None:
