@@ -35,6 +35,11 @@ class Layout:
         return self.output / "metrics.jsonl"
 
     @property
+    def recorder(self) -> Path:
+        """Tells who writes the metrics, and the files beside them."""
+        return self.output / ".recorder"
+
+    @property
     def evaluation(self) -> Path:
         """The evaluations, JSON."""
         return self.output / "evaluation.json"

@@ -14,12 +14,13 @@ from lmj_operator.plan.phases import TERMINAL
 from lmj_operator.plan.plan import Plan
 from lmj_operator.plan.running import run
 from lmj_operator.plan.scene import leaving, scene_of
+from lmj_operator.plan.strays import without_strays
 from lmj_operator.plan.suspension import stay, suspend, wake
 
 
 def plan(observed: Observed, now: float) -> Plan:
     """The plan for what was ``observed`` at ``now`` (seconds since the epoch). Total: every observation has one."""
-    observed = with_claims(observed)
+    observed = without_strays(with_claims(observed))
     if observed.status.phase in TERMINAL or observed.deleted:
         return clean_up(observed)
     scene = scene_of(observed, now)

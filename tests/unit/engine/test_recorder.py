@@ -12,6 +12,7 @@ import pytest
 from lmj_api.layout import Layout
 from lmj_api.protocol import Progress
 from lmj_trainer.metrics import evaluate_counts
+from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.recorder import Recorder
 
 
@@ -73,6 +74,48 @@ def test_a_torn_last_line(layout: Layout, torn: str) -> None:
         file.write(torn)
     record(layout, 4, range(5, 7))
     assert [line["step"] for line in lines(layout)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_of_two_recorders_the_one_that_came_last_records(layout: Layout) -> None:
+    """A group that nobody can reach trains on in a view that is over."""
+    old = Recorder(layout, 0, tensorboard=False)
+    for step in range(1, 5):
+        old.check()
+        old.step(progress(step), 1.0)
+    new = Recorder(layout, 2, tensorboard=False)
+    with pytest.raises(ViewBrokenError, match=r"another rank 0 writes into .*: a newer view has begun"):
+        old.check()
+    with pytest.raises(ViewBrokenError):
+        old.evaluation(evaluation(5))
+    old.close()
+    new.check()
+    new.step(progress(3), 2.0)
+    new.close()
+    assert [(line["step"], line["time"]) for line in lines(layout)] == [(1, 1.0), (2, 1.0), (3, 2.0)]
+    assert not layout.evaluation.exists()
+
+
+def test_lines_that_came_in_between_cost_none_of_the_others(layout: Layout) -> None:
+    """Written by one that looked just before the other came."""
+    record(layout, 0, range(1, 4))
+    with layout.metrics.open("a") as file:
+        for step in (9, 4, 5, 4, 5, 6):
+            file.write(json.dumps({"step": step}) + "\n")
+    record(layout, 6, range(7, 9))
+    assert [line["step"] for line in lines(layout)] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_folder_that_takes_no_new_file_has_no_fence(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    record(layout, 0, range(1, 3))
+    monkeypatch.setattr("lmj_trainer.worker.fence.os.replace", refuse)
+    recorder = Recorder(layout, 2, tensorboard=False)
+    recorder.check()
+    recorder.step(progress(3), 1.0)
+    recorder.close()
+    assert [line["step"] for line in lines(layout)] == [1, 2, 3]
 
 
 def test_evaluations_are_replaced_and_forgotten(layout: Layout) -> None:

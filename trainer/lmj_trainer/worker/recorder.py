@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lmj_api.protocol import Evaluation, Progress
 from lmj_trainer.checkpoint.write import write_atomically
 from lmj_trainer.errors import UserError
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.fence import Fence
 
 if TYPE_CHECKING:
     from lmj_api.layout import Layout
@@ -20,7 +22,8 @@ log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Records of steps up to the resume point stay; later ones are of work that is done again, and go.
+    """Records of steps up to the resume point stay; later ones are of work that is done again, and go. A recorder that another came after,
+    of a newer view, records nothing any more.
 
     Storage that is full or gone does not stop training: what could not be written is kept, and written with what comes next.
     """
@@ -29,16 +32,25 @@ class Recorder:
         """``warn`` is told once when something cannot be written, until it can again. Raises OSError when the files cannot be opened."""
         self._layout, self._warn = layout, warn
         layout.output.mkdir(parents=True, exist_ok=True)
-        self._metrics = os.open(layout.metrics, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        size, self.newest = _kept(layout.metrics, resume)
+        self._fence = Fence(layout.recorder)
+        content = layout.metrics.read_bytes() if layout.metrics.exists() else b""
+        kept, self.newest = _kept(content, resume)
         """``newest``: the last step that is recorded; 0: none."""
+        if not content.startswith(kept):
+            write_atomically(layout.metrics, kept)
+        self._metrics = os.open(layout.metrics, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         # A disk that is full has room for a file that gets shorter.
-        os.ftruncate(self._metrics, size)
+        os.ftruncate(self._metrics, len(kept))
         self._unwritten = b""
         self._troubled = False
         self.evaluations = [e for e in _evaluations(layout.evaluation) if e.step <= resume]
         self._stale = False
         self._board: Any = _board(layout, resume) if tensorboard else None
+
+    def check(self) -> None:
+        """Raise ViewBrokenError when another records here: this view is over, whatever this process was told."""
+        if not self._fence.holds():
+            raise ViewBrokenError(f"another rank 0 writes into {self._layout.output}: a newer view has begun")
 
     def step(self, progress: Progress, now: float) -> None:
         """Record a committed step."""
@@ -59,7 +71,8 @@ class Recorder:
                 self._board.add_scalar(f"train/{key}", line[key], progress.step, walltime=now)
 
     def evaluation(self, result: Evaluation) -> None:
-        """Record an evaluation; one of the same split and step is replaced."""
+        """Record an evaluation; one of the same split and step is replaced. Raises ViewBrokenError as :meth:`check`."""
+        self.check()
         self.evaluations = [e for e in self.evaluations if (e.split, e.step) != (result.split, result.step)] + [result]
         self._stale = True
         self._write()
@@ -87,24 +100,27 @@ class Recorder:
 
     def close(self) -> None:
         """Close the files."""
-        self._write()
+        if self._fence.holds():
+            self._write()
         os.close(self._metrics)
         if self._board is not None:
             self._board.close()
 
 
-def _kept(path: Path, resume: int) -> tuple[int, int]:
-    """Bytes of the lines up to step ``resume``, and the last step of them; a torn line is that of a step that is done again."""
-    size = newest = 0
-    for line in path.read_bytes().splitlines(keepends=True):
+def _kept(content: bytes, resume: int) -> tuple[bytes, int]:
+    """The lines up to step ``resume``, each step once, and the last step of them. A torn line is that of a step that is done again, and
+    lines of a recorder that did not know yet that it was not the last may be among the others.
+    """
+    lines, newest = [], 0
+    for line in content.splitlines(keepends=True):
         try:
             step = json.loads(line)["step"]
-            if not line.endswith(b"\n") or step > resume:
-                break
         except ValueError:
-            break
-        size, newest = size + len(line), step
-    return size, newest
+            continue
+        if line.endswith(b"\n") and newest < step <= resume:
+            lines.append(line)
+            newest = step
+    return b"".join(lines), newest
 
 
 def _evaluations(path: Path) -> list[Evaluation]:

@@ -262,6 +262,8 @@ class Trainer:
 
         def decided(commit: Commit) -> None:
             nonlocal progress
+            if recorder is not None:
+                recorder.check()
             progress, took = self._pace.committed(committed, commit, rate)
             state.seconds += took
             state.line = progress.to_json()

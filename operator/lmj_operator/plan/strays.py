@@ -1,0 +1,38 @@
+"""Checkpoints of members that went on in an older view than the newest.
+
+Pods that nobody can reach, with storage that they can, train on in the view that they are in, and may save what they come to. Those steps
+are done again in the newest view, and recorded there: what was saved of them is as if it were not there.
+"""
+
+from dataclasses import replace
+
+from lmj_api.names import parse_checkpoint_name
+from lmj_api.protocol import CheckpointInfo
+from lmj_api.view import View
+from lmj_operator.plan.membership import newest_view
+from lmj_operator.plan.observed import Observed, PodObserved
+
+
+def without_strays(observed: Observed) -> Observed:
+    """``observed``, where no agent tells of such a checkpoint."""
+    newest = newest_view(observed.status, observed.pods)
+    if newest is None or not any(is_stray(c, newest) for pod in observed.pods if pod.agent for c in pod.agent.checkpoints):
+        return observed
+    return replace(observed, pods=tuple(_without(pod, newest) for pod in observed.pods))
+
+
+def is_stray(checkpoint: CheckpointInfo, newest: View) -> bool:
+    """Whether it was written in an older view than ``newest``, of a step after the one that this began with."""
+    try:
+        _, number = parse_checkpoint_name(checkpoint.name)
+    except ValueError:
+        return False
+    # 0: the name tells of none.
+    return 0 < number < newest.number and checkpoint.step > newest.resume.step
+
+
+def _without(pod: PodObserved, newest: View) -> PodObserved:
+    if pod.agent is None:
+        return pod
+    kept = [c for c in pod.agent.checkpoints if not is_stray(c, newest)]
+    return replace(pod, agent=pod.agent.model_copy(update={"checkpoints": kept}))

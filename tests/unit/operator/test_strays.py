@@ -1,0 +1,62 @@
+"""What members of a view that is over have saved since is not gone back to."""
+
+from __future__ import annotations
+
+import pytest
+
+from lmj_api.names import checkpoint_name
+from lmj_api.protocol import AgentState, CheckpointInfo
+from lmj_api.spec import JobSpec
+from lmj_api.status import JobStatus
+from lmj_api.view import Resume, View
+from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.strays import is_stray, without_strays
+
+SPEC = {
+    "model": {"scratch": {"layers": 4}},
+    "dataset": {"source": "d.csv", "text": ["text"], "label": "label"},
+    "output": {"path": "out"},
+}
+
+
+def info(step: int, view: int | None) -> CheckpointInfo:
+    return CheckpointInfo(name=checkpoint_name(step, view), step=step)
+
+
+def view(number: int, step: int) -> View:
+    return View(number=number, members=[], resume=Resume(step=step), reason="test")
+
+
+@pytest.mark.parametrize(
+    ("step", "written", "stray"),
+    [
+        pytest.param(440, 7, True, id="of an older view, after the newest began"),
+        pytest.param(380, 7, False, id="what the newest began with"),
+        pytest.param(440, 8, False, id="its own"),
+        pytest.param(440, None, False, id="of no view that is known"),
+    ],
+)
+def test_which(step: int, written: int | None, stray: bool) -> None:
+    assert is_stray(info(step, written), view(8, 380)) is stray
+
+
+def test_no_agent_tells_of_them() -> None:
+    spec = JobSpec.model_validate(SPEC)
+    told = [info(440, 7), info(400, 8), info(380, 7)]
+    pods = tuple(
+        PodObserved(
+            f"pod-{rank}",
+            rank,
+            1,
+            PodPhase.RUNNING,
+            0.0,
+            agent=AgentState(pod=f"pod-{rank}", rank=rank, started=0.0, checkpoints=told),
+        )
+        for rank in range(2)
+    )
+    seen = Observed("job", spec, JobStatus(view=view(8, 380)), (*pods, PodObserved("new", 1, 2, PodPhase.PENDING, 0.0)))
+    for pod in without_strays(seen).pods[:2]:
+        assert pod.agent is not None
+        assert [c.name for c in pod.agent.checkpoints] == ["step-000000400-v8", "step-000000380-v7"]
+    early = Observed("job", spec, JobStatus(), pods)
+    assert without_strays(early) is early
