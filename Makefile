@@ -79,7 +79,7 @@ CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
 
 # They take minutes on a fresh machine: beside the unit tests, which use one core. Who needs them waits for them, and says what is wrong.
 cluster-programs: $(STAMP)
-	@nohup $(CLUSTER) build >/dev/null 2>&1 </dev/null &
+	@$(CLUSTER) build >/dev/null 2>&1 </dev/null &
 
 cluster-up: $(STAMP) ## Start a Kubernetes cluster of plain processes here (Linux, root, Go); NODES=3.
 	@$(CLUSTER) up --nodes $(or $(NODES),3)
