@@ -246,10 +246,13 @@ async def worker_exits(load: Load, jobs: Sequence[str], pause: float) -> list[fl
 
 
 async def pod_deletions(load: Load, jobs: Sequence[str], pause: float) -> list[float]:
-    """Seconds from the API server's answer to a deletion until it gets the create of the next pod."""
-    done = []
+    """Seconds from the API server's answer to a deletion by force until it gets the create of the next pod.
+
+    With a grace period a pod goes on until its agent hears of it, from a kubelet that is not there.
+    """
+    done, body = [], {"gracePeriodSeconds": 0}
     for job in jobs:
-        [(begin, took)] = await load.send("DELETE", [f"/api/v1/namespaces/{NAMESPACE}/pods/{job}-r0-1"], [None])
+        [(begin, took)] = await load.send("DELETE", [f"/api/v1/namespaces/{NAMESPACE}/pods/{job}-r0-1"], [body])
         done.append((f"{job}-r0-2", begin))
         await asyncio.sleep(max(0.0, pause - took))
     deadline = time.monotonic() + CALL_SECONDS
