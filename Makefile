@@ -77,7 +77,7 @@ bench-operator: $(STAMP) ## Measure the operator: 1,000 jobs on 4,000 faked pods
 
 CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
 
-# They take minutes on a fresh machine: beside the unit tests, which use one core. Who needs them waits for them, and says what is wrong.
+# They take minutes on a fresh machine: beside checks and unit tests, which use one core. Who needs them waits for them, and says what is wrong.
 cluster-programs: $(STAMP)
 	@$(CLUSTER) build >/dev/null 2>&1 </dev/null &
 

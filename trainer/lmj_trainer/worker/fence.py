@@ -17,12 +17,11 @@ class Fence:
     """
 
     def __init__(self, path: Path) -> None:
-        """From now on this is who came last."""
+        """From now on this is who came last. The folder is there."""
         self._path = path
         self._mine: tuple[int, int] | None = None
         partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             # Not synced: after a power cut there is nobody left to be kept out.
             partial.write_bytes(os.urandom(16))
             os.replace(partial, path)
