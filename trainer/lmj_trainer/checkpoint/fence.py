@@ -22,7 +22,7 @@ def successor(root: Path, mine: Manifest, foreign: Collection[str]) -> str | Non
 
     ``foreign``: names that were there when the view began. They are of earlier runs, whose views were counted anew.
     Between this look and a manifest's rename a newer view may write its first; then an older view's checkpoint stands beside it, in a
-    folder of its own: a true state of the same run, as if it had been written a moment before.
+    folder of its own: a true state of the same run. The plan does not go back to one of a step that the newer view has done itself.
     """
     for name in folders(root):
         if name in foreign:

@@ -14,6 +14,7 @@ class Fence:
 
     Pods that nobody can reach, with storage that they can, go on in the view that they are in. What they did would be written among what
     is done in their place. Where the file cannot be written there is no fence, as there is no storage to be kept clean.
+    Checkpoints, which may lie elsewhere, are kept apart by their manifests (:mod:`lmj_trainer.checkpoint.fence`).
     """
 
     def __init__(self, path: Path) -> None:
