@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ import torch
 from transformers import AutoConfig
 
 from lmj_api.spec import LiveMigrationJob, Model
+from lmj_trainer.follow import source as source_module
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.model.weights import initialise
 from lmj_trainer.state.stage_state import StageState
 
+from .pair import Pair
 from .small_job import small_job
 
 torch.set_num_threads(1)
@@ -58,3 +60,13 @@ def make_state() -> Callable[..., tuple[Stage, StageState]]:
 @pytest.fixture
 def job(tmp_path: Path) -> LiveMigrationJob:
     return small_job(tmp_path)
+
+
+@pytest.fixture
+def pair(make_state: Callable[..., Any], make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    # A copy of many parts, of which few are under way at once, takes several steps.
+    monkeypatch.setattr(source_module, "_PART", 1 << 10)
+    monkeypatch.setattr(source_module, "_WINDOW", 1 << 14)
+    made = Pair(make_state, make_config())
+    yield made
+    made.close()

@@ -169,3 +169,13 @@ def test_a_middle_stage_holds_nothing_of_the_others(make_config, make_state) -> 
     assert all(buffer.is_meta for _, buffer in stage.model.named_buffers())
     assert not stage.first
     assert not stage.last
+
+
+def test_what_is_lent_is_the_block_in_a_storage_of_its_own(make_state, make_config) -> None:
+    """RPC sends a part of a larger storage as a copy."""
+    state = make_state(make_config(), range(1, 3))[1]
+    span = slice(96, 1120)
+    for own, lent in zip(state.arrays(span, 1, 4), state.lent(span, 1, 4), strict=True):
+        assert lent.untyped_storage().nbytes() == lent.nbytes
+        own.copy_(torch.randn(len(own)))
+        assert torch.equal(lent, own)

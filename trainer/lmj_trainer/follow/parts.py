@@ -33,12 +33,12 @@ class Begin:
 
 @dataclass(frozen=True)
 class State:
-    """Weights and moments of the groups ``first`` to ``last`` (exclusive), float32 ``[3, elements]``, after ``step`` steps."""
+    """Weights and both moments of the groups ``first`` to ``last`` (exclusive), each float32 ``[elements]``, after ``step`` steps."""
 
     first: int
     last: int
     step: int
-    values: Tensor
+    values: list[Tensor]
 
 
 @dataclass(frozen=True)

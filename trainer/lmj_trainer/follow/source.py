@@ -9,6 +9,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -33,6 +34,14 @@ _WINDOW = 24 << 20
 """Bytes that may be under way."""
 
 
+@dataclass(frozen=True)
+class _Due:
+    """Gradients of a span of the block, for ``step``."""
+
+    step: int
+    span: slice
+
+
 class _Stream:
     """One follower, from Begin on."""
 
@@ -45,10 +54,14 @@ class _Stream:
         self.level = False
         self.finals: Finals | None = None
         """Of the step that is under way, once something of it is final."""
-        self.due: deque[tuple[int, slice | None]] = deque()
-        """What is to be sent of it, in this order: gradients of a span, and that they are complete (None). The first may be on its way."""
+        self.due: deque[_Due | Prepared | Committed] = deque()
+        """What is to be sent, in this order. The first may be on its way."""
         self.under_way = 0
         """Bytes that the follower has not taken into its memory yet."""
+        self.lent: dict[int, slice] = {}
+        """Spans of the block that are on their way, by the number of their part."""
+        self.free = 0
+        """Elements of each array, from its start, that are known not to be on their way, nor due."""
         self.copied = self.forwarded = 0
         """Bytes of tensors that were sent: of the state, and of gradients."""
         self.over = False
@@ -134,16 +147,17 @@ class Source:
                 self._put(stream, self._finals(stream).final(int(parameter.storage_offset()), parameter.numel()))
 
     def prepared(self) -> None:
-        """All gradients of the next step are in the block: returns when the follower has them too, and knows that they are all."""
+        """All gradients of the next step are in the block: returns when a follower that is level has them too, and knows that they are all."""
         with self._turn:
             stream = self._stream
             if stream is None:
                 return
             step = self._state.step + 1
             self._put(stream, self._finals(stream).rest())
-            if stream.level:
-                stream.due.append((step, None))
-                self._turn.notify_all()
+            if not stream.level:
+                return  # nobody counts on it yet: it takes the rest while this rank's update goes on
+            stream.due.append(Prepared(step))
+            self._turn.notify_all()
             if not self._turn.wait_for(lambda: stream.over or (not stream.due and stream.under_way == 0), self._patience):
                 self._end(stream, f"it did not take the gradients of step {step} within {self._patience:g} s")
 
@@ -156,15 +170,17 @@ class Source:
 
     def _put(self, stream: _Stream, spans: list[slice]) -> None:
         if spans:
-            stream.due.extend((self._state.step + 1, span) for span in spans)
+            stream.free = 0
+            stream.due.extend(_Due(self._state.step + 1, span) for span in spans)
             self._turn.notify_all()
 
     def _release(self) -> None:
         """The gradients are no step's any more."""
         self._fixed = False
-        if self._stream is not None:
-            self._stream.finals = None
-            self._stream.due.clear()
+        stream = self._stream
+        if stream is not None:
+            stream.finals = None
+            stream.due = deque(due for due in stream.due if isinstance(due, Committed))
         self._turn.notify_all()
 
     def committed(self, coefficient: float, rate: float, line: str | None, *, first: bool) -> None:
@@ -174,9 +190,13 @@ class Source:
             if stream is None or not stream.groups:
                 return
             step = self._state.step + 1
-            awaited = first and stream.level
-            self._send(stream, Committed(step, coefficient, rate, self._facts(), line), 1 if awaited else 0)
-            if awaited and not self._turn.wait_for(lambda: stream.over or stream.under_way == 0, self._patience):
+            body = Committed(step, coefficient, rate, self._facts(), line)
+            if not stream.level:
+                stream.due.append(body)  # behind its gradients
+                self._turn.notify_all()
+                return
+            self._send(stream, body, 1 if first else 0)
+            if first and not self._turn.wait_for(lambda: stream.over or stream.under_way == 0, self._patience):
                 self._end(stream, f"it did not take the commit of step {step} within {self._patience:g} s")
 
     def abandoned(self) -> None:
@@ -188,10 +208,29 @@ class Source:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """While the committed step is taken."""
+        """While the committed step is taken: see :meth:`free`."""
         with self._turn:
-            yield
+            self._fixed = True
+        yield
+        with self._turn:
             self._release()
+
+    def free(self, span: slice) -> None:
+        """Before ``span`` of the block changes: it is sent from there, so what is on its way of it, or of what lies before it, is awaited.
+
+        The last layers lie first, as their gradients are final first: so the update follows what is sent, and seldom has to wait.
+        """
+        stream = self._stream
+        if stream is None or span.stop <= stream.free:
+            return
+        with self._turn:
+            if not self._turn.wait_for(lambda: stream.over or self._free(stream) >= span.stop, self._patience):
+                self._end(stream, f"it did not take what it was sent within {self._patience:g} s")
+
+    def _free(self, stream: _Stream) -> int:
+        spans = [*stream.lent.values(), *(due.span for due in stream.due if isinstance(due, _Due))]
+        stream.free = min((span.start for span in spans), default=self._state.size)
+        return stream.free
 
     def forgotten(self) -> None:
         """The gradients were dropped: their step was not committed."""
@@ -224,7 +263,7 @@ class Source:
         groups = self._state.groups
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < _WINDOW))
+                self._turn.wait_for(lambda: stream.over or (self._is_still(stream) and stream.under_way < _WINDOW))
                 if stream.over:
                     return False
                 step = self._state.step
@@ -236,38 +275,53 @@ class Source:
                 start = groups[first].span.start
                 while last < len(groups) and groups[last].span.stop - start <= _PART:
                     last += 1
-                values = torch.stack(self._state.arrays(slice(start, groups[last - 1].span.stop), 0, 3)).cpu()
+                span = slice(start, groups[last - 1].span.stop)
+                values = [array.cpu() for array in self._state.lent(span, 0, 3)]
+                size = sum(value.nbytes for value in values)
                 stream.groups = last
-                self._send(stream, State(first, last, step, values), values.nbytes)
-                stream.copied += values.nbytes
+                self._send(stream, State(first, last, step, values), size, span)
+                stream.copied += size
             if self._second_per_byte:
-                stream.stopped.wait(values.nbytes * self._second_per_byte)
+                stream.stopped.wait(size * self._second_per_byte)
 
     def _forward(self, stream: _Stream) -> None:
         """In a thread of its own: sends what is due, so that no computation waits for a copy of it."""
-        gradients = self._state.arrays(slice(0, self._state.size), 3)[0]
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or (stream.due and stream.under_way < _WINDOW))
+                self._turn.wait_for(lambda: stream.over or self._may_go(stream))
                 if stream.over:
                     return
                 due = stream.due[0]
-            step, span = due
-            body = Prepared(step) if span is None else Gradients.of(step, span.start, gradients[span])
-            sent = body.values.nbytes if isinstance(body, Gradients) else 0
-            size = 1 if span is None else 4 * (span.stop - span.start)
+            gradients = None
+            if isinstance(due, _Due):
+                gradients = Gradients.of(due.step, due.span.start, self._state.lent(due.span, 3)[0])
             with self._turn:
                 # Forgotten meanwhile, what was read is nothing.
-                if stream.due and stream.due[0] is due:
-                    stream.due.popleft()
-                    self._send(stream, body, size)
-                    stream.forwarded += sent
+                if not stream.due or stream.due[0] is not due:
+                    continue
+                stream.due.popleft()
+                if isinstance(due, _Due):
+                    assert gradients is not None
+                    self._send(stream, gradients, 4 * gradients.count, due.span)
+                    stream.forwarded += gradients.values.nbytes
+                else:
+                    self._send(stream, due, 1)
+
+    def _may_go(self, stream: _Stream) -> bool:
+        """Whether what is due first is to be sent now. That gradients are complete is said when the follower has them all: if it is let go
+        before, they may change while they are on their way, and it must not take those for the step's.
+        """
+        return bool(stream.due) and stream.under_way < (1 if isinstance(stream.due[0], Prepared) else _WINDOW)
+
+    def _is_still(self, stream: _Stream) -> bool:
+        """Whether the block is that of a step, and the follower was sent all up to it."""
+        return not self._fixed and not stream.due
 
     def _finish(self, stream: _Stream) -> None:
         """Have the follower compare what it has. The state is read beside training, and again when a step was taken meanwhile."""
         for attempt in range(_READS + 1):
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or not self._fixed)
+                self._turn.wait_for(lambda: stream.over or self._is_still(stream))
                 if stream.over:
                     return
                 step = self._state.step
@@ -278,9 +332,8 @@ class Source:
             with self._turn:
                 if stream.over:
                     return
-                # Whoever takes a step has the turn from before the first change until it is counted. Gradients that are out already
-                # would be forgotten with Level, and the step that they are of taken without them.
-                if self._state.step == step and not self._fixed:
+                # Gradients that are out already would be forgotten with Level, and the step that they are of taken without them.
+                if self._state.step == step and self._is_still(stream):
                     self._level(stream, digest)
                     return
 
@@ -292,10 +345,14 @@ class Source:
         state = self._state
         return Facts(state.seconds, state.evaluated, state.best.step, state.best.accuracy)
 
-    def _send(self, stream: _Stream, body: Body, size: int = 0) -> None:
+    def _send(self, stream: _Stream, body: Body, size: int = 0, span: slice | None = None) -> None:
+        """``span``: of the block, where ``body`` is sent from there."""
+        number = next(stream.parts)
+
         def done(problem: str | None, answer: int) -> None:
             with self._turn:
                 stream.under_way -= size
+                stream.lent.pop(number, None)
                 if answer == LEFT and not stream.over:
                     # It takes this rank's place, or is needed for the next view: what is committed here would be lost.
                     inbox = self._transport.inbox
@@ -305,7 +362,9 @@ class Source:
                 self._turn.notify_all()
 
         stream.under_way += size
-        self._transport.tell(stream.address, Part(stream.number, next(stream.parts), body), done)
+        if span is not None:
+            stream.lent[number], stream.free = span, 0
+        self._transport.tell(stream.address, Part(stream.number, number, body), done)
 
     def _fail(self, stream: _Stream, reason: str) -> None:
         with self._turn:

@@ -12,6 +12,8 @@ from torch import Tensor
 from lmj_trainer.state.stage_state import CHUNK
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmj_api.spec import Training
     from lmj_trainer.state.stage_state import Group, StageState
 
@@ -71,8 +73,11 @@ class AdamW:
         self._groups = [_tensors(state, group) for group in state.groups]
 
     @torch.no_grad()
-    def apply(self) -> None:
-        """Take the step that was committed, if it is not taken yet, from wherever it was left; gradients are zero afterwards."""
+    def apply(self, before: Callable[[slice], None] | None = None) -> None:
+        """Take the step that was committed, if it is not taken yet, from wherever it was left; gradients are zero afterwards.
+
+        ``before`` is told of each span of the block before it changes.
+        """
         state = self._state
         if state.committed is None or state.committed[0] == state.step:
             return
@@ -82,6 +87,8 @@ class AdamW:
             self._groups[state.done - 1].gradient.zero_()
         for index in range(state.done, len(self._groups)):
             group = self._groups[index]
+            if before is not None:
+                before(state.groups[index].span)
             if state.saved_group == index:
                 torch._foreach_copy_(group.changing, group.undo)
             else:

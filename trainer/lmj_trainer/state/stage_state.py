@@ -110,6 +110,18 @@ class StageState:
         """``span`` of the arrays ``first`` to ``last`` (exclusive) of the block: 0 weights, 1 and 2 moments, 3 gradients."""
         return [self.block[k * self.size + span.start : k * self.size + span.stop] for k in range(first, last)]
 
+    def lent(self, span: slice, first: int = 0, last: int = 4) -> list[Tensor]:
+        """As :meth:`arrays`; on the CPU each has a storage of its own over the same memory. A transport sends that as it is, and of a part of
+        a larger storage a copy: the block must not change before it has.
+        """
+        arrays = self.arrays(span, first, last)
+        if self.block.device.type != "cpu":
+            return arrays
+        return [
+            torch.frombuffer(self._ledger.memory, dtype=a.dtype, count=len(a), offset=HEADER + a.storage_offset() * a.itemsize)
+            for a in arrays
+        ]
+
     def _tensor(self, offset: int, shape: torch.Size) -> Tensor:
         view = torch.empty(0, dtype=torch.float32, device=self.block.device)
         view.set_(self.block.untyped_storage(), offset, shape, torch.empty(shape, device="meta").stride())
@@ -244,7 +256,7 @@ class StageState:
         return self.block[: 3 * self.size]
 
     def tensors(self, block: Tensor | None = None) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors of a checkpoint, in the order of memory: of this state, or of ``block``, a copy of :attr:`saved`."""
+        """Names and tensors of a checkpoint, in the model's order: of this state, or of ``block``, a copy of :attr:`saved`."""
         for k, prefix in enumerate(("", "exp_avg/", "exp_avg_sq/")):
             for slot in self.slots:
                 own = (slot.weight, slot.exp_avg, slot.exp_avg_sq)[k]
@@ -268,7 +280,8 @@ _Span = tuple[slice, bool, list[tuple[str, slice]]]
 def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
     """Offset of each tensor in an array of the block, the groups as spans of it, and its size.
 
-    Large tensors first, chunk by chunk; small ones go together, for a call costs more than they do.
+    Large tensors first, chunk by chunk; small ones go together, for a call costs more than they do. The last in the model come first, as in a
+    backward pass: then their gradients can be sent, and changed, in the order in which they become final.
     """
     offsets: dict[str, int] = {}
     spans: list[_Span] = []
@@ -276,7 +289,7 @@ def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
     for large in (True, False):
         for decay in (True, False):
             room = 0
-            for shape in shapes:
+            for shape in reversed(shapes):
                 if shape.decay is not decay or (shape.count > CHUNK // 16) is not large:
                     continue
                 offsets[shape.name] = end

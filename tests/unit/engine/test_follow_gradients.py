@@ -1,0 +1,196 @@
+"""Gradients travel to a follower as they become final, and are taken for a step's when they are all."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from lmj_api.protocol import Holding
+from lmj_trainer.follow.feed import Done
+from lmj_trainer.follow.finals import Finals
+from lmj_trainer.follow.parts import ROW, Gradients, Part, Prepared
+from lmj_trainer.state.stage_state import StageState
+
+from .pair import SECONDS, Pair, source_model
+
+
+def test_gradients_that_were_not_committed_are_sent_again(pair: Pair) -> None:
+    pair.follow()
+    pair.prepare()
+    pair.states[0].forget_gradients()
+    pair.source.forgotten()
+    pair.step()
+    assert pair.stop() == Holding(step=2)
+    pair.assert_equal()
+
+
+def test_gradients_travel_as_they_become_final(pair: Pair) -> None:
+    pair.follow()
+    pair.source.boundary()
+    state, there = pair.states[0], pair.states[1].slots[-1]
+    pair.gradients()
+    assert pair.source.follows
+    # The last first, as a backward pass makes them.
+    for slot in reversed(state.slots):
+        pair.source.final(slot.weight)
+    deadline = time.monotonic() + SECONDS
+    while not torch.equal(there.grad, state.slots[-1].grad) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert torch.equal(there.grad, state.slots[-1].grad)
+    assert pair.states[1].holding == Holding(step=1), "they are not all, until it is told"
+    state.prepare()
+    pair.source.prepared()
+    pair.commit()
+    pair.step()
+    assert pair.stop() == Holding(step=3)
+    pair.assert_equal()
+
+
+def test_gradients_that_travelled_and_were_forgotten_are_sent_again(pair: Pair) -> None:
+    pair.follow()
+    pair.source.boundary()
+    state = pair.states[0]
+    pair.gradients()
+    for slot in reversed(state.slots[2:]):
+        pair.source.final(slot.weight)
+    # The view breaks here: the step is done again, and this time its gradients are others.
+    state.forget_gradients()
+    pair.source.forgotten()
+    pair.source.boundary()
+    state.slots[3].grad.fill_(1.0)
+    state.prepare()
+    pair.source.prepared()
+    pair.commit()
+    assert pair.stop() == Holding(step=2)
+    pair.assert_equal()
+
+
+def test_gradients_that_were_not_all_taken_are_not_told_to_be_complete(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are sent from the block: what goes out after the follower was let go may be anything."""
+    pair.follow()
+    tell, bodies = pair.transports[0].tell, []
+
+    def lossy(address: str, part: Part, done: Done) -> None:
+        bodies.append(part.body)
+        if not isinstance(part.body, Gradients):
+            tell(address, part, done)
+
+    monkeypatch.setattr(pair.transports[0], "tell", lossy)
+    monkeypatch.setattr(pair.source, "_patience", 0.2)
+    pair.step()
+    assert pair.lost
+    assert any(isinstance(body, Gradients) for body in bodies)
+    assert not any(isinstance(body, Prepared) for body in bodies)
+
+
+def test_gradients_of_a_step_that_is_done_again_are_not_taken_for_all(pair: Pair) -> None:
+    pair.follow()
+    pair.prepare()
+    assert pair.states[1].holding == Holding(step=1, prepared=True)
+    # The view breaks, and in the next one the step is done again as far as a first gradient.
+    pair.source.forgotten()
+    pair.states[0].forget_gradients()
+    pair.source.boundary()
+    pair.gradients()
+    for slot in reversed(pair.states[0].slots):
+        pair.source.final(slot.weight)
+    deadline = time.monotonic() + SECONDS
+    while pair.states[1].holding == Holding(step=1, prepared=True) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert pair.stop() == Holding(step=1), "what is there is of two tries"
+
+
+@pytest.mark.parametrize("rows", [[], [0], [3, 17, 40], list(range(64))])
+def test_a_span_of_few_words_is_sent_as_rows(rows: list[int]) -> None:
+    span = torch.zeros(64 * ROW)
+    for row in rows:
+        span[row * ROW : (row + 1) * ROW].normal_()
+        span[row * ROW + 1] = -0.0
+    sent = Gradients.of(5, ROW, span)
+    assert (sent.rows is None) == (len(rows) == 64)
+    assert sent.values.numel() == len(rows) * ROW
+    there = torch.full((66 * ROW,), 7.0)
+    sent.write(there)
+    assert torch.equal(there[ROW:-ROW].view(torch.int32), span.view(torch.int32))
+    assert there[:ROW].eq(7).all()
+    assert there[-ROW:].eq(7).all()
+
+
+def test_each_span_is_given_out_once_when_all_of_it_is_final(
+    make_state: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    state: StageState = make_state(make_config(), range(1, 3), model=source_model())[1]
+    end = state.groups[len(state.groups) // 2].span.stop
+    finals = Finals(state, end, 1 << 10)
+    missing = {
+        i for slot in state.slots for i in range(slot.weight.storage_offset(), slot.weight.storage_offset() + slot.weight.numel())
+    }
+    given: list[slice] = []
+    for slot in reversed(state.slots):
+        start, count = slot.weight.storage_offset(), slot.weight.numel()
+        missing -= set(range(start, start + count))
+        spans = finals.final(start, count)
+        assert not any(missing & set(range(span.start, span.stop)) for span in spans)
+        given += spans
+    assert finals.rest() == []
+    assert sorted((span.start, span.stop) for span in given) == [(i, min(i + 1024, end)) for i in range(0, end, 1024)]
+
+
+def test_who_is_not_level_gets_them_while_the_update_goes_on(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training does not wait for all of them, as nobody counts on it; only what is on its way may not change."""
+    state, tell, held, level = pair.states[0], pair.transports[0].tell, queue.SimpleQueue[Callable[[], None]](), threading.Event()
+    digest = state.digest
+    monkeypatch.setattr(state, "digest", lambda: (level.wait(SECONDS), digest())[1])
+
+    def hold(address: str, part: Part, done: Done) -> None:
+        if isinstance(part.body, Gradients):
+            held.put(lambda: tell(address, part, done))
+        else:
+            tell(address, part, done)
+
+    monkeypatch.setattr(pair.transports[0], "tell", hold)
+    pair.source.follow("follower")
+    pair.source.boundary()
+    await_equal(state, pair.states[1], len(state.saved))
+    pair.prepare()
+    before = state.saved.clone()
+    thread = threading.Thread(target=pair.commit, daemon=True)
+    thread.start()
+    # Half of them go: so far the update comes, and no further.
+    half = state.groups[len(state.groups) // 2].span.stop
+    given = 0
+    while given < half:
+        going = held.get(timeout=SECONDS)
+        going()
+        given += 1 << 10
+    deadline = time.monotonic() + SECONDS
+    while state.done == 0 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert 0 < state.done < len(state.groups)
+    end = state.groups[-1].span
+    for own, old in zip(state.arrays(end, 0, 3), before.view(3, -1)[:, end], strict=True):
+        assert torch.equal(own, old)
+    while thread.is_alive():
+        with contextlib.suppress(queue.Empty):
+            held.get(timeout=0.05)()
+    monkeypatch.setattr(pair.transports[0], "tell", tell)
+    level.set()
+    pair.line.wait(lambda: pair.line.level)
+    pair.step()
+    assert pair.stop() == Holding(step=2)
+    pair.assert_equal()
+
+
+def await_equal(one: StageState, two: StageState, elements: int) -> None:
+    """Until the first ``elements`` of what is copied are there."""
+    deadline = time.monotonic() + SECONDS
+    while not torch.equal(one.saved[:elements], two.saved[:elements]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert torch.equal(one.saved[:elements], two.saved[:elements])

@@ -1,0 +1,150 @@
+"""Who may count on whom, between a source and its follower."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from lmj_api.protocol import Holding
+from lmj_trainer.follow import feed as feed_module
+from lmj_trainer.follow.feed import Feed
+from lmj_trainer.follow.parts import Begin, Part, Prepared
+from lmj_trainer.transport.inbox import ViewBrokenError
+
+from .pair import SECONDS, Pair
+
+
+def test_a_step_is_prepared_at_the_follower_before_it_is_told(pair: Pair) -> None:
+    pair.follow()
+    pair.step()
+    pair.prepare()
+    at = pair.states[0].step
+    # Here the source dies; another rank knows how the step was committed.
+    assert pair.stop() == Holding(step=at, prepared=True)
+    pair.commit()
+    pair.states[1].commit(0.5, 1e-3 / (at + 1))
+    pair.optimizers[1].apply()
+    assert torch.equal(pair.states[0].saved, pair.states[1].saved)
+
+
+def test_a_step_is_told_as_prepared_only_when_the_follower_knows(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The word that gradients are complete may be lost with its sender like any other."""
+    pair.follow()
+    take, free = pair.follower._take, threading.Event()
+
+    def slow(body: Any) -> None:
+        if isinstance(body, Prepared):
+            assert free.wait(SECONDS)
+        take(body)
+
+    monkeypatch.setattr(pair.follower, "_take", slow)
+    told = threading.Event()
+    thread = threading.Thread(target=lambda: (pair.prepare(), told.set()), daemon=True)
+    thread.start()
+    assert not told.wait(0.3)
+    free.set()
+    assert told.wait(SECONDS)
+    assert pair.states[1].holding == Holding(step=1, prepared=True)
+
+
+def test_the_follower_of_rank_0_knows_of_a_commit_before_anybody_else(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that it has taken it: nobody waits for that."""
+    pair.follow()
+    pair.prepare()
+    go_on, apply = threading.Event(), pair.optimizers[1].apply
+    monkeypatch.setattr(pair.optimizers[1], "apply", lambda: (go_on.wait(SECONDS), apply()))
+    pair.source.committed(0.5, 1e-3, "what is recorded", first=True)
+    assert pair.states[1].committed == (2, 0.5, 1e-3)
+    assert pair.states[1].line == "what is recorded"
+    assert pair.states[1].holding == Holding(step=1, prepared=True)
+    go_on.set()
+    pair.transports[1].feed.lose("its source is gone")
+    pair.line.wait(lambda: pair.line.over)
+    assert pair.line.told[-1][2] == Holding(step=2)
+
+
+def test_a_follower_that_is_prepared_does_not_leave_without_the_commit(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "PROMISE_SECONDS", SECONDS)
+    pair.follow()
+    pair.prepare()
+    pair.transports[1].feed.stop("a member of the view is lost")
+    assert not pair.line.over
+    pair.commit()
+    pair.line.wait(lambda: pair.line.over)
+    assert pair.line.told[-1][1:] == ("a member of the view is lost", Holding(step=2))
+    pair.assert_equal()
+
+
+@pytest.mark.parametrize("how", ["it is lost", "too late"])
+def test_nobody_waits_long_for_a_commit_of_a_source_that_is_gone(pair: Pair, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(feed_module, "PROMISE_SECONDS", SECONDS if how == "it is lost" else 0.05)
+    pair.follow()
+    pair.prepare()
+    feed = pair.transports[1].feed
+    begin = time.monotonic()
+    feed.stop("enough")
+    if how == "it is lost":
+        feed.lose("its source is gone")
+    pair.line.wait(lambda: pair.line.over)
+    assert time.monotonic() - begin < SECONDS / 2
+    assert pair.line.told[-1][2] == Holding(step=1, prepared=True)
+
+
+def test_a_follower_does_not_wait_for_a_commit_that_was_abandoned(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps what is prepared: whoever knows how the step was committed may tell it in the next view."""
+    monkeypatch.setattr(feed_module, "PROMISE_SECONDS", 10 * SECONDS)
+    pair.follow()
+    pair.prepare()
+    pair.transports[1].feed.stop("enough")
+    pair.source.abandoned()
+    pair.line.wait(lambda: pair.line.over)
+    assert pair.line.told[-1][1:] == ("enough", Holding(step=1, prepared=True))
+
+
+def test_a_step_that_was_abandoned_is_done_in_the_next_view(pair: Pair) -> None:
+    pair.follow()
+    pair.prepare()
+    pair.source.abandoned()
+    pair.source.forgotten()
+    pair.step()
+    assert pair.stop() == Holding(step=2)
+    pair.assert_equal()
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_source_leaves_the_view_with_a_follower_that_was_told_to(pair: Pair, told: bool) -> None:
+    """It would commit what the one that takes its place does not have. Without one that is lost it goes on."""
+    pair.follow()
+    pair.transports[0].join(1, 0, {})
+    if told:
+        assert pair.stop() == Holding(step=1)
+    else:
+        pair.transports[1].feed.lose("its source is gone")
+        pair.line.wait(lambda: pair.line.over)
+    pair.prepare()
+    assert len(pair.lost) == 1
+    if told:
+        with pytest.raises(ViewBrokenError, match="this rank's follower was told to leave: enough"):
+            pair.transports[0].inbox.check()
+    else:
+        pair.transports[0].inbox.check()
+
+
+def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:
+    feed, met = Feed(), []
+    feed.listen(lambda offer: None)
+    feed.put(Part(1, 0, Begin("source", "layout")), lambda problem, step: None)
+
+    def told(problem: str | None, step: int) -> None:
+        thread = threading.Thread(target=feed.put, args=(Part(1, 2, Prepared(1)), lambda problem, step: None), daemon=True)
+        thread.start()
+        thread.join(2)
+        met.append(thread.is_alive())
+
+    feed.put(Part(1, 1, Prepared(1)), told)
+    feed.close(1, "it is over")
+    assert met == [False]
