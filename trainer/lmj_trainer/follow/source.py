@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,6 +32,10 @@ _BEGIN_SECONDS = 60.0
 """For the answer of a follower, which first does once what a step does. Training does not wait for it."""
 _WINDOW = 24 << 20
 """Bytes that may be under way."""
+_FOLLOW_SECONDS = 0.05
+"""An update waits so long for what is sent before it, for a follower on which nobody counts yet."""
+_ASIDE = 128 << 20
+"""Bytes of gradients that may be set aside: memory that the worker does not need otherwise."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,8 @@ class _Due:
 
     step: int
     span: slice
+    aside: Gradients | None = None
+    """They themselves, when the block is needed for the next step; None: they are in the block."""
 
 
 class _Stream:
@@ -58,8 +64,12 @@ class _Stream:
         """What is to be sent, in this order. The first may be on its way."""
         self.under_way = 0
         """Bytes that the follower has not taken into its memory yet."""
+        self.taken = 0
+        """Bytes that it has taken."""
         self.lent: dict[int, slice] = {}
         """Spans of the block that are on their way, by the number of their part."""
+        self.aside = 0
+        """Bytes of gradients that were set aside and are not sent yet."""
         self.free = 0
         """Elements of each array, from its start, that are known not to be on their way, nor due."""
         self.copied = self.forwarded = 0
@@ -72,8 +82,8 @@ class Source:
     """Keeps one follower level. A step is told as prepared only when the follower has its gradients, and counts only when the follower knows
     that it does: no commit is lost with this process.
 
-    Methods are for the compute thread, but for :meth:`follow`. A follower that is lost, or does not take what it is sent for
-    ``patience`` seconds, is let go, and training goes on without it.
+    Methods are for the compute thread, but for :meth:`follow`. A follower that is lost, or for which training has waited
+    ``patience`` seconds while it took next to nothing, is let go, and training goes on without it.
     """
 
     def __init__(
@@ -158,8 +168,7 @@ class Source:
                 return  # nobody counts on it yet: it takes the rest while this rank's update goes on
             stream.due.append(Prepared(step))
             self._turn.notify_all()
-            if not self._turn.wait_for(lambda: stream.over or (not stream.due and stream.under_way == 0), self._patience):
-                self._end(stream, f"it did not take the gradients of step {step} within {self._patience:g} s")
+            self._await(stream, lambda: not stream.due and stream.under_way == 0, f"the gradients of step {step}")
 
     def _finals(self, stream: _Stream) -> Finals:
         if stream.finals is None:
@@ -180,7 +189,7 @@ class Source:
         stream = self._stream
         if stream is not None:
             stream.finals = None
-            stream.due = deque(due for due in stream.due if isinstance(due, Committed))
+            stream.due = deque(due for due in stream.due if isinstance(due, Committed) or (isinstance(due, _Due) and due.aside))
         self._turn.notify_all()
 
     def committed(self, coefficient: float, rate: float, line: str | None, *, first: bool) -> None:
@@ -196,8 +205,8 @@ class Source:
                 self._turn.notify_all()
                 return
             self._send(stream, body, 1 if first else 0)
-            if first and not self._turn.wait_for(lambda: stream.over or stream.under_way == 0, self._patience):
-                self._end(stream, f"it did not take the commit of step {step} within {self._patience:g} s")
+            if first:
+                self._await(stream, lambda: stream.under_way == 0, f"the commit of step {step}")
 
     def abandoned(self) -> None:
         """The next step is not committed in this view, whatever is prepared of it."""
@@ -218,17 +227,41 @@ class Source:
     def free(self, span: slice) -> None:
         """Before ``span`` of the block changes: it is sent from there, so what is on its way of it, or of what lies before it, is awaited.
 
-        The last layers lie first, as their gradients are final first: so the update follows what is sent, and seldom has to wait.
+        The last layers lie first, as their gradients are final first: so the update follows what is sent. Where it catches up with that,
+        on a slow link, gradients are set aside, as many as there is room for.
         """
         stream = self._stream
         if stream is None or span.stop <= stream.free:
             return
         with self._turn:
-            if not self._turn.wait_for(lambda: stream.over or self._free(stream) >= span.stop, self._patience):
-                self._end(stream, f"it did not take what it was sent within {self._patience:g} s")
+            if not self._turn.wait_for(lambda: stream.over or self._free(stream) >= span.stop, _FOLLOW_SECONDS):
+                self._set_aside(stream)
+                self._await(stream, lambda: self._free(stream) >= span.stop, f"the gradients of step {self._state.step + 1}")
+
+    def _await(self, stream: _Stream, holds: Callable[[], bool], what: str) -> None:
+        """Wait until ``holds``; a follower that takes next to nothing meanwhile is let go, for training waits too."""
+        while not (stream.over or holds()):
+            enough = stream.taken + _WINDOW
+
+            def goes_on(enough: int = enough) -> bool:
+                return stream.over or holds() or stream.taken >= enough
+
+            if not self._turn.wait_for(goes_on, self._patience):
+                self._end(stream, f"it did not take {what} within {self._patience:g} s")
+
+    def _set_aside(self, stream: _Stream) -> None:
+        """Copy what is due first, so that the block may change."""
+        for place, due in enumerate(stream.due):
+            if isinstance(due, _Due) and due.aside is None:
+                size = 4 * (due.span.stop - due.span.start)
+                if stream.aside + size > _ASIDE:
+                    return
+                stream.aside += size
+                (array,) = self._state.arrays(due.span, 3)
+                stream.due[place] = replace(due, aside=Gradients.of(due.step, due.span.start, array.clone()))
 
     def _free(self, stream: _Stream) -> int:
-        spans = [*stream.lent.values(), *(due.span for due in stream.due if isinstance(due, _Due))]
+        spans = [*stream.lent.values(), *(due.span for due in stream.due if isinstance(due, _Due) and due.aside is None)]
         stream.free = min((span.start for span in spans), default=self._state.size)
         return stream.free
 
@@ -294,7 +327,7 @@ class Source:
                 due = stream.due[0]
             gradients = None
             if isinstance(due, _Due):
-                gradients = Gradients.of(due.step, due.span.start, self._state.lent(due.span, 3)[0])
+                gradients = due.aside or Gradients.of(due.step, due.span.start, self._state.lent(due.span, 3)[0])
             with self._turn:
                 # Forgotten meanwhile, what was read is nothing.
                 if not stream.due or stream.due[0] is not due:
@@ -302,8 +335,10 @@ class Source:
                 stream.due.popleft()
                 if isinstance(due, _Due):
                     assert gradients is not None
-                    self._send(stream, gradients, 4 * gradients.count, due.span)
+                    size = 4 * gradients.count
+                    self._send(stream, gradients, size, due.span if due.aside is None else None)
                     stream.forwarded += gradients.values.nbytes
+                    stream.aside -= size if due.aside is not None else 0
                 else:
                     self._send(stream, due, 1)
 
@@ -352,6 +387,7 @@ class Source:
         def done(problem: str | None, answer: int) -> None:
             with self._turn:
                 stream.under_way -= size
+                stream.taken += size
                 stream.lent.pop(number, None)
                 if answer == LEFT and not stream.over:
                     # It takes this rank's place, or is needed for the next view: what is committed here would be lost.
