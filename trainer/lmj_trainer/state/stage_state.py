@@ -118,7 +118,9 @@ class StageState:
         if self.block.device.type != "cpu":
             return arrays
         return [
-            torch.frombuffer(self._ledger.memory, dtype=a.dtype, count=len(a), offset=HEADER + a.storage_offset() * a.itemsize)
+            torch.frombuffer(
+                self._ledger.memory, dtype=a.dtype, count=len(a), offset=HEADER + int(a.storage_offset()) * a.itemsize
+            )
             for a in arrays
         ]
 
