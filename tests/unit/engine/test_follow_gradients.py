@@ -13,10 +13,9 @@ import pytest
 import torch
 
 from lmj_api.protocol import Holding
-from lmj_trainer.follow import source as source_module
 from lmj_trainer.follow.feed import Done
 from lmj_trainer.follow.finals import Finals
-from lmj_trainer.follow.parts import ROW, Committed, Gradients, Part, Prepared
+from lmj_trainer.follow.parts import ROW, Gradients, Part, Prepared
 from lmj_trainer.state.stage_state import StageState
 
 from .pair import SECONDS, Pair, source_model
@@ -195,56 +194,3 @@ def await_equal(one: StageState, two: StageState, elements: int) -> None:
     while not torch.equal(one.saved[:elements], two.saved[:elements]) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert torch.equal(one.saved[:elements], two.saved[:elements])
-
-
-def test_what_a_slow_link_has_not_taken_is_set_aside(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training goes on meanwhile, as long as there is room."""
-    state, tell, held, level = pair.states[0], pair.transports[0].tell, queue.SimpleQueue[Callable[[], None]](), threading.Event()
-    digest = state.digest
-    monkeypatch.setattr(source_module, "_FOLLOW_SECONDS", 0.01)
-    monkeypatch.setattr(state, "digest", lambda: (level.wait(SECONDS), digest())[1])
-    slow = True
-
-    def hold(address: str, part: Part, done: Done) -> None:
-        # One part is on its way, and what is sent behind it waits.
-        if slow and isinstance(part.body, Gradients | Committed):
-            held.put(lambda: tell(address, part, done))
-        else:
-            tell(address, part, done)
-
-    monkeypatch.setattr(pair.transports[0], "tell", hold)
-    monkeypatch.setattr(source_module, "_WINDOW", 1)
-    pair.source.follow("follower")
-    pair.source.boundary()
-    await_equal(state, pair.states[1], len(state.saved))
-    pair.prepare()
-    thread = threading.Thread(target=pair.commit, daemon=True)
-    thread.start()
-    # What is on its way is in the block, and is awaited; all else is set aside.
-    stream = pair.source._stream
-    assert stream is not None
-    deadline = time.monotonic() + SECONDS
-    while stream.aside == 0 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    held.get(timeout=SECONDS)()
-    thread.join(SECONDS)
-    assert not thread.is_alive()
-    assert stream.aside > 0
-    assert state.step == 1
-    monkeypatch.setattr(source_module, "_ASIDE", 0)
-    pair.prepare()
-    thread = threading.Thread(target=pair.commit, daemon=True)
-    thread.start()
-    thread.join(0.3)
-    assert thread.is_alive(), "there is no room for more"
-    slow = False
-    while thread.is_alive() or not held.empty():
-        with contextlib.suppress(queue.Empty):
-            held.get(timeout=0.05)()
-    level.set()
-    pair.line.wait(lambda: pair.line.level)
-    assert stream.aside == 0
-    pair.step()
-    assert pair.stop() == Holding(step=3)
-    pair.assert_equal()
-    assert not pair.lost

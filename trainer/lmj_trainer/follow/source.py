@@ -9,7 +9,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,10 +32,6 @@ _BEGIN_SECONDS = 60.0
 """For the answer of a follower, which first does once what a step does. Training does not wait for it."""
 _WINDOW = 24 << 20
 """Bytes that may be under way."""
-_FOLLOW_SECONDS = 0.05
-"""An update waits so long for what is sent before it, for a follower on which nobody counts yet."""
-_ASIDE = 128 << 20
-"""Bytes of gradients that may be set aside: memory that the worker does not need otherwise."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +40,6 @@ class _Due:
 
     step: int
     span: slice
-    aside: Gradients | None = None
-    """They themselves, when the block is needed for the next step; None: they are in the block."""
 
 
 class _Stream:
@@ -68,8 +62,6 @@ class _Stream:
         """Bytes that it has taken."""
         self.lent: dict[int, slice] = {}
         """Spans of the block that are on their way, by the number of their part."""
-        self.aside = 0
-        """Bytes of gradients that were set aside and are not sent yet."""
         self.free = 0
         """Elements of each array, from its start, that are known not to be on their way, nor due."""
         self.copied = self.forwarded = 0
@@ -189,7 +181,7 @@ class Source:
         stream = self._stream
         if stream is not None:
             stream.finals = None
-            stream.due = deque(due for due in stream.due if isinstance(due, Committed) or (isinstance(due, _Due) and due.aside))
+            stream.due = deque(due for due in stream.due if isinstance(due, Committed))
         self._turn.notify_all()
 
     def committed(self, coefficient: float, rate: float, line: str | None, *, first: bool) -> None:
@@ -227,15 +219,11 @@ class Source:
     def free(self, span: slice) -> None:
         """Before ``span`` of the block changes: it is sent from there, so what is on its way of it, or of what lies before it, is awaited.
 
-        The last layers lie first, as their gradients are final first: so the update follows what is sent. Where it catches up with that,
-        on a slow link, gradients are set aside, as many as there is room for.
+        The last layers lie first, as their gradients are final first: so the update follows what is sent.
         """
         stream = self._stream
-        if stream is None or span.stop <= stream.free:
-            return
-        with self._turn:
-            if not self._turn.wait_for(lambda: stream.over or self._free(stream) >= span.stop, _FOLLOW_SECONDS):
-                self._set_aside(stream)
+        if stream is not None and span.stop > stream.free:
+            with self._turn:
                 self._await(stream, lambda: self._free(stream) >= span.stop, f"the gradients of step {self._state.step + 1}")
 
     def _await(self, stream: _Stream, holds: Callable[[], bool], what: str) -> None:
@@ -249,19 +237,8 @@ class Source:
             if not self._turn.wait_for(goes_on, self._patience):
                 self._end(stream, f"it did not take {what} within {self._patience:g} s")
 
-    def _set_aside(self, stream: _Stream) -> None:
-        """Copy what is due first, so that the block may change."""
-        for place, due in enumerate(stream.due):
-            if isinstance(due, _Due) and due.aside is None:
-                size = 4 * (due.span.stop - due.span.start)
-                if stream.aside + size > _ASIDE:
-                    return
-                stream.aside += size
-                (array,) = self._state.arrays(due.span, 3)
-                stream.due[place] = replace(due, aside=Gradients.of(due.step, due.span.start, array.clone()))
-
     def _free(self, stream: _Stream) -> int:
-        spans = [*stream.lent.values(), *(due.span for due in stream.due if isinstance(due, _Due) and due.aside is None)]
+        spans = [*stream.lent.values(), *(due.span for due in stream.due if isinstance(due, _Due))]
         stream.free = min((span.start for span in spans), default=self._state.size)
         return stream.free
 
@@ -327,7 +304,7 @@ class Source:
                 due = stream.due[0]
             gradients = None
             if isinstance(due, _Due):
-                gradients = due.aside or Gradients.of(due.step, due.span.start, self._state.lent(due.span, 3)[0])
+                gradients = Gradients.of(due.step, due.span.start, self._state.lent(due.span, 3)[0])
             with self._turn:
                 # Forgotten meanwhile, what was read is nothing.
                 if not stream.due or stream.due[0] is not due:
@@ -335,10 +312,8 @@ class Source:
                 stream.due.popleft()
                 if isinstance(due, _Due):
                     assert gradients is not None
-                    size = 4 * gradients.count
-                    self._send(stream, gradients, size, due.span if due.aside is None else None)
+                    self._send(stream, gradients, 4 * gradients.count, due.span)
                     stream.forwarded += gradients.values.nbytes
-                    stream.aside -= size if due.aside is not None else 0
                 else:
                     self._send(stream, due, 1)
 
