@@ -28,6 +28,21 @@ def test_a_rank_moves(ranks: tuple[int, ...]) -> None:
     assert (migrating.status, migrating.reason) == ("False", "NothingMoves")
 
 
+def test_what_a_follower_has_come_to_is_acted_on_at_once() -> None:
+    """A pass stores it, and the next one acts on it: between the two nothing is heard of a job whose steps are long."""
+    cluster = cluster_of()
+    cluster.move_request = "0"
+    seen: set[str] = set()
+    for _ in range(60):
+        before = {f.state for f in cluster.status.followers}
+        made = cluster.reconcile()
+        new = {f.state for f in made.status.followers} - before
+        assert not new or made.wake_after == 0.0, new
+        seen |= new
+        cluster.tick(0.5)
+    assert {"Pending", "Level"} <= seen
+
+
 def test_no_more_ranks_move_at_once_than_may() -> None:
     cluster = cluster_of(3, maxConcurrent=1, timeoutSeconds=6)
     cluster.move_request = "0,1,2"

@@ -5,11 +5,14 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_SESSION = Path("/proc/self/autogroup")
+"""The nice value of this process's session."""
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
@@ -32,6 +35,32 @@ def give_way() -> None:
     # Not the last there is: on a machine without a core to spare that would take long. A thread that has less already may not have more.
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PGRP, 0, max(10, os.getpriority(os.PRIO_PGRP, 0)))
+
+
+@contextlib.contextmanager
+def behind_others() -> Iterator[None]:
+    """Have this process's session wait for its turn where other sessions of the machine want the processor, meanwhile.
+
+    Other than a nice value it can be taken back without a privilege. Where sessions are not scheduled as such (in containers): nothing.
+    """
+    _set_session_nice(10)
+    try:
+        yield
+    finally:
+        _set_session_nice(0)
+
+
+def _set_session_nice(value: int) -> None:
+    # The kernel takes one change in a tenth of a second, of all users together.
+    for _ in range(4):
+        try:
+            _SESSION.write_text(f"{value}")
+        except BlockingIOError:
+            time.sleep(0.05)
+        except OSError:
+            return
+        else:
+            return
 
 
 def thread_count() -> int:

@@ -71,7 +71,15 @@ def follow(
         actions += more
         if after.not_before > now:
             due.append(after.not_before - now)
+    known = {facts.entry.rank: facts.entry for facts in ranks if facts.entry is not None}
+    if any(_stands(entry) != _stands(known.get(entry.rank)) for entry in entries):
+        due.append(0.0)  # what is stored now is acted on in the next pass: a step of the job may be long
     return Following(tuple(entries), numbers, tuple(actions), tuple(due))
+
+
+def _stands(entry: FollowerStatus | None) -> tuple[int, str, int] | None:
+    """How far the follower is."""
+    return None if entry is None else (entry.serial, entry.state, entry.incarnation)
 
 
 def _entry(job: str, facts: RankFacts, node: str | None, failures: int = 0, not_before: float = 0.0) -> FollowerStatus:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lmj_api.protocol import EventKind
+from lmj_trainer import linux
 from lmj_trainer.follow.feed import FeedOverError
 from lmj_trainer.follow.parts import Abandoned, Body, Committed, Facts, Gradients, Level, Over, Prepared, State
 from lmj_trainer.state.stage_state import Best
@@ -55,6 +56,11 @@ class Follower:
 
     def run(self, offer: Offer) -> None:
         """Follow until the stream ends: its source is gone, or this worker is told something else. What is in memory then is told."""
+        # On one machine who trains comes first.
+        with linux.behind_others():
+            self._run(offer)
+
+    def _run(self, offer: Offer) -> None:
         state, sender = self._state, offer.begin.sender
         if offer.begin.layout != state.layout:
             offer.done("the follower's memory has another layout: it is not of the same job, stage or version", -1)

@@ -1,0 +1,41 @@
+"""What Linux alone offers."""
+
+from pathlib import Path
+
+import pytest
+
+from lmj_trainer import linux
+
+GROUP = Path("/proc/self/autogroup")
+
+
+@pytest.mark.skipif(not GROUP.exists(), reason="sessions are not scheduled as such here")
+def test_a_session_stands_back_for_a_while() -> None:
+    with linux.behind_others():
+        assert GROUP.read_text().split()[-1] == "10"
+    assert GROUP.read_text().split()[-1] == "0"
+
+
+def test_nothing_is_said_where_sessions_are_not_scheduled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(linux, "_SESSION", tmp_path / "none" / "autogroup")
+    with linux.behind_others():
+        pass
+
+
+def test_the_kernel_takes_only_so_many_changes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy:
+        def __init__(self) -> None:
+            self.written: list[str] = []
+            self.refusals = 2
+
+        def write_text(self, text: str) -> None:
+            if self.refusals:
+                self.refusals -= 1
+                raise BlockingIOError("the last was just now")
+            self.written.append(text)
+
+    busy = Busy()
+    monkeypatch.setattr(linux, "_SESSION", busy)
+    with linux.behind_others():
+        assert busy.written == ["10"]
+    assert busy.written == ["10", "0"]
