@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +130,13 @@ class Pair:
         assert (one.best, one.seconds, one.evaluated) == (two.best, two.seconds, two.evaluated)
 
 
-def source_model() -> Any:
+def eventually(holds: Callable[[], bool]) -> None:
+    """Wait until ``holds``."""
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {SECONDS:g} s"
+        time.sleep(0.01)
 
+
+def source_model() -> Any:
     return Model.model_validate({"scratch": {}})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from lmj_trainer.follow.finals import Finals
 from lmj_trainer.follow.parts import ROW, Gradients, Part, Prepared
 from lmj_trainer.state.stage_state import StageState
 
-from .pair import SECONDS, Pair, source_model
+from .pair import SECONDS, Pair, eventually, source_model
 
 
 def test_gradients_that_were_not_committed_are_sent_again(pair: Pair) -> None:
@@ -40,9 +39,7 @@ def test_gradients_travel_as_they_become_final(pair: Pair) -> None:
     # The last first, as a backward pass makes them.
     for slot in reversed(state.slots):
         pair.source.final(slot.weight)
-    deadline = time.monotonic() + SECONDS
-    while not torch.equal(there.grad, state.slots[-1].grad) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: torch.equal(there.grad, state.slots[-1].grad))
     assert torch.equal(there.grad, state.slots[-1].grad)
     assert pair.states[1].holding == Holding(step=1), "they are not all, until it is told"
     state.prepare()
@@ -101,9 +98,7 @@ def test_gradients_of_a_step_that_is_done_again_are_not_taken_for_all(pair: Pair
     pair.gradients()
     for slot in reversed(pair.states[0].slots):
         pair.source.final(slot.weight)
-    deadline = time.monotonic() + SECONDS
-    while pair.states[1].holding == Holding(step=1, prepared=True) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: pair.states[1].holding != Holding(step=1, prepared=True))
     assert pair.stop() == Holding(step=1), "what is there is of two tries"
 
 
@@ -158,7 +153,7 @@ def test_who_is_not_level_gets_them_while_the_update_goes_on(pair: Pair, monkeyp
     monkeypatch.setattr(pair.transports[0], "tell", hold)
     pair.source.follow("follower")
     pair.source.boundary()
-    await_equal(state, pair.states[1], len(state.saved))
+    eventually(lambda: torch.equal(state.saved, pair.states[1].saved))
     pair.prepare()
     before = state.saved.clone()
     thread = threading.Thread(target=pair.commit, daemon=True)
@@ -170,9 +165,7 @@ def test_who_is_not_level_gets_them_while_the_update_goes_on(pair: Pair, monkeyp
         going = held.get(timeout=SECONDS)
         going()
         given += 1 << 10
-    deadline = time.monotonic() + SECONDS
-    while state.done == 0 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    eventually(lambda: state.done > 0)
     assert 0 < state.done < len(state.groups)
     end = state.groups[-1].span
     for own, old in zip(state.arrays(end, 0, 3), before.view(3, -1)[:, end], strict=True):
@@ -186,11 +179,3 @@ def test_who_is_not_level_gets_them_while_the_update_goes_on(pair: Pair, monkeyp
     pair.step()
     assert pair.stop() == Holding(step=2)
     pair.assert_equal()
-
-
-def await_equal(one: StageState, two: StageState, elements: int) -> None:
-    """Until the first ``elements`` of what is copied are there."""
-    deadline = time.monotonic() + SECONDS
-    while not torch.equal(one.saved[:elements], two.saved[:elements]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert torch.equal(one.saved[:elements], two.saved[:elements])
