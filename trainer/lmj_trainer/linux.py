@@ -5,6 +5,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -47,20 +48,28 @@ def behind_others() -> Iterator[None]:
     try:
         yield
     finally:
-        _set_session_nice(0)
+        if not _try_session_nice(0):
+            # The rest need not wait for it.
+            threading.Thread(target=_set_session_nice, args=(0,), name="session-nice", daemon=True).start()
 
 
 def _set_session_nice(value: int) -> None:
     # The kernel takes one change in a tenth of a second, of all users together.
-    for _ in range(4):
-        try:
-            _SESSION.write_text(f"{value}")
-        except BlockingIOError:
-            time.sleep(0.05)
-        except OSError:
+    for _ in range(20):
+        if _try_session_nice(value):
             return
-        else:
-            return
+        time.sleep(0.05)
+
+
+def _try_session_nice(value: int) -> bool:
+    """False: it is to be tried again."""
+    try:
+        _SESSION.write_text(f"{value}")
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # there is no such thing here
+    return True
 
 
 def thread_count() -> int:

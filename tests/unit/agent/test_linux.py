@@ -1,5 +1,6 @@
 """What Linux alone offers."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -38,4 +39,8 @@ def test_the_kernel_takes_only_so_many_changes_at_a_time(monkeypatch: pytest.Mon
     monkeypatch.setattr(linux, "_SESSION", busy)
     with linux.behind_others():
         assert busy.written == ["10"]
+        busy.refusals = 2
+    for thread in threading.enumerate():
+        if thread.name == "session-nice":
+            thread.join(20)
     assert busy.written == ["10", "0"]

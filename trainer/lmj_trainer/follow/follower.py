@@ -56,11 +56,6 @@ class Follower:
 
     def run(self, offer: Offer) -> None:
         """Follow until the stream ends: its source is gone, or this worker is told something else. What is in memory then is told."""
-        # On one machine who trains comes first.
-        with linux.behind_others():
-            self._run(offer)
-
-    def _run(self, offer: Offer) -> None:
         state, sender = self._state, offer.begin.sender
         if offer.begin.layout != state.layout:
             offer.done("the follower's memory has another layout: it is not of the same job, stage or version", -1)
@@ -73,28 +68,34 @@ class Follower:
             state.populate()
             self._rehearse()
             self._rehearsed = True
-        offer.done(None, state.step)
-        try:
-            while not self._control.ordered:
-                taken = self._feed.take(offer.stream, _LOOK_SECONDS, promised=self._promised)
-                if taken is None:
-                    continue
-                part, done = taken
-                try:
-                    self._take(part.body)
-                except FeedOverError as error:
-                    done(str(error), -1)
-                    raise
-                done(None, -1)
-                if isinstance(part.body, Committed):
-                    self._apply()  # nobody need wait for this
-            reason = "the agent has other work for it"
-        except FeedOverError as error:
-            reason = str(error)
+        # On one machine who trains comes first, from here on: who gets nothing of the processor is waited for now.
+        with linux.behind_others():
+            offer.done(None, state.step)
+            try:
+                self._follow(offer)
+                reason = "the agent has other work for it"
+            except FeedOverError as error:
+                reason = str(error)
         self._feed.close(offer.stream, reason)
         self._transport.drop(sender)
         log.info("follows no more: %s", reason)
         self._control.emit(EventKind.LOST_PEER, reason, view=self._transport.inbox.view, holding=state.holding)
+
+    def _follow(self, offer: Offer) -> None:
+        """Take what comes until there is an order. Raises FeedOverError."""
+        while not self._control.ordered:
+            taken = self._feed.take(offer.stream, _LOOK_SECONDS, promised=self._promised)
+            if taken is None:
+                continue
+            part, done = taken
+            try:
+                self._take(part.body)
+            except FeedOverError as error:
+                done(str(error), -1)
+                raise
+            done(None, -1)
+            if isinstance(part.body, Committed):
+                self._apply()  # nobody need wait for this
 
     def _take(self, body: Body) -> None:
         state = self._state
