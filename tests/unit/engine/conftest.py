@@ -12,6 +12,7 @@ from transformers import AutoConfig
 
 from lmj_api.spec import LiveMigrationJob, Model
 from lmj_trainer.follow import source as source_module
+from lmj_trainer.follow import stream as stream_module
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.model.weights import initialise
 from lmj_trainer.state.stage_state import StageState
@@ -66,7 +67,8 @@ def job(tmp_path: Path) -> LiveMigrationJob:
 def pair(make_state: Callable[..., Any], make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     # A copy of many parts, of which few are under way at once, takes several steps.
     monkeypatch.setattr(source_module, "_PART", 1 << 10)
-    monkeypatch.setattr(source_module, "_WINDOW", 1 << 14)
+    for module in (source_module, stream_module):
+        monkeypatch.setattr(module, "WINDOW", 1 << 14)
     made = Pair(make_state, make_config())
     yield made
     made.close()

@@ -135,6 +135,19 @@ def test_the_coefficient_is_that_of_clip_grad_norm(make_group) -> None:
         assert torch.equal(before[name] * commits[1].coefficient, parameter.grad), name
 
 
+def test_a_rehearsal_changes_nothing_and_keeps_nothing(make_group) -> None:
+    """What is prepared may be needed: of its gradients none is added to the block's, nor kept beside it."""
+    group = make_group(CUTS[2])
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+    before = [state.block.clone() for state in group.states]
+    for pipeline in group.pipelines:
+        pipeline.rehearse()
+    assert all(torch.equal(state.block, block) for state, block in zip(group.states, before, strict=True))
+    grads = [[weight.grad for weight in pipeline._weights] for pipeline in group.pipelines]
+    where = [[slot.grad.data_ptr() for slot in state.slots] for state in group.states]
+    assert [[grad.data_ptr() for grad in each] for each in grads] == where
+
+
 @pytest.mark.parametrize("leaves", [None, 0, 1, 2])
 def test_rank_0_decides_for_all_when_all_are_prepared(make_group, leaves: int | None) -> None:
     group = make_group(CUTS[2])

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
-import secrets
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +13,7 @@ import torch
 from lmj_trainer.follow.feed import LEFT
 from lmj_trainer.follow.finals import Finals
 from lmj_trainer.follow.parts import Abandoned, Begin, Body, Committed, Facts, Gradients, Level, Over, Part, Prepared, State
+from lmj_trainer.follow.stream import WINDOW, Due, Stream
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState
@@ -30,44 +27,6 @@ _READS = 8
 """Times that the state is read beside training for its digest, before training waits for it."""
 _BEGIN_SECONDS = 60.0
 """For the answer of a follower, which first does once what a step does. Training does not wait for it."""
-_WINDOW = 24 << 20
-"""Bytes that may be under way."""
-
-
-@dataclass(frozen=True)
-class _Due:
-    """Gradients of a span of the block, for ``step``."""
-
-    step: int
-    span: slice
-
-
-class _Stream:
-    """One follower, from Begin on."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.number = secrets.randbits(63)
-        self.parts = itertools.count()
-        self.groups = 0
-        """Groups whose state was sent: of every later step their gradients are sent too."""
-        self.level = False
-        self.finals: Finals | None = None
-        """Of the step that is under way, once something of it is final."""
-        self.due: deque[_Due | Prepared | Committed] = deque()
-        """What is to be sent, in this order. The first may be on its way."""
-        self.under_way = 0
-        """Bytes that the follower has not taken into its memory yet."""
-        self.taken = 0
-        """Bytes that it has taken."""
-        self.lent: dict[int, slice] = {}
-        """Spans of the block that are on their way, by the number of their part."""
-        self.free = 0
-        """Elements of each array, from its start, that are known not to be on their way, nor due."""
-        self.copied = self.forwarded = 0
-        """Bytes of tensors that were sent: of the state, and of gradients."""
-        self.over = False
-        self.stopped = threading.Event()
 
 
 class Source:
@@ -91,7 +50,7 @@ class Source:
         self._transport, self._state, self._lost, self._patience = transport, state, lost, patience
         self._turn = threading.Condition()
         self._wanted: str | None = None
-        self._stream: _Stream | None = None
+        self._stream: Stream | None = None
         self._replaced = False
         """The state is not what came of the one that a follower may have, whatever their steps are."""
         self._fixed = False
@@ -125,7 +84,7 @@ class Source:
             if stream is not None and stream.address != self._wanted:
                 self._end(stream, None)
             if self._stream is None and self._wanted is not None:
-                self._stream = _Stream(self._wanted)
+                self._stream = Stream(self._wanted)
                 for name, work in (("follow", self._begin), ("follow-gradients", self._forward)):
                     threading.Thread(target=work, args=(self._stream,), name=name, daemon=True).start()
 
@@ -162,26 +121,23 @@ class Source:
             self._turn.notify_all()
             self._await(stream, lambda: not stream.due and stream.under_way == 0, f"the gradients of step {step}")
 
-    def _finals(self, stream: _Stream) -> Finals:
+    def _finals(self, stream: Stream) -> Finals:
         if stream.finals is None:
             self._fixed = True
             end = self._state.groups[stream.groups - 1].span.stop if stream.groups else 0
             stream.finals = Finals(self._state, end, _PART)
         return stream.finals
 
-    def _put(self, stream: _Stream, spans: list[slice]) -> None:
+    def _put(self, stream: Stream, spans: list[slice]) -> None:
         if spans:
-            stream.free = 0
-            stream.due.extend(_Due(self._state.step + 1, span) for span in spans)
+            stream.put(self._state.step + 1, spans)
             self._turn.notify_all()
 
     def _release(self) -> None:
         """The gradients are no step's any more."""
         self._fixed = False
-        stream = self._stream
-        if stream is not None:
-            stream.finals = None
-            stream.due = deque(due for due in stream.due if isinstance(due, Committed))
+        if self._stream is not None:
+            self._stream.forget()
         self._turn.notify_all()
 
     def committed(self, coefficient: float, rate: float, line: str | None, *, first: bool) -> None:
@@ -224,12 +180,16 @@ class Source:
         stream = self._stream
         if stream is not None and span.stop > stream.free:
             with self._turn:
-                self._await(stream, lambda: self._free(stream) >= span.stop, f"the gradients of step {self._state.step + 1}")
+                self._await(
+                    stream,
+                    lambda: stream.count_free(self._state.size) >= span.stop,
+                    f"the gradients of step {self._state.step + 1}",
+                )
 
-    def _await(self, stream: _Stream, holds: Callable[[], bool], what: str) -> None:
+    def _await(self, stream: Stream, holds: Callable[[], bool], what: str) -> None:
         """Wait until ``holds``; a follower that takes next to nothing meanwhile is let go, for training waits too."""
         while not (stream.over or holds()):
-            enough = stream.taken + _WINDOW
+            enough = stream.taken + WINDOW
 
             def goes_on(enough: int = enough) -> bool:
                 return stream.over or holds() or stream.taken >= enough
@@ -237,17 +197,12 @@ class Source:
             if not self._turn.wait_for(goes_on, self._patience):
                 self._end(stream, f"it did not take {what} within {self._patience:g} s")
 
-    def _free(self, stream: _Stream) -> int:
-        spans = [*stream.lent.values(), *(due.span for due in stream.due if isinstance(due, _Due))]
-        stream.free = min((span.start for span in spans), default=self._state.size)
-        return stream.free
-
     def forgotten(self) -> None:
         """The gradients were dropped: their step was not committed."""
         with self._turn:
             self._release()
 
-    def _begin(self, stream: _Stream) -> None:
+    def _begin(self, stream: Stream) -> None:
         """In a thread of its own: has the follower begin, and copies."""
         self._transport.keep(stream.address, lambda reason: self._fail(stream, reason))
         has: int | None = None
@@ -268,12 +223,12 @@ class Source:
         if self._copy(stream, -1 if has is None else has):
             self._finish(stream)
 
-    def _copy(self, stream: _Stream, has: int) -> bool:
+    def _copy(self, stream: Stream, has: int) -> bool:
         """Send the state; True when the follower has all of it, or had it before, at step ``has``."""
         groups = self._state.groups
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or (self._is_still(stream) and stream.under_way < _WINDOW))
+                self._turn.wait_for(lambda: stream.over or (self._is_still(stream) and stream.under_way < WINDOW))
                 if stream.over:
                     return False
                 step = self._state.step
@@ -294,40 +249,34 @@ class Source:
             if self._second_per_byte:
                 stream.stopped.wait(size * self._second_per_byte)
 
-    def _forward(self, stream: _Stream) -> None:
+    def _forward(self, stream: Stream) -> None:
         """In a thread of its own: sends what is due, so that no computation waits for a copy of it."""
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or self._may_go(stream))
+                self._turn.wait_for(lambda: stream.over or stream.may_go)
                 if stream.over:
                     return
                 due = stream.due[0]
             gradients = None
-            if isinstance(due, _Due):
+            if isinstance(due, Due):
                 gradients = Gradients.of(due.step, due.span.start, self._state.lent(due.span, 3)[0])
             with self._turn:
                 # Forgotten meanwhile, what was read is nothing.
                 if not stream.due or stream.due[0] is not due:
                     continue
                 stream.due.popleft()
-                if isinstance(due, _Due):
+                if isinstance(due, Due):
                     assert gradients is not None
                     self._send(stream, gradients, 4 * gradients.count, due.span)
                     stream.forwarded += gradients.values.nbytes
                 else:
                     self._send(stream, due, 1)
 
-    def _may_go(self, stream: _Stream) -> bool:
-        """Whether what is due first is to be sent now. That gradients are complete is said when the follower has them all: if it is let go
-        before, they may change while they are on their way, and it must not take those for the step's.
-        """
-        return bool(stream.due) and stream.under_way < (1 if isinstance(stream.due[0], Prepared) else _WINDOW)
-
-    def _is_still(self, stream: _Stream) -> bool:
+    def _is_still(self, stream: Stream) -> bool:
         """Whether the block is that of a step, and the follower was sent all up to it."""
         return not self._fixed and not stream.due
 
-    def _finish(self, stream: _Stream) -> None:
+    def _finish(self, stream: Stream) -> None:
         """Have the follower compare what it has. The state is read beside training, and again when a step was taken meanwhile."""
         for attempt in range(_READS + 1):
             with self._turn:
@@ -347,7 +296,7 @@ class Source:
                     self._level(stream, digest)
                     return
 
-    def _level(self, stream: _Stream, digest: str) -> None:
+    def _level(self, stream: Stream, digest: str) -> None:
         stream.level, self._replaced = True, False
         self._send(stream, Level(self._state.step, self._facts(), digest, self._state.committed))
 
@@ -355,7 +304,7 @@ class Source:
         state = self._state
         return Facts(state.seconds, state.evaluated, state.best.step, state.best.accuracy)
 
-    def _send(self, stream: _Stream, body: Body, size: int = 0, span: slice | None = None) -> None:
+    def _send(self, stream: Stream, body: Body, size: int = 0, span: slice | None = None) -> None:
         """``span``: of the block, where ``body`` is sent from there."""
         number = next(stream.parts)
 
@@ -374,14 +323,14 @@ class Source:
 
         stream.under_way += size
         if span is not None:
-            stream.lent[number], stream.free = span, 0
+            stream.lend(number, span)
         self._transport.tell(stream.address, Part(stream.number, number, body), done)
 
-    def _fail(self, stream: _Stream, reason: str) -> None:
+    def _fail(self, stream: Stream, reason: str) -> None:
         with self._turn:
             self._end(stream, reason)
 
-    def _end(self, stream: _Stream, reason: str | None) -> None:
+    def _end(self, stream: Stream, reason: str | None) -> None:
         """Let go of ``stream``; ``reason``: why it failed, None: it was to end."""
         if stream.over:
             return

@@ -102,7 +102,19 @@ class Pipeline:
             hidden = torch.zeros(*inputs.input_ids.shape, size, device=self._stage.device, requires_grad=True)
         output = self._stage(inputs, hidden, Place(0, 0))
         loss = F.cross_entropy(output, inputs.labels) if self._stage.last else output.sum()
-        torch.autograd.grad(loss, self._weights, allow_unused=True)
+        kept = [weight.grad for weight in self._weights]
+
+        def drop(weight: Tensor) -> None:
+            weight.grad = None
+
+        # Each as soon as it is there: all together they would be memory that is never needed again.
+        try:
+            for weight in self._weights:
+                drop(weight)
+            backward(loss, None, self._weights, drop)
+        finally:
+            for weight, grad in zip(self._weights, kept, strict=True):
+                weight.grad = grad
 
     def _make_room(self, step: int, op: Op) -> None:
         # Nobody waits for weight gradients: do them while the next piece of work is not ready, and when too many wait.
