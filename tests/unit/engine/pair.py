@@ -99,7 +99,7 @@ class Pair:
         self.source.committed(0.5, rate, f"step {state.step + 1}", first=self.first)
         state.commit(0.5, rate)
         with self.source.changing():
-            self.optimizers[0].apply(self.source.free)
+            self.optimizers[0].apply()
 
     def step(self) -> None:
         self.prepare()

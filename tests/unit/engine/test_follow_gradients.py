@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +14,7 @@ from lmj_trainer.follow.finals import Finals
 from lmj_trainer.follow.parts import ROW, Gradients, Part, Prepared
 from lmj_trainer.state.stage_state import StageState
 
-from .pair import SECONDS, Pair, eventually, source_model
+from .pair import Pair, eventually, source_model
 
 
 def test_gradients_that_were_not_committed_are_sent_again(pair: Pair) -> None:
@@ -136,46 +133,3 @@ def test_each_span_is_given_out_once_when_all_of_it_is_final(
         given += spans
     assert finals.rest() == []
     assert sorted((span.start, span.stop) for span in given) == [(i, min(i + 1024, end)) for i in range(0, end, 1024)]
-
-
-def test_who_is_not_level_gets_them_while_the_update_goes_on(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training does not wait for all of them, as nobody counts on it; only what is on its way may not change."""
-    state, tell, held, level = pair.states[0], pair.transports[0].tell, queue.SimpleQueue[Callable[[], None]](), threading.Event()
-    digest = state.digest
-    monkeypatch.setattr(state, "digest", lambda: (level.wait(SECONDS), digest())[1])
-
-    def hold(address: str, part: Part, done: Done) -> None:
-        if isinstance(part.body, Gradients):
-            held.put(lambda: tell(address, part, done))
-        else:
-            tell(address, part, done)
-
-    monkeypatch.setattr(pair.transports[0], "tell", hold)
-    pair.source.follow("follower")
-    pair.source.boundary()
-    eventually(lambda: torch.equal(state.saved, pair.states[1].saved))
-    pair.prepare()
-    before = state.saved.clone()
-    thread = threading.Thread(target=pair.commit, daemon=True)
-    thread.start()
-    # Half of them go: so far the update comes, and no further.
-    half = state.groups[len(state.groups) // 2].span.stop
-    given = 0
-    while given < half:
-        going = held.get(timeout=SECONDS)
-        going()
-        given += 1 << 10
-    eventually(lambda: state.done > 0)
-    assert 0 < state.done < len(state.groups)
-    end = state.groups[-1].span
-    for own, old in zip(state.arrays(end, 0, 3), before.view(3, -1)[:, end], strict=True):
-        assert torch.equal(own, old)
-    while thread.is_alive():
-        with contextlib.suppress(queue.Empty):
-            held.get(timeout=0.05)()
-    monkeypatch.setattr(pair.transports[0], "tell", tell)
-    level.set()
-    pair.line.wait(lambda: pair.line.level)
-    pair.step()
-    assert pair.stop() == Holding(step=2)
-    pair.assert_equal()

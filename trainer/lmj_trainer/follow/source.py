@@ -13,7 +13,7 @@ import torch
 from lmj_trainer.follow.feed import LEFT
 from lmj_trainer.follow.finals import Finals
 from lmj_trainer.follow.parts import Abandoned, Begin, Body, Committed, Facts, Gradients, Level, Over, Part, Prepared, State
-from lmj_trainer.follow.stream import WINDOW, Due, Stream
+from lmj_trainer.follow.stream import WINDOW, Stream
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState
@@ -108,17 +108,16 @@ class Source:
                 self._put(stream, self._finals(stream).final(int(parameter.storage_offset()), parameter.numel()))
 
     def prepared(self) -> None:
-        """All gradients of the next step are in the block: returns when a follower that is level has them too, and knows that they are all."""
+        """All gradients of the next step are in the block: returns when the follower has them too, and knows that they are all."""
         with self._turn:
             stream = self._stream
             if stream is None:
                 return
             step = self._state.step + 1
             self._put(stream, self._finals(stream).rest())
-            if not stream.level:
-                return  # nobody counts on it yet: it takes the rest while this rank's update goes on
-            stream.due.append(Prepared(step))
-            self._turn.notify_all()
+            if stream.level:
+                stream.due.append((step, None))
+                self._turn.notify_all()
             self._await(stream, lambda: not stream.due and stream.under_way == 0, f"the gradients of step {step}")
 
     def _finals(self, stream: Stream) -> Finals:
@@ -130,14 +129,15 @@ class Source:
 
     def _put(self, stream: Stream, spans: list[slice]) -> None:
         if spans:
-            stream.put(self._state.step + 1, spans)
+            stream.due.extend((self._state.step + 1, span) for span in spans)
             self._turn.notify_all()
 
     def _release(self) -> None:
         """The gradients are no step's any more."""
         self._fixed = False
         if self._stream is not None:
-            self._stream.forget()
+            self._stream.finals = None
+            self._stream.due.clear()
         self._turn.notify_all()
 
     def committed(self, coefficient: float, rate: float, line: str | None, *, first: bool) -> None:
@@ -147,13 +147,9 @@ class Source:
             if stream is None or not stream.groups:
                 return
             step = self._state.step + 1
-            body = Committed(step, coefficient, rate, self._facts(), line)
-            if not stream.level:
-                stream.due.append(body)  # behind its gradients
-                self._turn.notify_all()
-                return
-            self._send(stream, body, 1 if first else 0)
-            if first:
+            awaited = first and stream.level
+            self._send(stream, Committed(step, coefficient, rate, self._facts(), line), 1 if awaited else 0)
+            if awaited:
                 self._await(stream, lambda: stream.under_way == 0, f"the commit of step {step}")
 
     def abandoned(self) -> None:
@@ -165,26 +161,14 @@ class Source:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """While the committed step is taken: see :meth:`free`."""
+        """While the committed step is taken. What is on its way is sent from the block itself, and awaited."""
         with self._turn:
-            self._fixed = True
+            self._fixed, stream = True, self._stream
+            if stream is not None:
+                self._await(stream, lambda: stream.under_way == 0, "its part of the state")
         yield
         with self._turn:
             self._release()
-
-    def free(self, span: slice) -> None:
-        """Before ``span`` of the block changes: it is sent from there, so what is on its way of it, or of what lies before it, is awaited.
-
-        The last layers lie first, as their gradients are final first: so the update follows what is sent.
-        """
-        stream = self._stream
-        if stream is not None and span.stop > stream.free:
-            with self._turn:
-                self._await(
-                    stream,
-                    lambda: stream.count_free(self._state.size) >= span.stop,
-                    f"the gradients of step {self._state.step + 1}",
-                )
 
     def _await(self, stream: Stream, holds: Callable[[], bool], what: str) -> None:
         """Wait until ``holds``; a follower that takes next to nothing meanwhile is let go, for training waits too."""
@@ -228,7 +212,7 @@ class Source:
         groups = self._state.groups
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or (self._is_still(stream) and stream.under_way < WINDOW))
+                self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < WINDOW))
                 if stream.over:
                     return False
                 step = self._state.step
@@ -244,7 +228,7 @@ class Source:
                 values = [array.cpu() for array in self._state.lent(span, 0, 3)]
                 size = sum(value.nbytes for value in values)
                 stream.groups = last
-                self._send(stream, State(first, last, step, values), size, span)
+                self._send(stream, State(first, last, step, values), size)
                 stream.copied += size
             if self._second_per_byte:
                 stream.stopped.wait(size * self._second_per_byte)
@@ -257,30 +241,22 @@ class Source:
                 if stream.over:
                     return
                 due = stream.due[0]
-            gradients = None
-            if isinstance(due, Due):
-                gradients = Gradients.of(due.step, due.span.start, self._state.lent(due.span, 3)[0])
+            step, span = due
+            body = Prepared(step) if span is None else Gradients.of(step, span.start, self._state.lent(span, 3)[0])
+            sent = body.values.nbytes if isinstance(body, Gradients) else 0
+            size = 1 if span is None else 4 * (span.stop - span.start)
             with self._turn:
                 # Forgotten meanwhile, what was read is nothing.
-                if not stream.due or stream.due[0] is not due:
-                    continue
-                stream.due.popleft()
-                if isinstance(due, Due):
-                    assert gradients is not None
-                    self._send(stream, gradients, 4 * gradients.count, due.span)
-                    stream.forwarded += gradients.values.nbytes
-                else:
-                    self._send(stream, due, 1)
-
-    def _is_still(self, stream: Stream) -> bool:
-        """Whether the block is that of a step, and the follower was sent all up to it."""
-        return not self._fixed and not stream.due
+                if stream.due and stream.due[0] is due:
+                    stream.due.popleft()
+                    self._send(stream, body, size)
+                    stream.forwarded += sent
 
     def _finish(self, stream: Stream) -> None:
         """Have the follower compare what it has. The state is read beside training, and again when a step was taken meanwhile."""
         for attempt in range(_READS + 1):
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or self._is_still(stream))
+                self._turn.wait_for(lambda: stream.over or not self._fixed)
                 if stream.over:
                     return
                 step = self._state.step
@@ -292,7 +268,7 @@ class Source:
                 if stream.over:
                     return
                 # Gradients that are out already would be forgotten with Level, and the step that they are of taken without them.
-                if self._state.step == step and self._is_still(stream):
+                if self._state.step == step and not self._fixed:
                     self._level(stream, digest)
                     return
 
@@ -304,15 +280,11 @@ class Source:
         state = self._state
         return Facts(state.seconds, state.evaluated, state.best.step, state.best.accuracy)
 
-    def _send(self, stream: Stream, body: Body, size: int = 0, span: slice | None = None) -> None:
-        """``span``: of the block, where ``body`` is sent from there."""
-        number = next(stream.parts)
-
+    def _send(self, stream: Stream, body: Body, size: int = 0) -> None:
         def done(problem: str | None, answer: int) -> None:
             with self._turn:
                 stream.under_way -= size
                 stream.taken += size
-                stream.lent.pop(number, None)
                 if answer == LEFT and not stream.over:
                     # It takes this rank's place, or is needed for the next view: what is committed here would be lost.
                     inbox = self._transport.inbox
@@ -322,9 +294,7 @@ class Source:
                 self._turn.notify_all()
 
         stream.under_way += size
-        if span is not None:
-            stream.lend(number, span)
-        self._transport.tell(stream.address, Part(stream.number, number, body), done)
+        self._transport.tell(stream.address, Part(stream.number, next(stream.parts), body), done)
 
     def _fail(self, stream: Stream, reason: str) -> None:
         with self._turn:

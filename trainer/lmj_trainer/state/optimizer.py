@@ -12,8 +12,6 @@ from torch import Tensor
 from lmj_trainer.state.stage_state import CHUNK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lmj_api.spec import Training
     from lmj_trainer.state.stage_state import Group, StageState
 
@@ -73,11 +71,8 @@ class AdamW:
         self._groups = [_tensors(state, group) for group in state.groups]
 
     @torch.no_grad()
-    def apply(self, before: Callable[[slice], None] | None = None) -> None:
-        """Take the step that was committed, if it is not taken yet, from wherever it was left; gradients are zero afterwards.
-
-        ``before`` is told of each span of the block before it changes.
-        """
+    def apply(self) -> None:
+        """Take the step that was committed, if it is not taken yet, from wherever it was left; gradients are zero afterwards."""
         state = self._state
         if state.committed is None or state.committed[0] == state.step:
             return
@@ -87,8 +82,6 @@ class AdamW:
             self._groups[state.done - 1].gradient.zero_()
         for index in range(state.done, len(self._groups)):
             group = self._groups[index]
-            if before is not None:
-                before(state.groups[index].span)
             if state.saved_group == index:
                 torch._foreach_copy_(group.changing, group.undo)
             else:

@@ -282,8 +282,7 @@ _Span = tuple[slice, bool, list[tuple[str, slice]]]
 def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
     """Offset of each tensor in an array of the block, the groups as spans of it, and its size.
 
-    Large tensors first, chunk by chunk; small ones go together, for a call costs more than they do. The last in the model come first, as in a
-    backward pass: then their gradients can be sent, and changed, in the order in which they become final.
+    Large tensors first, chunk by chunk; small ones go together, for a call costs more than they do.
     """
     offsets: dict[str, int] = {}
     spans: list[_Span] = []
@@ -291,7 +290,7 @@ def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
     for large in (True, False):
         for decay in (True, False):
             room = 0
-            for shape in reversed(shapes):
+            for shape in shapes:
                 if shape.decay is not decay or (shape.count > CHUNK // 16) is not large:
                     continue
                 offsets[shape.name] = end

@@ -210,7 +210,7 @@ class Trainer:
         self._checkpointer.before_apply()
         self.snapshots.before_apply()
         with self._source.changing():
-            self.optimizer.apply(self._source.free if self._source.follows else None)
+            self.optimizer.apply()
 
     def _let_go(self, reason: str) -> None:
         self._control.emit(EventKind.FOLLOWER_LOST, f"the follower was let go: {reason}")
