@@ -20,7 +20,7 @@ from pathlib import Path
 from lmj_trainer import linux
 
 def nice():
-    print(Path("/proc/self/autogroup").read_text().split()[-1])
+    print((Path("/proc/self/autogroup").read_text().split() or ["none"])[-1])
 
 with linux.behind_others():
     nice()
@@ -37,6 +37,8 @@ def test_a_session_stands_back_for_a_while() -> None:
     done = subprocess.run(
         [sys.executable, "-c", STANDS_BACK], stdout=subprocess.PIPE, text=True, start_new_session=True, timeout=60, check=True
     )
+    if done.stdout.split() == ["none", "none"]:
+        pytest.skip("new sessions get no group here")
     assert done.stdout.split() == ["10", "0"]
 
 
