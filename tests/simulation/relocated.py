@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from .cluster import Cluster, Pod, job_spec
+from .cluster import Cluster, job_spec
+from .pod import Pod
 from .test_replicas import at_work, go_on, own
 
 

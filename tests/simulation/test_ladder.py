@@ -6,7 +6,8 @@ from lmj_api.protocol import Exit, WorkerPhase
 from lmj_api.status import Phase
 from lmj_operator.plan import CreatePod
 
-from .cluster import Cluster, Pod, job_spec
+from .cluster import Cluster, job_spec
+from .pod import Pod
 from .test_limits import at_step, rest
 
 

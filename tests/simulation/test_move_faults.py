@@ -4,7 +4,8 @@ import pytest
 
 from lmj_api.protocol import WorkerPhase
 
-from .cluster import Cluster, Pod
+from .cluster import Cluster
+from .pod import Pod
 from .relocated import assert_clean, cluster_of, follower
 from .test_replicas import at_work, go_on, own
 

@@ -9,7 +9,8 @@ from lmj_api.protocol import WorkerPhase
 from lmj_api.status import NodeFailures, Phase
 from lmj_operator.plan import DeletePod, PodObserved, PodPhase, PodWait
 
-from .cluster import Cluster, Pod, job_spec
+from .cluster import Cluster, job_spec
+from .pod import Pod
 
 
 def cluster_of(ranks: int = 2, steps: int = 400, **recovery: object) -> Cluster:

@@ -6,7 +6,8 @@ import pytest
 
 from lmj_api.status import Phase
 
-from .cluster import Cluster, Pod, job_spec
+from .cluster import Cluster, job_spec
+from .pod import Pod
 from .test_machine import RANKS, RECOVERY, Faults, examples
 
 EVERY = 4

@@ -11,7 +11,8 @@ from lmj_api.status import Claim, JobStatus, Phase, StandbyState
 from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.plan import CreatePod, DeletePod, EnlistPod, PodObserved, PodPhase, PodWait, StartWorker, plan
 
-from .cluster import JOB, Cluster, Pod, job_spec
+from .cluster import JOB, Cluster, job_spec
+from .pod import Pod
 
 FIRST = "sim-s-1"
 

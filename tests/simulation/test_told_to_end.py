@@ -5,10 +5,10 @@ import pytest
 from lmj_api.protocol import WorkerPhase
 from lmj_operator.plan import Drain, Stay
 
-from .cluster import STAY_SECONDS
 from .relocated import assert_clean, cluster_of, follower, wide
 from .test_replicas import at_work, go_on, own
 from .test_replicas import cluster_of as with_replicas
+from .world import STAY_SECONDS
 
 
 @pytest.mark.parametrize("rank", [0, 1])

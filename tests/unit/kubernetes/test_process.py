@@ -21,15 +21,24 @@ from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.operator import Options, kopf_settings, operate
 
 
-async def test_metrics_and_health_are_served() -> None:
+async def test_metrics_health_and_readiness_are_served() -> None:
     metrics = Metrics(lambda: [Phase.RUNNING, Phase.RUNNING, Phase.FAILED])
     metrics.count_call("create", "pods", 201)
-    runner = await listen("127.0.0.1", 0, metrics)
+    missing = ["does not watch pods yet: 403", "does not watch nodes yet: 403"]
+    runner = await listen("127.0.0.1", 0, metrics, lambda: missing)
     port = runner.addresses[0][1]
     try:
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
                 assert await answer.text() == "ok\n"
+            async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                assert (answer.status, await answer.text()) == (
+                    503,
+                    "does not watch pods yet: 403\ndoes not watch nodes yet: 403\n",
+                )
+            missing.clear()
+            async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                assert (answer.status, await answer.text()) == (200, "ok\n")
             async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
                 text = await answer.text()
     finally:

@@ -107,6 +107,16 @@ async def test_a_list_comes_in_pages_before_we_are_informed(server: Given, monke
     assert [q.get("continue") for q in at.asked if "limit" in q] == [None, None, None, "2", "4"]
 
 
+async def test_what_it_waits_for_is_told_until_it_is_informed(server: Given) -> None:
+    at, _, watch = server
+    at.lists = [403] * 1000
+    assert watch.waits == "does not watch pods yet: no answer yet"
+    await until(watch, lambda: watch.waits == "does not watch pods yet: list /api/v1/namespaces/team/pods: 403 not now")
+    at.lists = []
+    await until(watch, watch.informed.is_set)
+    assert watch.waits is None
+
+
 async def test_a_watch_that_ended_or_broke_goes_on_where_it_was(server: Given) -> None:
     at, cache, watch = server
     at.watches = [

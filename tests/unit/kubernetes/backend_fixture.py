@@ -1,0 +1,47 @@
+"""A backend between an API server in memory and an agent."""
+
+import asyncio
+
+import aiohttp
+from aiohttp import web
+from cluster_jobs import SETTINGS, MemoryApi, job, job_body
+
+from lmj_api.protocol import AgentState, Event, EventKind
+from lmj_operator.backend.kubernetes.backend import KubernetesBackend
+from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.status_store import StatusStore
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Fixture:
+    """A backend between an API server in memory and an agent at 127.0.0.1."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self.api, self.clock = MemoryApi(), Clock()
+        self.woken: list[tuple[str, str]] = []
+        self.cache = Cache(self.woken.append)
+        body = self.api.objects["livemigrationjobs", "tiny"] = job_body()
+        store = StatusStore(self.api, body, 2.0, self.clock)  # type: ignore[arg-type]
+        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, self.clock)  # type: ignore[arg-type]
+        self.told: list[str] = []
+        self.state = AgentState(pod="tiny-r0-1", rank=0, started=1.0)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Authorization") != f"Bearer {await self.backend.children.token(self.backend.job)}":
+            return web.Response(status=401)
+        if request.path == "/v1/events":
+            response = web.StreamResponse()
+            await response.prepare(request)
+            await response.write(Event(seq=1, time=0, kind=EventKind.READY).to_json().encode() + b"\n")
+            await asyncio.Event().wait()
+        self.told.append(f"{request.method} {request.path}")
+        return web.Response(text=self.state.to_json())
+
+    def calls(self, verb: str, plural: str) -> int:
+        return sum(call[:2] == (verb, plural) for call in self.api.calls)

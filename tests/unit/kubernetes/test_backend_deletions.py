@@ -1,0 +1,132 @@
+"""Pods that go, and what is left of a job."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from backend_fixture import Fixture
+from cluster_jobs import SETTINGS, error, running
+
+from lmj_api.protocol import WorkerPhase, WorkerState
+from lmj_api.spec.migration import MigrationStrategy
+from lmj_api.status import JobStatus, RankStatus
+from lmj_operator.backend.kubernetes.api import ApiError
+from lmj_operator.backend.kubernetes.children import Children
+from lmj_operator.plan import CreatePod, DeletePod, PodPhase, Stay
+
+
+async def test_a_pod_is_told_to_go_once(at: Fixture) -> None:
+    at.api.objects["pods", "tiny-r0-1"] = running()
+    at.cache.put_pod(running())
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    leaving = running()
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    at.cache.put_pod(leaving)
+    at.clock.now += 1000
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    assert at.api.deletions == [("tiny-r0-1", None)]
+
+
+async def test_a_pod_that_only_the_cache_knows_is_forgotten(at: Fixture) -> None:
+    at.cache.put_pod(running())
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    assert (await at.backend.observe()).pods == ()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "grace", "ends", "phase"),
+    [
+        ("Live", 60, 1060, PodPhase.RUNNING),
+        ("Live", 30, 1200, PodPhase.TERMINATING),  # less time than its agent thinks
+        ("Live", 60, 900, PodPhase.TERMINATING),  # its time is over
+        ("Checkpoint", 60, 1200, PodPhase.TERMINATING),
+    ],
+)
+async def test_a_pod_that_is_deleted_runs_while_its_rank_can_move(
+    at: Fixture, strategy: str, grace: int, ends: int, phase: PodPhase
+) -> None:
+    migration = at.backend.job.spec.migration.model_copy(update={"strategy": MigrationStrategy(strategy)})
+    spec = at.backend.job.spec.model_copy(update={"migration": migration})
+    at.backend.job = at.backend.job.model_copy(update={"spec": spec})
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.write_status(JobStatus(ranks=[RankStatus(rank=0, state="Running", pod="tiny-r0-1")]))
+    stamp = datetime.fromtimestamp(ends, UTC).isoformat()
+
+    def deleted() -> dict[str, Any]:
+        pod = running()
+        pod["metadata"] |= {"deletionTimestamp": stamp, "deletionGracePeriodSeconds": grace}
+        return pod
+
+    at.state = at.state.model_copy(update={"worker": WorkerState(incarnation=1, phase=WorkerPhase.RUNNING)})
+    at.cache.put_pod(deleted())
+    assert (await at.backend.observe()).pods[0].phase is phase
+    if phase is not PodPhase.RUNNING:
+        return
+    at.state = at.state.model_copy(update={"leaving": True})
+    at.backend._agents.keep(set())  # it has told of that
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.leaves) == (PodPhase.RUNNING, True)
+    await at.backend.apply(Stay("tiny-r0-1"))
+    assert at.told[-1] == "POST /v1/stay"
+    at.state = at.state.model_copy(update={"draining": True})
+    at.backend._agents.keep(set())
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.leaves) == (PodPhase.TERMINATING, False)
+
+
+async def test_a_pod_that_goes_and_may_have_been_told_to_stay_is_let_go(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    leaving = running()
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    at.cache.put_pod(leaving)
+    for _ in range(3):
+        await at.backend.apply(DeletePod("tiny-r0-1", "replaced"))
+    assert at.told == ["POST /v1/drain"]
+    assert at.api.deletions == []
+
+
+@pytest.mark.parametrize(("told_at", "leaves"), [(1003.0, True), (1030.0, False)])
+async def test_a_pod_that_hears_late_that_it_is_deleted_does_not_stay(at: Fixture, told_at: float, leaves: bool) -> None:
+    """As with a hook before it: what is left is for a checkpoint."""
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.write_status(JobStatus(ranks=[RankStatus(rank=0, state="Running", pod="tiny-r0-1")]))
+    pod = running()
+    pod["metadata"] |= {"deletionTimestamp": "1970-01-01T00:17:40Z", "deletionGracePeriodSeconds": 60}
+    at.cache.put_pod(pod)
+    at.state = at.state.model_copy(update={"leaving": True})
+    at.clock.now = told_at
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.leaves) == (PodPhase.RUNNING, leaves)
+
+
+async def test_release_leaves_the_claims(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.children.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}
+
+
+async def test_release_goes_on_behind_an_error_and_asks_again_only_for_what_is_left(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    for kind in ("services", "poddisruptionbudgets"):
+        at.api.refuse["delete", kind] = [error(500, "InternalError", f"no {kind}")]
+    with pytest.raises(ApiError, match="no services"):
+        await at.backend.children.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} & {"networkpolicies", "secrets"} == set()
+    before = len(at.api.calls)
+    await at.backend.children.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}
+    assert [call[:2] for call in at.api.calls[before:]] == [("delete", "services"), ("delete", "poddisruptionbudgets")]
+    # A job that is made again has all of them again, and all go again.
+    await at.backend.apply(CreatePod(1, 1))
+    await at.backend.children.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}
+
+
+async def test_release_leaves_what_another_made_under_such_a_name(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    successor = Children(at.api, SETTINGS)  # type: ignore[arg-type]
+    at.api.objects["services", "tiny-trainers"]["metadata"]["ownerReferences"] = []
+    await successor.release(at.backend.job)
+    assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims", "services"}
+    assert at.calls("delete", "services") == 0
