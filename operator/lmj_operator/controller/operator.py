@@ -43,7 +43,7 @@ class Options:
     namespaces: tuple[str, ...]
     """Namespaces whose jobs it runs; empty: all."""
     listen: tuple[str, int]
-    """Where ``/healthz`` and ``/metrics`` are."""
+    """Where ``/healthz``, ``/readyz`` and ``/metrics`` are."""
     settings: Settings
 
 
@@ -103,14 +103,14 @@ async def operate(options: Options) -> None:
     session = aiohttp.ClientSession(trust_env=False, connector=connector, cookie_jar=aiohttp.DummyCookieJar())
     async with ApiClient(client_configuration()) as client, session:
         api = Api(client, metrics.count_call)
+        watching = watches(controller, api, options.namespaces)
         host, port = options.listen
         try:
-            runner = await listen(host, port, metrics)
+            runner = await listen(host, port, metrics, lambda: [wait for watch in watching if (wait := watch.waits) is not None])
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         notebook = Notebook(api)
         controller.place = Place(api, controller.cache, session, options.settings, metrics, notebook)
-        watching = watches(controller, api, options.namespaces)
         tasks = [asyncio.create_task(watch.run(), name="watch") for watch in watching]
         tasks += [asyncio.create_task(notebook.run(), name="events"), asyncio.create_task(_inform(controller, watching))]
         log.info("watches %s", ", ".join(options.namespaces) or "all namespaces")

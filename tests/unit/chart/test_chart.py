@@ -117,8 +117,8 @@ def test_probes_ask_where_the_operator_answers() -> None:
     container = operator_container(render())
     assert [port["containerPort"] for port in container["ports"]] == [8080]
     assert "--listen=0.0.0.0:8080" in container["args"]
-    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
-        assert container[probe]["httpGet"] == {"path": "/healthz", "port": "http"}
+    for probe, path in {"livenessProbe": "/healthz", "readinessProbe": "/readyz", "startupProbe": "/healthz"}.items():
+        assert container[probe]["httpGet"] == {"path": path, "port": "http"}
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])

@@ -52,6 +52,12 @@ class Watch:
         self._version: str | None = None
         self.informed = asyncio.Event()
         """All that there was has been told."""
+        self._problem = "no answer yet"
+
+    @property
+    def waits(self) -> str | None:
+        """Why nothing is known of the kind yet, in one line; None: it is."""
+        return None if self.informed.is_set() else f"does not watch {self._resource.plural} yet: {self._problem}"
 
     async def run(self) -> None:
         """Until cancelled. What fails is logged and tried again, later and later."""
@@ -66,10 +72,11 @@ class Watch:
             except ApiError as error:
                 if error.status not in (0, BUSY):
                     self._version = None  # it may be one that the server does not know any more, or not yet
+                self._problem = str(error)
                 level = logging.INFO if error.status == GONE else logging.WARNING
                 log.log(level, "watches %s again in %g s: %s", self._resource.plural, wait, error)
-            except Exception:
-                self._version = None
+            except Exception as error:
+                self._version, self._problem = None, f"{type(error).__name__}: {error}"
                 log.exception("watches %s again in %g s", self._resource.plural, wait)
             else:
                 wait = FIRST_RETRY_SECONDS
