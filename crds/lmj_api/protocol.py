@@ -166,6 +166,25 @@ class Snapshots(Message):
     """Of the rank before it, cyclically: kept for the case that that one's pod is lost."""
 
 
+class Copied(Message):
+    """What a follower has taken of its source."""
+
+    done: Count = 0
+    """Bytes of weights and moments."""
+    size: Count
+    """Bytes of all weights and moments."""
+    gradients: Count = 0
+    """Bytes of gradients, which came for what was there already."""
+    step: Count | None = None
+    """The newest step of its source that it knows to be committed."""
+    eta_seconds: Annotated[float, Field(ge=0)] | None = None
+    """When the copy is complete at the speed that it had so far; None: it is complete, or has not begun."""
+    level_step: Count | None = None
+    """The step at which it had all."""
+    digest: Line | None = None
+    """XXH3-128 of weights and moments at that step, hex: source and follower have computed the same."""
+
+
 class WorkerState(Message):
     """All that an agent knows of its worker."""
 
@@ -187,6 +206,8 @@ class WorkerState(Message):
     """When the worker last made progress (a commit, an evaluated batch, a prepared part), seconds since the epoch."""
     holding: Holding | None = None
     """``Ready``, ``Following``: what is in its memory, be it from before or from the worker before it; None: nothing."""
+    copied: Copied | None = None
+    """``Following``, and ``Ready`` after it: how far its copy is, or was."""
     snapshots: Snapshots | None = None
     """``Ready``: snapshots in its pod's memory; None: none are taken."""
     lost_rank: int | None = None
@@ -272,6 +293,8 @@ class Event(Message):
     """``joined``, ``lostPeer``: number of the view."""
     holding: Holding | None = None
     """``ready``, ``lostPeer``, ``following``: what is in the worker's memory."""
+    copied: Copied | None = None
+    """``following``, ``lostPeer`` after it: how far the copy is."""
     snapshots: Snapshots | None = None
     """``ready``, ``lostPeer``: the snapshots in the memory of the worker's pod."""
     peer: int | None = None

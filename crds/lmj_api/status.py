@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lmj_api.base import Message
-from lmj_api.protocol import CheckpointInfo, Evaluation, Progress
+from lmj_api.protocol import CheckpointInfo, Copied, Evaluation, Progress
 from lmj_api.view import View
 
 
@@ -90,6 +90,10 @@ class FollowerStatus(Message):
     """``Pending``: there is no pod yet. ``Level``: it has all steps, and takes the rank's place when that is lost."""
     incarnation: int = 1
     """Which worker process of the pod."""
+    since: float = 0.0
+    """When it came to that, seconds since the epoch."""
+    copied: Copied | None = None
+    """``Copying``, ``Level``: what its worker has taken, as it last told."""
     failures: int = 0
     """Times in a row that it, or one before it, was lost before it was level."""
     not_before: float = 0.0
@@ -200,6 +204,12 @@ class Incident(Message):
     """Steps that are done again; None until the next view runs."""
     seconds: float | None = None
     """From notice to the next new step; None until then."""
+    step_seconds: float | None = None
+    """``Moved``: what a step took before, where that is known."""
+    pause_seconds: float | None = None
+    """``Moved``: what of ``seconds`` is more than a step took; None until then, or where that is not known."""
+    copied: Copied | None = None
+    """``Moved``, live: what the rank's new worker had taken of the old one when it took its place, and the digest that both had computed."""
     recovery: str | None = None
     """How training went on, in one sentence; None until the next view runs."""
 

@@ -13,6 +13,7 @@ from .cluster import Cluster, job_spec
 from .pod import Pod
 from .relocated import assert_clean, cluster_of, follower, wide
 from .test_replicas import at_work, go_on, own
+from .world import SIZE
 
 
 @pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1)])
@@ -25,6 +26,10 @@ def test_a_rank_moves(ranks: tuple[int, ...]) -> None:
     assert [own(cluster, rank).name != before[rank] for rank in (0, 1)] == [rank in ranks for rank in (0, 1)]
     assert_clean(cluster, len(ranks))
     assert [i.kind for i in cluster.status.incidents] == ["Moved"] * len(ranks)
+    for incident in cluster.status.incidents:
+        copied = incident.copied
+        assert copied is not None
+        assert (copied.done, copied.digest) == (SIZE, f"digest {copied.level_step}")
     migrating = next(c for c in cluster.status.conditions if c.type == "Migrating")
     assert (migrating.status, migrating.reason) == ("False", "NothingMoves")
 

@@ -1,6 +1,6 @@
 """What happens in a cluster by itself, with a clock of its own: workers train, follow, leave and die."""
 
-from lmj_api.protocol import USER_ERROR, Exit, Progress, WorkerPhase
+from lmj_api.protocol import USER_ERROR, Copied, Exit, Progress, WorkerPhase
 from lmj_api.spec import JobSpec
 from lmj_api.view import Resume, View
 
@@ -8,6 +8,9 @@ from .pod import ALIVE, Pod, Violation
 
 ANSWER_SECONDS, STAY_SECONDS, FORCED_SECONDS = 0.5, 15.0, 2.0
 """The agent's, with a grace period of 30 s, and the kubelet's for a pod that is deleted by force."""
+
+SIZE = 100
+"""Bytes of a rank's state."""
 
 
 class World:
@@ -98,10 +101,11 @@ class World:
             streams[target.name] = source
             if target.worker.phase is WorkerPhase.READY:
                 target.step, target.prepared = None, False
-                self._become(target, WorkerPhase.FOLLOWING, holding=None)
+                self._become(target, WorkerPhase.FOLLOWING, holding=None, copied=Copied(size=SIZE))
             elif target.step is None:
                 target.step = source.step
-                self._become(target, WorkerPhase.FOLLOWING, holding=target.holding)
+                there = Copied(done=SIZE, size=SIZE, step=source.step, level_step=source.step, digest=f"digest {source.step}")
+                self._become(target, WorkerPhase.FOLLOWING, holding=target.holding, copied=there)
         for pod in self.living():
             if pod.worker.phase is WorkerPhase.FOLLOWING and pod.name not in streams and not pod.dark and not pod.deserted:
                 self._leave(pod, "its source is gone")
@@ -153,7 +157,15 @@ class World:
         pod.step, pod.prepared = resume.step, False
         at = Progress(step=pod.step, steps=self.steps, epoch=0.0)
         self._become(
-            pod, WorkerPhase.RUNNING, view=view.number, progress=at, lost=None, holding=None, snapshots=None, lost_rank=None
+            pod,
+            WorkerPhase.RUNNING,
+            view=view.number,
+            progress=at,
+            lost=None,
+            holding=None,
+            copied=None,
+            snapshots=None,
+            lost_rank=None,
         )
 
     def _restore(self, pod: Pod, view: View) -> bool:

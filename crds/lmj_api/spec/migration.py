@@ -24,7 +24,7 @@ class MigrationTimeout(StrEnum):
 
 
 class Migration(Message):
-    """Moves of ranks between nodes. One machine has one node: nothing moves there."""
+    """Moves of ranks between nodes. One machine has one node: a rank moves there on request alone, into another process."""
 
     strategy: MigrationStrategy = MigrationStrategy.LIVE
     """How a rank moves that is asked to, or is on a node that ``placement`` does not allow any more."""

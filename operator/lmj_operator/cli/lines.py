@@ -3,7 +3,9 @@
 from lmj_api.protocol import Evaluation, EventKind, Progress
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
+from lmj_operator.plan.incidents import cost, proof
 from lmj_operator.plan.moved import MOVED
+from lmj_operator.plan.units import duration, size
 
 
 def event_line(heard: PodEvent) -> str | None:
@@ -39,11 +41,10 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
             what = "moved" if incident.kind == MOVED else "incident"
             lines.append(f"{what} at step {incident.step}: {incident.message}")
         if incident.seconds is not None and (old is None or old.seconds is None):
-            cost = f"{incident.steps_lost or 0} steps done again"
-            paused = (
-                f"paused for {incident.seconds:.2f} s" if incident.kind == MOVED else f"recovered in {incident.seconds:.1f} s"
-            )
-            lines.append(f"{paused}, {cost}")
+            if incident.kind == MOVED:
+                lines += [line for line in (cost(incident), proof(incident)) if line is not None]
+            else:
+                lines.append(f"recovered in {incident.seconds:.1f} s, {incident.steps_lost or 0} steps done again")
     if after.view is not None and (before.view is None or before.view.number != after.view.number):
         lines.append(f"view {after.view.number}, {len(after.view.members)} ranks: {after.view.reason}")
     return lines
@@ -63,21 +64,3 @@ def progress_line(at: Progress, phase: Phase) -> str:
     elif at.activity != "train":
         parts.append(at.activity)
     return ", ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """``75`` becomes ``1:15``."""
-    whole = round(seconds)
-    minutes, rest = divmod(whole, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def size(count: int) -> str:
-    """Bytes for people."""
-    value = float(count)
-    for unit in ("B", "KB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,8 @@ from lmj_operator.cli.options import Output, OutputOption, SetOption
 if TYPE_CHECKING:
     from lmj_api.status import JobStatus
     from lmj_operator.cli.training import Training
+
+    Show = Callable[[JobStatus, JobStatus], None]
 
 _LONGEST_SECONDS = 3600.0
 """The job gives a move up by itself; this is for a run that does not look any more."""
@@ -37,6 +40,7 @@ def migrate(
     from lmj_api.layout import Layout
     from lmj_operator.cli.errors import CommandError
     from lmj_operator.cli.load import read_job
+    from lmj_operator.cli.move_progress import MoveProgress
     from lmj_operator.cli.training import ClusterTraining, LocalTraining, Training, move_request
 
     job: Training
@@ -55,32 +59,32 @@ def migrate(
         raise CommandError(f"the job has no rank {wrong[0]}: its ranks are 0 to {len(before.ranks) - 1}")
     asked = move_request(ranks, to)
     job.ask(asked)
-    after = _wait(job, before, asked, ranks, output)
-    if output is Output.JSON:
+    if output is Output.TEXT:
+        with MoveProgress(ranks) as progress:
+            _wait(job, before, asked, ranks, progress.show)
+    else:
+        after = _wait(job, before, asked, ranks, lambda seen, now: None)
         moved = [i.model_dump(mode="json", by_alias=True) for i in after.incidents if i not in before.incidents]
         typer.echo(json.dumps({"migrations": after.migrations - before.migrations, "incidents": moved}, ensure_ascii=False))
 
 
-def _wait(job: "Training", before: "JobStatus", asked: str, ranks: list[int], output: Output) -> "JobStatus":
+def _wait(job: "Training", before: "JobStatus", asked: str, ranks: list[int], show: "Show") -> "JobStatus":
     """The status once all of ``ranks`` have moved, and trained on. Raises CommandError when one does not."""
     from lmj_operator.cli.errors import FAILED, CommandError
-    from lmj_operator.cli.lines import changes
 
     limit = time.monotonic() + _LONGEST_SECONDS
     seen = before
     while True:
         now = job.status()
-        lines = [*_states(seen, now), *changes(seen, now)]
-        if output is Output.TEXT:
-            for line in lines:
-                typer.echo(line)
+        show(seen, now)
         seen = now
         fresh = [i for i in now.incidents if i not in before.incidents and i.kind == "Moved"]
         if now.migrations >= before.migrations + len(ranks) and all(i.seconds is not None for i in fresh):
             return now
         if now.move_request == asked and now.move_refused is not None:
             raise CommandError(now.move_refused, code=FAILED)
-        failed = next((m for m in now.moves if m.rank in ranks and m.given_up is not None), None)
+        # One that goes on through a checkpoint moves yet.
+        failed = next((m for m in now.moves if m.rank in ranks and m.given_up is not None and m.strategy == "Live"), None)
         if failed is not None and now.move_request == asked:
             raise CommandError(f"rank {failed.rank}: {failed.given_up}", code=FAILED)
         if not job.runs():
@@ -88,9 +92,3 @@ def _wait(job: "Training", before: "JobStatus", asked: str, ranks: list[int], ou
         if time.monotonic() > limit:
             raise CommandError("nothing came of it within an hour: is the run stopped?", code=FAILED)
         time.sleep(job.poll_seconds)
-
-
-def _states(before: "JobStatus", after: "JobStatus") -> list[str]:
-    """Lines for followers that came further."""
-    known = {(f.rank, f.serial): f.state for f in before.followers}
-    return [f"rank {f.rank}: {f.pod} is {f.state.lower()}" for f in after.followers if known.get((f.rank, f.serial)) != f.state]

@@ -18,12 +18,12 @@ from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
 from lmj_operator.backend.local.sweep import sweep
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, SUCCEEDED, CommandError
-from lmj_operator.cli.lines import duration
 from lmj_operator.cli.load import check_output, read_job
 from lmj_operator.cli.notices import without_effect
 from lmj_operator.cli.options import Output
 from lmj_operator.cli.reporter import JsonReporter, PlainReporter, Reporter
 from lmj_operator.cli.trainer import check_job
+from lmj_operator.plan.units import duration
 from lmj_operator.reconcile import Reconciler
 
 

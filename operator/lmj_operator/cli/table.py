@@ -2,6 +2,8 @@
 
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.cli.lines import evaluation_line, progress_line
+from lmj_operator.plan.conditions import copied
+from lmj_operator.plan.incidents import cost, proof
 
 _AT_REST = frozenset({Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED})
 
@@ -27,8 +29,10 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
     for standby in status.standbys:
         why = f": {standby.message}" if standby.message else ""
         lines.append(f"standby: {standby.state.value}, pod {standby.pod}{why}")
+    for follower in status.followers:
+        lines.append(f"rank {follower.rank}: {follower.state} follower, pod {follower.pod}{copied(follower)}")
     for incident in status.incidents:
-        cost = "" if incident.steps_lost is None else f" ({incident.steps_lost} steps done again"
-        cost += "" if incident.steps_lost is None else f", {incident.seconds:.1f} s)" if incident.seconds is not None else ")"
-        lines.append(f"{incident.time} {incident.kind} at step {incident.step}: {incident.message}{cost}")
+        told = [part for part in (cost(incident), proof(incident)) if part is not None]
+        paid = f" ({'; '.join(told)})" if told else ""
+        lines.append(f"{incident.time} {incident.kind} at step {incident.step}: {incident.message}{paid}")
     return lines

@@ -9,8 +9,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from lmj_api.protocol import EventKind
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
-from lmj_operator.cli.lines import changes, duration, event_line
+from lmj_operator.cli.lines import changes, event_line
 from lmj_operator.plan import Action, Plan
+from lmj_operator.plan.units import duration
 
 
 class TerminalReporter:

@@ -214,9 +214,7 @@ class JobTask:
 
     def _note(self, before: JobStatus, after: JobStatus) -> None:
         place = self._place
-        place.metrics.restarts.inc(max(0, after.restarts - before.restarts))
-        place.metrics.steps_lost.inc(max(0, after.steps_lost - before.steps_lost))
-        place.metrics.migrations.inc(max(0, after.migrations - before.migrations))
+        place.metrics.count(before, after)
         for note in notes(before, after):
             self._say(logging.WARNING if note.warning else logging.INFO, f"{note.reason}: {note.message}")
             place.notebook.post(self._metadata, note, place.clock())

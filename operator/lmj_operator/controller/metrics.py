@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from lmj_api.status import Phase
+from lmj_api.status import JobStatus, Phase
 
 
 class Metrics:
@@ -25,12 +25,44 @@ class Metrics:
         )
         self.restarts = Counter("lmj_restarts", "Workers and pods replaced", registry=registry)
         self.steps_lost = Counter("lmj_steps_lost", "Steps done again after failures", registry=registry)
-        self.migrations = Counter("lmj_migrations", "Ranks moved to other pods while training went on", registry=registry)
+        self.migrations = Counter("lmj_migrations", "Ranks moved to other pods, live or through a checkpoint", registry=registry)
+        self.moved_bytes = Counter("lmj_moved_bytes", "Bytes copied for moves: of states, and of gradients", registry=registry)
+        self.pause_seconds = Histogram(
+            "lmj_migration_pause_seconds",
+            "What the switch of a move took more than a step",
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),
+            registry=registry,
+        )
+        self.follower_seconds = Histogram(
+            "lmj_follower_seconds",
+            "How long the new pod of a move, or a replica, was in a state before the next",
+            ["state"],
+            buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600),
+            registry=registry,
+        )
         self._calls = Counter("lmj_api_calls", "Calls to the API server", ["verb", "resource", "code"], registry=registry)
 
     def count_call(self, verb: str, resource: str, code: int) -> None:
         """A call to the API server ended with HTTP ``code`` (0: no answer)."""
         self._calls.labels(verb, resource, str(code)).inc()
+
+    def count(self, before: JobStatus, after: JobStatus) -> None:
+        """Count what a pass over a job has changed."""
+        self.restarts.inc(max(0, after.restarts - before.restarts))
+        self.steps_lost.inc(max(0, after.steps_lost - before.steps_lost))
+        self.migrations.inc(max(0, after.migrations - before.migrations))
+        known = {(i.time, i.rank, i.kind): i for i in before.incidents}
+        for incident in after.incidents:
+            old = known.get((incident.time, incident.rank, incident.kind))
+            if old is None and incident.copied is not None:
+                self.moved_bytes.inc(incident.copied.done + incident.copied.gradients)
+            if incident.pause_seconds is not None and (old is None or old.pause_seconds is None):
+                self.pause_seconds.observe(incident.pause_seconds)
+        entries = {(f.rank, f.serial): f for f in before.followers}
+        for follower in after.followers:
+            entry = entries.get((follower.rank, follower.serial))
+            if entry is not None and entry.state != follower.state and entry.since > 0:
+                self.follower_seconds.labels(entry.state).observe(max(0.0, follower.since - entry.since))
 
     def render(self) -> bytes:
         """Prometheus' text format."""

@@ -7,6 +7,7 @@ from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation
 from lmj_api.status import Condition, FollowerStatus, MoveStatus, Phase
 from lmj_operator.plan.observed import PodObserved
 from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.units import duration, size
 
 _ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING, Phase.RECOVERING})
 
@@ -109,19 +110,34 @@ def conditions(
 
 def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) -> tuple[str, str]:
     """How far the move that is least so is, in a word; and all of them in a sentence."""
-    states: dict[int, str] = {follower.rank: follower.state for follower in followers}
+    entries = {follower.rank: follower for follower in followers}
     order = ("Checkpoint", "Pending", "Starting", "Copying", "Level")
     under_way = [
-        (move, "Checkpoint" if move.strategy == "Checkpoint" else states.get(move.rank, "Pending"))
+        (move, "Checkpoint" if move.strategy == "Checkpoint" else entries[move.rank].state if move.rank in entries else "Pending")
         for move in moves
         if move.given_up is None
     ]
     told = [
         f"rank {m.rank} leaves {m.node or 'its node'}{f' for {m.to}' if m.to is not None else ''}, for {m.reason}: "
-        + ("through a checkpoint" if m.strategy == "Checkpoint" else f"its new pod is {state.lower()}")
+        + (
+            "through a checkpoint"
+            if m.strategy == "Checkpoint"
+            else f"its new pod is {state.lower()}{copied(entries.get(m.rank))}"
+        )
         for m, state in under_way
     ]
     return min((state for _, state in under_way), key=order.index), "; ".join(told)
+
+
+def copied(entry: FollowerStatus | None) -> str:
+    """How far its copy is."""
+    if entry is None or entry.copied is None:
+        return ""
+    at = entry.copied
+    if entry.state == "Level":
+        return f" since step {at.level_step}" if at.level_step is not None else ""
+    left = f", {duration(at.eta_seconds)} left" if at.eta_seconds is not None else ""
+    return f", {size(at.done)} of {size(at.size)}{left}"
 
 
 def _stale_no_more(stale: Condition, newer: CheckpointInfo | None, now: float, generation: int | None) -> Condition:

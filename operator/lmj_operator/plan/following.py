@@ -61,10 +61,12 @@ def follow(
         if entry is None or entry.serial <= facts.serial:
             # None yet, or it has become the rank's own.
             if facts.in_phase(WorkerPhase.RUNNING):
-                entries.append(_entry(job, facts, wanted[facts.rank]))
+                entries.append(_entry(job, facts, wanted[facts.rank]).model_copy(update={"since": now}))
                 numbers[str(facts.rank)] = facts.next_serial
             continue
         after, more = _next(job, facts, entry, wanted[facts.rank], recovery, now)
+        if _stands(after) != _stands(entry):
+            after = after.model_copy(update={"since": now})
         entries.append(after)
         if after.serial != entry.serial:
             numbers[str(facts.rank)] = after.serial
@@ -105,8 +107,9 @@ def _next(
     if pod is None or _gone(pod, entry, recovery, now) or _hangs(facts, pod, recovery, now):
         gone = (DeletePod(pod.name, "the follower is lost"),) if pod is not None else ()
         return _entry(job, facts, node, failures, wait), gone
-    entry = entry.model_copy(update={"node": pod.node})
     agent = pod.agent
+    copied = agent.worker.copied if agent is not None and agent.worker.phase is WorkerPhase.FOLLOWING else None
+    entry = entry.model_copy(update={"node": pod.node, "copied": copied})
     if agent is None:
         return entry.model_copy(update={"state": "Starting"}) if entry.state == "Pending" else entry, ()
     worker = agent.worker

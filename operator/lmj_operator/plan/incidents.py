@@ -6,6 +6,7 @@ from lmj_api.status import Incident
 from lmj_api.view import View
 from lmj_operator.plan.failures import Failure
 from lmj_operator.plan.times import epoch_seconds, rfc3339
+from lmj_operator.plan.units import size
 
 KEPT = 10
 """So many stay,"""
@@ -62,9 +63,31 @@ def settle(incidents: list[Incident], running: View | None, step: int, done: boo
         elif incident.steps_lost is None and done:
             incident = incident.model_copy(update={"steps_lost": 0, "recovery": "training had ended"})
         if incident.seconds is None and incident.steps_lost is not None and (step > incident.step or done):
-            incident = incident.model_copy(update={"seconds": round(max(0.0, now - epoch_seconds(incident.time)), 3)})
+            seconds = round(max(0.0, now - epoch_seconds(incident.time)), 3)
+            usual = incident.step_seconds
+            pause = round(max(0.0, seconds - usual), 3) if usual is not None else None
+            incident = incident.model_copy(update={"seconds": seconds, "pause_seconds": pause})
         settled.append(incident)
     return settled, lost
+
+
+def cost(incident: Incident) -> str | None:
+    """What it cost, in a clause; None: that is not known yet."""
+    if incident.seconds is None:
+        return None
+    again = f"{incident.steps_lost or 0} steps done again"
+    if incident.pause_seconds is not None:
+        return f"training paused for {incident.pause_seconds:.2f} s beyond a step, {again}"
+    return f"the next new step came after {incident.seconds:.2f} s, {again}"
+
+
+def proof(incident: Incident) -> str | None:
+    """What was copied for a live move, and that it was right, in a clause; None: nothing was."""
+    copied = incident.copied
+    if copied is None or copied.digest is None:
+        return None
+    sent = f"{size(copied.done)} copied and {size(copied.gradients)} of gradients"
+    return f"{sent}, digest {copied.digest} of step {copied.level_step} at both"
 
 
 def is_open(incident: Incident) -> bool:

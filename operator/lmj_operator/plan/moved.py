@@ -119,18 +119,20 @@ def moved(
     after: tuple[RankFacts, ...],
     view: View | None,
     step: int,
+    step_seconds: float | None,
     now: float,
 ) -> tuple[list[Incident], int]:
-    """``incidents`` with the moves that end now, and how many they are."""
+    """``incidents`` with the moves that end now, and how many they are. ``step_seconds``: what a step took of late, if that is known."""
     new = []
     for old, fresh in zip(before, after, strict=True):
         if fresh is old or old.pod is None or fresh.pod is None:
             continue
         if fresh.pod.name == old.pod.name:
-            message = f"rank {old.rank} left {old.pod.name} through a checkpoint"
+            message, copied = f"rank {old.rank} left {old.pod.name} through a checkpoint", None
         else:
             where = f" on {fresh.pod.node}" if fresh.pod.node is not None else ""
             message = f"rank {old.rank} moved from {old.pod.name} to {fresh.pod.name}{where}"
+            copied = fresh.worker.copied if fresh.worker is not None else None
         new.append(
             Incident(
                 time=rfc3339(now),
@@ -141,6 +143,8 @@ def moved(
                 message=message,
                 view=view.number if view is not None else 0,
                 step=step,
+                step_seconds=step_seconds,
+                copied=copied,
             )
         )
     return newest([*incidents, *new]), len(new)

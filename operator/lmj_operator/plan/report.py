@@ -35,6 +35,11 @@ def progress(ranks: tuple[RankFacts, ...], view: View | None, old: Progress | No
     return best.model_copy(update=kept)
 
 
+def step_seconds(at: Progress | None, batch_size: int) -> float | None:
+    """What a step of ``batch_size`` samples takes at the speed of ``at``; None: that is not known."""
+    return batch_size / at.samples_per_second if at is not None and at.samples_per_second else None
+
+
 def without_ages(status: JobStatus) -> JobStatus:
     """``status`` without what changes by waiting alone."""
     return status.model_copy(update={"ranks": [rank.model_copy(update={"heartbeat_seconds": None}) for rank in status.ranks]})

@@ -10,6 +10,7 @@ from lmj_api.protocol import (
     AgentState,
     CheckpointInfo,
     CheckpointTrouble,
+    Copied,
     Evaluation,
     Event,
     EventKind,
@@ -124,6 +125,14 @@ def test_joining() -> None:
         fold(state(P.READY), event(K.JOINED, view=2), NOW)
     with pytest.raises(IllegalEventError, match="never told"):
         fold(state(P.READY), event(K.JOINED, view=6), NOW)
+
+
+def test_how_far_a_copy_is_stays_known_until_the_next_view() -> None:
+    copying = fold(state(P.READY), event(K.FOLLOWING, copied=Copied(done=1, size=2)), NOW)
+    assert copying.worker.copied == Copied(done=1, size=2)
+    over = fold(copying, event(K.LOST_PEER, copied=Copied(done=2, size=2)), NOW)
+    assert over.worker.copied == Copied(done=2, size=2)
+    assert fold(over, event(K.JOINED, view=4), NOW).worker.copied is None
 
 
 @pytest.mark.parametrize("kind", [K.READY, K.LOST_PEER])

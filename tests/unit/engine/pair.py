@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lmj_api.protocol import EventKind, Holding
+from lmj_api.protocol import Copied, EventKind, Holding
 from lmj_api.spec import Model, Training
 from lmj_trainer.follow.feed import Offer
 from lmj_trainer.follow.follower import Follower
@@ -29,11 +29,13 @@ class Line:
     def __init__(self) -> None:
         self.ordered = False
         self.told: list[tuple[EventKind, str, Holding | None]] = []
+        self.copied: list[Copied] = []
         self.changed = threading.Condition()
 
     def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
         with self.changed:
             self.told.append((kind, message, details["holding"]))
+            self.copied.append(details["copied"])
             self.changed.notify_all()
 
     def wait(self, holds: Callable[[], bool]) -> None:

@@ -33,10 +33,16 @@ def test_level_from_wherever_it_began(pair: Pair) -> None:
         if pair.line.level:
             break
     pair.line.wait(lambda: pair.line.level)
+    level = pair.line.copied[-1]
+    assert (level.done, level.size, level.step) == (pair.states[0].saved.nbytes, pair.states[0].saved.nbytes, level.level_step)
+    assert pair.line.told[-1][1].endswith(f"digest {level.digest}, as its source's")
     pair.step()
     assert pair.stop() == Holding(step=pair.states[0].step)
     pair.assert_equal()
     assert not pair.lost
+    end = pair.line.copied[-1]
+    assert (end.step, end.level_step, end.digest) == (pair.states[0].step, level.level_step, level.digest)
+    assert end.gradients > level.gradients
 
 
 def test_adapters_are_followed_without_the_frozen_weights(make_config: Callable[..., Any]) -> None:

@@ -114,10 +114,12 @@ def test_badges_of_marks_at_one_step_do_not_overlap() -> None:
 
 
 def test_the_table_says_what_each_mark_was() -> None:
-    told = incident(25, node="node1", seconds=0.07, steps_lost=0, recovery="view 2: rank 1 runs in tiny-r1-2 now")
+    told = incident(
+        25, node="node1", seconds=2.07, pause_seconds=0.07, steps_lost=0, recovery="view 2: rank 1 runs in tiny-r1-2 now"
+    )
     text = words(page(run(100, (told, incident(50, "Hang"))), NOW))
     assert (
-        "1 2026-11-21T07:41:35Z 25 Moved 1 tiny-r1-1 node1 what happened at 25 0 steps done again, 0.07 s "
+        "1 2026-11-21T07:41:35Z 25 Moved 1 tiny-r1-1 node1 what happened at 25 0 steps done again, paused for 0.07 s "
         "view 2: rank 1 runs in tiny-r1-2 now 2 " in text
     )
     assert f"50 Hang 1 tiny-r1-1 {NONE} what happened at 50 not known yet not known yet" in text

@@ -162,11 +162,12 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
                 "lost": None,
                 "lost_rank": None,
                 "holding": None,
+                "copied": None,
                 "snapshots": None,
                 **({"progress": event.progress} if event.progress else {}),
             }
         case EventKind.FOLLOWING:
-            return {"holding": event.holding}
+            return {"holding": event.holding, "copied": event.copied}
         case EventKind.COMMITTED:
             return {"progress": _need(event, event.progress, "progress")}
         case EventKind.PREPARING:
@@ -175,7 +176,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
             # A view that broke before it was joined was dropped too: hence the event's number, not the worker's.
             view, lost = _need(event, event.view, "a view"), event.message or "a peer was lost"
             has = {"holding": event.holding, "snapshots": event.snapshots}
-            return {"view": view, "lost": lost, "lost_rank": event.peer, **has}
+            return {"view": view, "lost": lost, "lost_rank": event.peer, "copied": event.copied, **has}
         case EventKind.WORKER_EXITED:
             return {"exit": _need(event, event.exit, "an exit"), "pid": None, "address": None}
         case _:

@@ -11,6 +11,7 @@ from lmj_api.protocol import EventKind
 from lmj_trainer import linux
 from lmj_trainer.follow.feed import FeedOverError
 from lmj_trainer.follow.parts import Abandoned, Body, Committed, Facts, Gradients, Level, Over, Prepared, State
+from lmj_trainer.follow.tally import Tally
 from lmj_trainer.state.stage_state import Best
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ _LOOK_SECONDS = 0.25
 """How long an order from the agent may wait for the follower to look."""
 _TELL_SECONDS = 10.0
 """Signs of life: what it has at the end is told at the end."""
+_COPY_TELL_SECONDS = 1.0
+"""While it copies."""
+_COPIES = "copies its source's state"
 
 
 class Follower:
@@ -53,6 +57,7 @@ class Follower:
         self._promised = False
         """Its source may take the step that is prepared, on this worker's word."""
         self._told = 0.0
+        self._tally = Tally(0)
 
     def run(self, offer: Offer) -> None:
         """Follow until the stream ends: its source is gone, or this worker is told something else. What is in memory then is told."""
@@ -60,9 +65,11 @@ class Follower:
         if offer.begin.layout != state.layout:
             offer.done("the follower's memory has another layout: it is not of the same job, stage or version", -1)
             return
-        self._groups, self._promised, self._told = 0, False, 0.0
+        self._groups, self._promised = 0, False
+        self._tally = Tally(state.saved.nbytes)
         self._transport.keep(sender, lambda reason: self._feed.lose(f"its source is gone: {reason}"))
-        self._control.emit(EventKind.FOLLOWING, "copies its source's state", holding=None)
+        self._told = time.monotonic()
+        self._control.emit(EventKind.FOLLOWING, _COPIES, holding=None, copied=self._tally.told)
         if not self._rehearsed:
             # Half of what a copy would cost here: beside a source that trains on the machine's other core.
             state.populate()
@@ -79,7 +86,9 @@ class Follower:
         self._feed.close(offer.stream, reason)
         self._transport.drop(sender)
         log.info("follows no more: %s", reason)
-        self._control.emit(EventKind.LOST_PEER, reason, view=self._transport.inbox.view, holding=state.holding)
+        self._control.emit(
+            EventKind.LOST_PEER, reason, view=self._transport.inbox.view, holding=state.holding, copied=self._tally.told
+        )
 
     def _follow(self, offer: Offer) -> None:
         """Take what comes until there is an order. Raises FeedOverError."""
@@ -110,13 +119,16 @@ class Follower:
                 for own, value in zip(state.arrays(span, 0, 3), values, strict=True):
                     own.copy_(value)
                 self._groups = last
-                log.debug("groups %d to %d are of step %d", first, last, step)
+                self._tally.state(sum(value.nbytes for value in values), step)
+                if time.monotonic() - self._told > _COPY_TELL_SECONDS:
+                    self._tell(_COPIES)
             case Gradients():
                 # They may be of a step that is done again, and are not all until it is told.
                 state.unprepare()
                 self._promised = False
                 state.dirty = True
                 body.write(state.arrays(slice(0, state.size), 3)[0])
+                self._tally.gradients(body.nbytes)
             case Level(step, facts, digest, committed):
                 self._remember(facts)
                 if state.step == step:
@@ -129,6 +141,7 @@ class Follower:
                 if mine != digest:
                     state.fill(-1)
                     raise FeedOverError(f"its state of step {step} is not that of its source: digest {mine}, not {digest}")
+                self._tally.level(step, mine)
                 self._tell(f"is level at step {step}: its state has digest {digest}, as its source's")
             case Over(reason):
                 raise FeedOverError(reason)
@@ -139,6 +152,7 @@ class Follower:
                 self._promised = False
             case Committed(step, coefficient, rate, facts, line):
                 self._promised = False
+                self._tally.committed(step)
                 if state.step >= 0:
                     if state.step + 1 != step:
                         raise RuntimeError(f"step {step} was committed, and here is step {state.step}")
@@ -160,4 +174,4 @@ class Follower:
 
     def _tell(self, message: str) -> None:
         self._told = time.monotonic()
-        self._control.emit(EventKind.FOLLOWING, message, holding=self._state.holding)
+        self._control.emit(EventKind.FOLLOWING, message, holding=self._state.holding, copied=self._tally.told)

@@ -56,6 +56,11 @@ class Gradients:
     rows: Tensor | None
     """int64 ``[rows]``, which rows of the span ``values`` are, all others being zero; None: ``values`` are all of it."""
 
+    @property
+    def nbytes(self) -> int:
+        """Of all its tensors."""
+        return self.values.nbytes + (0 if self.rows is None else self.rows.nbytes)
+
     @classmethod
     def of(cls, step: int, start: int, span: Tensor) -> Gradients:
         """Of ``span``, float32 ``[count]``."""

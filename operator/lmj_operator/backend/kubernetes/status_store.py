@@ -35,7 +35,7 @@ def read_status(body: Mapping[str, Any]) -> JobStatus:
 
 
 _STORED_AT_ONCE = sorted(
-    JobStatus.model_fields.keys() - {"message", "progress", "evaluations", "checkpoint", "ranks", "conditions"}
+    JobStatus.model_fields.keys() - {"message", "progress", "evaluations", "checkpoint", "ranks", "followers", "conditions"}
 )
 
 
@@ -43,8 +43,9 @@ def must_be_stored(status: JobStatus) -> tuple[Any, ...]:
     """What of ``status`` the next pass of another operator would miss, or people wait for: the rest is observed again."""
     # A rank's pod and its first worker are durable in the view that they join; before that nobody knows them.
     ranks = [(r.rank, max(r.incarnation, 1), r.restarts, r.exit_code, r.exit_message) for r in status.ranks]
+    followers = [f.model_copy(update={"copied": None}) for f in status.followers]
     conditions = [(c.type, c.status, c.reason) for c in status.conditions]
-    return (*(getattr(status, name) for name in _STORED_AT_ONCE), ranks, conditions)
+    return (*(getattr(status, name) for name in _STORED_AT_ONCE), ranks, followers, conditions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from html import escape
 from lmj_api.protocol import CheckpointInfo, Evaluation
 from lmj_api.spec.job import LiveMigrationJob
 from lmj_api.status import Incident, JobStatus
-from lmj_operator.cli.lines import size
 from lmj_operator.cli.report import text
 from lmj_operator.cli.report.plot import Dot, Mark, Plot, steps_scale, svg
 from lmj_operator.cli.report.run import Run
@@ -14,7 +13,9 @@ from lmj_operator.cli.report.scale import of_times
 from lmj_operator.cli.report.series import drawable, losses, step_times
 from lmj_operator.cli.report.style import CSS
 from lmj_operator.cli.report.text import NONE, plural, safe
+from lmj_operator.plan.incidents import proof
 from lmj_operator.plan.moved import MOVED
+from lmj_operator.plan.units import size
 
 SIZES = ((880, 280), (380, 240))
 """Widths and heights of each plot: one for wide windows, one for phones."""
@@ -134,8 +135,11 @@ def _incidents(incidents: Sequence[Incident], status: JobStatus | None) -> str:
     for index, each in enumerate(incidents, 1):
         badge = f'<b class="badge {"moved" if each.kind == MOVED else "failed"}">{index}</b>'
         lost = "not known yet" if each.steps_lost is None else plural(each.steps_lost, "step") + " done again"
-        pause = "" if each.seconds is None else f", {text.seconds(each.seconds)}"
-        cells = [each.time, f"{each.step:,}", each.kind, each.rank, each.pod, each.node or NONE, each.message, lost + pause]
+        beyond = each.pause_seconds if each.kind == MOVED else None
+        pause = f", paused for {text.seconds(beyond)}" if beyond is not None else ""
+        pause = pause or ("" if each.seconds is None else f", {text.seconds(each.seconds)}")
+        what = "; ".join(part for part in (each.message, proof(each)) if part is not None)
+        cells = [each.time, f"{each.step:,}", each.kind, each.rank, each.pod, each.node or NONE, what, lost + pause]
         rows.append([badge, *map(safe, cells), safe(each.recovery or "not known yet")])
     head = ("No.", "Time", "Step", "Kind", "Rank", "Pod", "Node", "What", "Cost", "Went on")
     older = f'<p class="dim">A status keeps the last {_KEPT_INCIDENTS}.</p>' if len(incidents) >= _KEPT_INCIDENTS else ""

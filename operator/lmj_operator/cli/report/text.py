@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime
 from html import escape
 
-from lmj_operator.cli import lines
+from lmj_operator.plan.units import duration
 
 NONE = "\N{EN DASH}"
 """Stands for what is not known."""
@@ -29,7 +29,7 @@ def seconds(value: float | None) -> str:
     if value is None or not 0 <= value < 1e12:
         return NONE
     if value >= 60:
-        return lines.duration(value)
+        return duration(value)
     return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
 
 
