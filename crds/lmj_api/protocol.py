@@ -288,7 +288,7 @@ class Event(Message):
     incarnation: Count | None = None
     """``workerStarted``, ``workerExited``: which worker process."""
     address: Name | None = None
-    """``ready``: the worker's RPC address."""
+    """``ready``: the worker's RPC address. ``followerLost``: that of who followed."""
     view: Count | None = None
     """``joined``, ``lostPeer``: number of the view."""
     holding: Holding | None = None

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -9,6 +10,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -38,38 +41,53 @@ def give_way() -> None:
         os.setpriority(os.PRIO_PGRP, 0, max(10, os.getpriority(os.PRIO_PGRP, 0)))
 
 
+class _SessionNice:
+    """The nice value that this process's session is to have; the kernel takes one change in a tenth of a second, of all users together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted = 0
+
+    def want(self, value: int) -> None:
+        """Have it be ``value``, now or as soon as it can be."""
+        with self._lock:
+            self._wanted = value
+            if not self._try():
+                threading.Thread(target=self._retry, args=(value,), name="session-nice", daemon=True).start()
+
+    def _retry(self, value: int) -> None:
+        for _ in range(600):
+            time.sleep(0.05)
+            with self._lock:
+                if self._wanted != value or self._try():
+                    return
+        log.warning("this session's nice value could not be set to %d within half a minute", value)
+
+    def _try(self) -> bool:
+        """False: it is to be tried again."""
+        try:
+            _SESSION.write_text(f"{self._wanted}")
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # there is no such thing here
+        return True
+
+
+_session_nice = _SessionNice()
+
+
 @contextlib.contextmanager
 def behind_others() -> Iterator[None]:
     """Have this process's session wait for its turn where other sessions of the machine want the processor, meanwhile.
 
     Other than a nice value it can be taken back without a privilege. Where sessions are not scheduled as such (in containers): nothing.
     """
-    _set_session_nice(10)
+    _session_nice.want(10)
     try:
         yield
     finally:
-        if not _try_session_nice(0):
-            # The rest need not wait for it.
-            threading.Thread(target=_set_session_nice, args=(0,), name="session-nice", daemon=True).start()
-
-
-def _set_session_nice(value: int) -> None:
-    # The kernel takes one change in a tenth of a second, of all users together.
-    for _ in range(20):
-        if _try_session_nice(value):
-            return
-        time.sleep(0.05)
-
-
-def _try_session_nice(value: int) -> bool:
-    """False: it is to be tried again."""
-    try:
-        _SESSION.write_text(f"{value}")
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # there is no such thing here
-    return True
+        _session_nice.want(0)
 
 
 def thread_count() -> int:

@@ -20,7 +20,7 @@ from lmj_api.protocol import (
     WorkerPhase,
     WorkerState,
 )
-from lmj_api.view import Resume, View
+from lmj_api.view import Member, Resume, View
 from lmj_trainer.agent.fold import TRANSITIONS, IllegalEventError, fold, with_pid, with_scan
 
 K, P = EventKind, WorkerPhase
@@ -125,6 +125,13 @@ def test_joining() -> None:
         fold(state(P.READY), event(K.JOINED, view=2), NOW)
     with pytest.raises(IllegalEventError, match="never told"):
         fold(state(P.READY), event(K.JOINED, view=6), NOW)
+
+
+@pytest.mark.parametrize(("address", "stays"), [("a", False), (None, False), ("of one before", True)])
+def test_the_loss_of_a_follower_is_of_that_one_alone(address: str | None, stays: bool) -> None:
+    member = Member(rank=0, pod="p-2", incarnation=1, address="a")
+    before = state(P.RUNNING).model_copy(update={"follower": member})
+    assert fold(before, event(K.FOLLOWER_LOST, address=address), NOW).follower == (member if stays else None)
 
 
 def test_how_far_a_copy_is_stays_known_until_the_next_view() -> None:

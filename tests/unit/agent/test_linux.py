@@ -20,13 +20,13 @@ from pathlib import Path
 from lmj_trainer import linux
 
 def nice():
+    for thread in threading.enumerate():
+        if thread.name == "session-nice":
+            thread.join(20)
     print((Path("/proc/self/autogroup").read_text().split() or ["none"])[-1])
 
 with linux.behind_others():
     nice()
-for thread in threading.enumerate():
-    if thread.name == "session-nice":
-        thread.join(20)
 nice()
 """
 
@@ -62,7 +62,7 @@ def test_the_kernel_takes_only_so_many_changes_at_a_time(monkeypatch: pytest.Mon
     class Busy:
         def __init__(self) -> None:
             self.written: list[str] = []
-            self.refusals = 2
+            self.refusals = 30
 
         def write_text(self, text: str) -> None:
             if self.refusals:
@@ -73,9 +73,19 @@ def test_the_kernel_takes_only_so_many_changes_at_a_time(monkeypatch: pytest.Mon
     busy = Busy()
     monkeypatch.setattr(linux, "_SESSION", busy)
     with linux.behind_others():
+        _await_changes()
         assert busy.written == ["10"]
         busy.refusals = 2
+    _await_changes()
+    assert busy.written == ["10", "0"]
+    busy.refusals = 2
+    with linux.behind_others():
+        pass
+    _await_changes()
+    assert busy.written == ["10", "0", "0"], "what is not wanted any more is not set"
+
+
+def _await_changes() -> None:
     for thread in threading.enumerate():
         if thread.name == "session-nice":
             thread.join(20)
-    assert busy.written == ["10", "0"]

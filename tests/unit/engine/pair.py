@@ -60,10 +60,11 @@ class Pair:
         self.states: list[StageState] = [make_state(config, range(1, 3), model=m)[1] for m in (source_model(), None)]
         self.optimizers = [AdamW(state, Training()) for state in self.states]
         self.lost: list[str] = []
+        """Why followers were let go."""
         self.first = False
         """The source is rank 0: its follower is to know of a commit before anybody else."""
         self.states[0].fill(0)
-        self.source = Source(self.transports[0], self.states[0], self.lost.append, SECONDS)
+        self.source = Source(self.transports[0], self.states[0], lambda _, reason: self.lost.append(reason), SECONDS, 3 * SECONDS)
         self.line = Line()
         self.follower = Follower(self.transports[1].feed, self.states[1], self.optimizers[1], self.transports[1], self.line)  # type: ignore[arg-type]
         self.offers: queue.SimpleQueue[Offer | None] = queue.SimpleQueue()

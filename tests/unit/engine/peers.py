@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import pickle
+import queue
 import select
 import signal
 import socket
@@ -21,6 +22,7 @@ from typing import Any
 
 import torch
 
+from lmj_trainer.follow.parts import Over, Part
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
@@ -65,6 +67,16 @@ class Calls:
 
     def close(self) -> None:
         self.transport.close()
+
+    def told(self, address: str) -> str | None:
+        """A part of a stream is told to a follower that is kept for it alone: what comes back."""
+        answer: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.transport.keep(address, lambda reason: None)
+        self.transport.tell(address, Part(1, 0, Over("told")), lambda problem, _: answer.put(problem))
+        try:
+            return answer.get(timeout=DEADLINE)
+        finally:
+            self.transport.drop(address)
 
     def resources(self) -> tuple[int, int]:
         """Threads and file descriptors of the process."""

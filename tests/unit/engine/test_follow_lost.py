@@ -9,8 +9,9 @@ import pytest
 
 from lmj_api.protocol import Holding
 from lmj_trainer.follow import source as source_module
+from lmj_trainer.transport.inbox import ViewBrokenError
 
-from .pair import SECONDS, Pair
+from .pair import SECONDS, Pair, eventually
 
 
 def test_training_goes_on_without_a_follower_that_is_gone(pair: Pair) -> None:
@@ -61,6 +62,83 @@ def test_training_waits_for_a_commit_to_be_taken_only_so_long(pair: Pair, monkey
     stuck.set()
 
 
+def test_training_waits_only_so_long_for_one_that_takes_a_little_now_and_then(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait too, and would blame this rank in the end."""
+    pair.follow()
+    monkeypatch.setattr(source_module, "WINDOW", 1)
+    monkeypatch.setattr(source_module, "_PART", 64)
+    monkeypatch.setattr(pair.source, "_longest", 0.3)
+    take = pair.follower._take
+    monkeypatch.setattr(pair.follower, "_take", lambda body: (time.sleep(0.05), take(body)))
+    pair.step()
+    assert pair.lost == ["it did not take the gradients of step 2 within 0.3 s"]
+
+
+def test_one_that_was_told_to_leave_takes_no_commit_and_there_is_none(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would take this rank's place without the step."""
+    monkeypatch.setattr("lmj_trainer.follow.feed.PROMISE_SECONDS", 0.05)
+    pair.first = True
+    pair.follow()
+    pair.prepare()
+    pair.stop()
+    with pytest.raises(ViewBrokenError, match="this rank's follower was told to leave"):
+        pair.commit()
+    assert pair.states[0].holding == Holding(step=1, prepared=True)
+
+
+def test_the_loss_of_one_follower_is_no_word_on_the_next(pair: Pair) -> None:
+    pair.follow()
+    pair.source.follow("next")
+    stream = pair.source._stream
+    assert stream is not None
+    pair.source._fail(stream, "its node has no power")
+    assert pair.source._wanted == "next"
+
+
+def test_a_stream_that_is_over_is_not_begun(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = []
+    monkeypatch.setattr(source_module.threading.Thread, "start", lambda thread: late.append(thread))
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.source.restart()
+    monkeypatch.undo()
+    told = []
+    monkeypatch.setattr(pair.transports[0], "tell", lambda *part: told.append(part))
+    for thread in late:
+        thread.run()
+    assert len(late) == 2
+    assert not told
+
+
+def test_what_the_source_cannot_serve_is_let_go(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def digest() -> str:
+        raise MemoryError("no room for a digest")
+
+    monkeypatch.setattr(pair.states[0], "digest", digest)
+    pair.source.follow("follower")
+    pair.step()
+    eventually(lambda: bool(pair.lost))
+    assert pair.lost == ["it could not be served: MemoryError: no room for a digest"]
+    pair.step()
+    assert pair.states[0].step == 2
+
+
+def test_what_is_level_counts_when_its_digest_is_right_and_not_before(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is killed meanwhile leaves the memory to the next, which believes the ledger."""
+    steps, digest = [], pair.states[1].digest
+
+    def seen() -> str:
+        steps.append(pair.states[1].step)
+        return digest()
+
+    monkeypatch.setattr(pair.states[1], "digest", seen)
+    pair.follow()
+    assert steps == [-1]
+    assert pair.states[1].step >= 0
+
+
 def test_a_follower_may_take_its_time_to_begin(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does once what a step does; training does not wait for it meanwhile."""
     monkeypatch.setattr(pair.source, "_patience", 0.05)
@@ -80,7 +158,7 @@ def test_a_follower_may_take_its_time_to_begin(pair: Pair, monkeypatch: pytest.M
 
 
 def test_a_follower_that_does_not_begin_is_let_go(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_module, "_BEGIN_SECONDS", 0.05)
+    monkeypatch.setattr(source_module, "BEGIN_SECONDS", 0.05)
     begin = threading.Event()
     monkeypatch.setattr(pair.follower, "_rehearse", lambda: begin.wait(SECONDS))
     pair.source.follow("follower")

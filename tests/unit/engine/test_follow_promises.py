@@ -134,6 +134,29 @@ def test_a_source_leaves_the_view_with_a_follower_that_was_told_to(pair: Pair, t
         pair.transports[0].inbox.check()
 
 
+def test_a_stream_that_nobody_takes_up_is_refused(pair: Pair) -> None:
+    """Its source waits for the answer, and the worker must not come back to it after the view that it has meanwhile."""
+    feed, offers = Feed(), []
+    told: list[tuple[int, str | None]] = []
+
+    def begin(stream: int) -> None:
+        feed.put(Part(stream, 0, Begin("source", "layout")), lambda problem, _: told.append((stream, problem)))
+
+    feed.listen(offers.append)
+    begin(1)
+    begin(2)
+    assert told == [(1, "another stream has begun")]
+    feed.listen(None)
+    assert told[1:] == [(2, "this worker follows nobody now")]
+    begin(3)
+    assert told[2:] == [(3, "this worker follows nobody now")]
+    offers[1].done(None, 7)
+    assert len(told) == 3, "it was answered already"
+    pair.transports[1].feed = pair.follower._feed = feed
+    pair.follower.run(offers[1])
+    assert not pair.line.told, "nothing was followed"
+
+
 def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:
     feed, met = Feed(), []
     feed.listen(lambda offer: None)

@@ -202,7 +202,9 @@ def _agent_changes(state: AgentState, event: Event) -> dict[str, Any]:
             rest = [c.model_copy(update={"best": False}) for c in rest]
         return {"checkpoints": _in_order([new, *rest]), "checkpoint_trouble": None}
     if event.kind is EventKind.FOLLOWER_LOST:
-        return {"follower": None}
+        known = state.follower
+        other = event.address is not None and known is not None and known.address != event.address
+        return {} if other else {"follower": None}  # late news of one before
     if event.kind is EventKind.WARNING and event.trouble is not None:
         first = state.checkpoint_trouble
         since = event.trouble.since if first is None else first.since

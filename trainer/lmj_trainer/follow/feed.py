@@ -20,6 +20,19 @@ class FeedOverError(Exception):
     """The stream goes on no more; the text says why."""
 
 
+class _Once:
+    """An answer that is given once, by whoever is first."""
+
+    def __init__(self, done: Done) -> None:
+        self._done, self._given, self._lock = done, False, threading.Lock()
+
+    def __call__(self, problem: str | None, answer: int) -> None:
+        with self._lock:
+            given, self._given = self._given, True
+        if not given:
+            self._done(problem, answer)
+
+
 @dataclass(frozen=True)
 class Offer:
     """A stream that begins."""
@@ -46,11 +59,25 @@ class Feed:
         self._refusal = -1
         """The answer to what is refused."""
         self._offer: Callable[[Offer], None] | None = None
+        self._begin: Done | None = None
+        """The answer to the stream's beginning, which may still be due."""
 
     def listen(self, offer: Callable[[Offer], None] | None) -> None:
-        """Have ``offer`` called, in any thread, when a stream begins; None: streams are refused, for this worker has other work."""
+        """Have ``offer`` called, in any thread, when a stream begins; None: streams are refused, for this worker has other work, and so is
+        one that was not taken up yet.
+        """
+        refused: list[Done] = []
+        reason = "this worker follows nobody now"
         with self._changed:
             self._offer = offer
+            if offer is None:
+                refused = self._end(reason)
+        _refuse(refused, reason, -1)
+
+    def is_over(self, stream: int) -> bool:
+        """Whether nothing comes of ``stream`` any more."""
+        with self._changed:
+            return stream != self._stream or self._over is not None
 
     def put(self, part: Part, done: Done) -> None:
         """A part arrived."""
@@ -66,7 +93,8 @@ class Feed:
                     refusal = "another stream has begun"
                     refused = self._end(refusal)
                     self._stream, self._next, self._over, self._ends, self._refusal = part.stream, 1, None, None, -1
-                    self._offer(Offer(part.stream, part.body, done))
+                    self._begin = _Once(done)
+                    self._offer(Offer(part.stream, part.body, self._begin))
             elif part.stream != self._stream:
                 refusal, refused = "the stream is over", [done]
             elif self._over is not None:
@@ -123,10 +151,10 @@ class Feed:
 
     def _end(self, reason: str) -> list[Done]:
         """Who is to be told that his part was not taken."""
-        parts, self._parts = self._parts, {}
+        parts, self._parts, begin, self._begin = self._parts, {}, self._begin, None
         self._over = self._over or reason
         self._changed.notify_all()
-        return [done for _, done in parts.values()]
+        return [*([begin] if begin is not None else []), *(done for _, done in parts.values())]
 
 
 def _refuse(refused: list[Done], reason: str, answer: int) -> None:

@@ -62,6 +62,8 @@ class Follower:
     def run(self, offer: Offer) -> None:
         """Follow until the stream ends: its source is gone, or this worker is told something else. What is in memory then is told."""
         state, sender = self._state, offer.begin.sender
+        if self._feed.is_over(offer.stream):
+            return
         if offer.begin.layout != state.layout:
             offer.done("the follower's memory has another layout: it is not of the same job, stage or version", -1)
             return
@@ -130,17 +132,18 @@ class Follower:
                 body.write(state.arrays(slice(0, state.size), 3)[0])
                 self._tally.gradients(body.nbytes)
             case Level(step, facts, digest, committed):
-                self._remember(facts)
-                if state.step == step:
-                    state.forget_gradients()  # of a step that the source may do again
-                else:
-                    if self._groups != len(state.groups):
-                        raise RuntimeError(f"only {self._groups} of {len(state.groups)} groups came")
-                    state.fill(step, committed)
+                if state.step != step and self._groups != len(state.groups):
+                    raise RuntimeError(f"only {self._groups} of {len(state.groups)} groups came")
                 mine = state.digest()
                 if mine != digest:
                     state.fill(-1)
                     raise FeedOverError(f"its state of step {step} is not that of its source: digest {mine}, not {digest}")
+                # Now it counts, also for a worker after this one.
+                self._remember(facts)
+                if state.step == step:
+                    state.forget_gradients()  # of a step that the source may do again
+                else:
+                    state.fill(step, committed)
                 self._tally.level(step, mine)
                 self._tell(f"is level at step {step}: its state has digest {digest}, as its source's")
             case Over(reason):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+BEGIN_SECONDS = 60.0
+"""For the answer to Begin: a follower does once what a step does before it gives it. Training does not wait for that."""
 ROW = 256
 """Elements: the sizes of all hidden layers in use are multiples of it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,22 @@ import torch
 
 from lmj_trainer.follow.feed import LEFT
 from lmj_trainer.follow.finals import Finals
-from lmj_trainer.follow.parts import Abandoned, Begin, Body, Committed, Facts, Gradients, Level, Over, Part, Prepared, State
+from lmj_trainer.follow.parts import (
+    BEGIN_SECONDS,
+    Abandoned,
+    Begin,
+    Body,
+    Committed,
+    Facts,
+    Gradients,
+    Level,
+    Over,
+    Part,
+    Prepared,
+    State,
+)
 from lmj_trainer.follow.stream import WINDOW, Stream
+from lmj_trainer.transport.inbox import ViewBrokenError
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState
@@ -25,8 +40,6 @@ _PART = 1 << 20
 """Elements of an array in one part: 12 MB of state, 4 MB of gradients."""
 _READS = 8
 """Times that the state is read beside training for its digest, before training waits for it."""
-_BEGIN_SECONDS = 60.0
-"""For the answer of a follower, which first does once what a step does. Training does not wait for it."""
 
 
 class Source:
@@ -34,20 +47,23 @@ class Source:
     that it does: no commit is lost with this process.
 
     Methods are for the compute thread, but for :meth:`follow`. A follower that is lost, or for which training has waited
-    ``patience`` seconds while it took next to nothing, is let go, and training goes on without it.
+    ``patience`` seconds while it took next to nothing, or ``longest`` seconds at once, is let go, and training goes on without it.
     """
 
     def __init__(
         self,
         transport: Transport,
         state: StageState,
-        lost: Callable[[str], None],
+        lost: Callable[[str, str], None],
         patience: float,
+        longest: float,
         bandwidth_mbps: float | None = None,
     ) -> None:
-        """``lost`` is told, in any thread, why the follower was let go. ``bandwidth_mbps``: most megabits a second of the copy."""
+        """``lost`` is told, in any thread, which follower was let go, by its address, and why.
+        ``bandwidth_mbps``: most megabits a second of the copy.
+        """
         self._second_per_byte = 0.0 if bandwidth_mbps is None else 8e-6 / bandwidth_mbps
-        self._transport, self._state, self._lost, self._patience = transport, state, lost, patience
+        self._transport, self._state, self._lost, self._patience, self._longest = transport, state, lost, patience, longest
         self._turn = threading.Condition()
         self._wanted: str | None = None
         self._stream: Stream | None = None
@@ -72,9 +88,8 @@ class Source:
         with self._turn:
             stream = self._stream
             if stream is not None and stream.level:
-                self._send(stream, Over(f"it takes over at step {self._state.step}"))
-                stream.over, self._stream, self._wanted = True, None, None
-                self._turn.notify_all()
+                self._wanted = None
+                self._end(stream, None, f"it takes over at step {self._state.step}")
                 log.info("handed over: sent %d bytes of state and %d of gradients", stream.copied, stream.forwarded)
 
     def boundary(self) -> None:
@@ -86,7 +101,15 @@ class Source:
             if self._stream is None and self._wanted is not None:
                 self._stream = Stream(self._wanted)
                 for name, work in (("follow", self._begin), ("follow-gradients", self._forward)):
-                    threading.Thread(target=work, args=(self._stream,), name=name, daemon=True).start()
+                    threading.Thread(target=self._work, args=(work, self._stream), name=name, daemon=True).start()
+
+    def _work(self, work: Callable[[Stream], None], stream: Stream) -> None:
+        try:
+            work(stream)
+        except Exception as error:
+            # As of memory that is used up: it is the follower that is given up for it.
+            log.exception("cannot serve the follower at %s", stream.address)
+            self._fail(stream, f"it could not be served: {type(error).__name__}: {error}")
 
     def restart(self) -> None:
         """The state was replaced by another: what the follower has is worth nothing."""
@@ -151,6 +174,9 @@ class Source:
             self._send(stream, Committed(step, coefficient, rate, self._facts(), line), 1 if awaited else 0)
             if awaited:
                 self._await(stream, lambda: stream.under_way == 0, f"the commit of step {step}")
+                if stream.refusal is not None:
+                    # Nobody has heard of the commit yet, and who takes this rank's place would not know of it.
+                    raise ViewBrokenError(stream.refusal)
 
     def abandoned(self) -> None:
         """The next step is not committed in this view, whatever is prepared of it."""
@@ -171,15 +197,19 @@ class Source:
             self._release()
 
     def _await(self, stream: Stream, holds: Callable[[], bool], what: str) -> None:
-        """Wait until ``holds``; a follower that takes next to nothing meanwhile is let go, for training waits too."""
+        """Wait until ``holds``; a follower that takes next to nothing meanwhile is let go, for training waits too, and all others with it."""
+        end = time.monotonic() + self._longest
         while not (stream.over or holds()):
             enough = stream.taken + WINDOW
 
             def goes_on(enough: int = enough) -> bool:
                 return stream.over or holds() or stream.taken >= enough
 
-            if not self._turn.wait_for(goes_on, self._patience):
-                self._end(stream, f"it did not take {what} within {self._patience:g} s")
+            left = end - time.monotonic()
+            if not self._turn.wait_for(goes_on, min(self._patience, left)):
+                self._end(
+                    stream, f"it did not take {what} within {self._patience if left > self._patience else self._longest:g} s"
+                )
 
     def forgotten(self) -> None:
         """The gradients were dropped: their step was not committed."""
@@ -188,7 +218,6 @@ class Source:
 
     def _begin(self, stream: Stream) -> None:
         """In a thread of its own: has the follower begin, and copies."""
-        self._transport.keep(stream.address, lambda reason: self._fail(stream, reason))
         has: int | None = None
 
         def answer(problem: str | None, step: int) -> None:
@@ -199,11 +228,14 @@ class Source:
                     self._end(stream, problem)
                 self._turn.notify_all()
 
-        part = Part(stream.number, next(stream.parts), Begin(self._transport.address, self._state.layout))
-        self._transport.tell(stream.address, part, answer)
         with self._turn:
-            if not self._turn.wait_for(lambda: stream.over or has is not None, _BEGIN_SECONDS):
-                self._end(stream, f"it did not answer within {_BEGIN_SECONDS:g} s")
+            if stream.over:
+                return
+            self._transport.keep(stream.address, lambda reason: self._fail(stream, reason))
+            part = Part(stream.number, next(stream.parts), Begin(self._transport.address, self._state.layout))
+            self._transport.tell(stream.address, part, answer)
+            if not self._turn.wait_for(lambda: stream.over or has is not None, BEGIN_SECONDS):
+                self._end(stream, f"it did not answer within {BEGIN_SECONDS:g} s")
         if self._copy(stream, -1 if has is None else has):
             self._finish(stream)
 
@@ -216,7 +248,7 @@ class Source:
                 if stream.over:
                     return False
                 step = self._state.step
-                if stream.groups == 0 and has == step and not self._replaced:
+                if stream.groups == 0 and 0 <= has == step and not self._replaced:
                     stream.groups = len(groups)  # it has followed before
                 if stream.groups == len(groups):
                     return True
@@ -247,7 +279,7 @@ class Source:
             size = 1 if span is None else 4 * (span.stop - span.start)
             with self._turn:
                 # Forgotten meanwhile, what was read is nothing.
-                if stream.due and stream.due[0] is due:
+                if not stream.over and stream.due and stream.due[0] is due:
                     stream.due.popleft()
                     self._send(stream, body, size)
                     stream.forwarded += sent
@@ -273,6 +305,10 @@ class Source:
                     return
 
     def _level(self, stream: Stream, digest: str) -> None:
+        if self._state.step < 0:
+            # The best weights, which are saved as the model, have taken the place of the newest.
+            self._end(stream, None, "training is over")
+            return
         stream.level, self._replaced = True, False
         self._send(stream, Level(self._state.step, self._facts(), digest, self._state.committed))
 
@@ -287,8 +323,8 @@ class Source:
                 stream.taken += size
                 if answer == LEFT and not stream.over:
                     # It takes this rank's place, or is needed for the next view: what is committed here would be lost.
-                    inbox = self._transport.inbox
-                    inbox.fail(inbox.view, f"this rank's follower was told to leave: {problem}")
+                    inbox, stream.refusal = self._transport.inbox, f"this rank's follower was told to leave: {problem}"
+                    inbox.fail(inbox.view, stream.refusal)
                 if problem is not None:
                     self._end(stream, problem)
                 self._turn.notify_all()
@@ -300,21 +336,21 @@ class Source:
         with self._turn:
             self._end(stream, reason)
 
-    def _end(self, stream: Stream, reason: str | None) -> None:
-        """Let go of ``stream``; ``reason``: why it failed, None: it was to end."""
+    def _end(self, stream: Stream, reason: str | None, told: str = "it is not to follow any more") -> None:
+        """Let go of ``stream``; ``reason``: why it failed, None: it was to end, for the reason that is ``told``."""
         if stream.over:
             return
         stream.over = True
         stream.stopped.set()
         if self._stream is stream:
             self._stream = None
-            if reason is not None:
+            if reason is not None and self._wanted == stream.address:
                 # The operator decides whether there is to be another.
                 self._wanted = None
         self._turn.notify_all()
         # One that lives must not take what it has for level: it gets older with every step.
-        self._send(stream, Over(reason or "it is not to follow any more"))
+        self._send(stream, Over(reason or told))
         self._transport.drop(stream.address)
         if reason is not None:
             log.warning("the follower at %s is let go: %s", stream.address, reason)
-            self._lost(reason)
+            self._lost(stream.address, reason)

@@ -33,6 +33,8 @@ class Stream:
         """Bytes that it has taken."""
         self.copied = self.forwarded = 0
         """Bytes of tensors that were sent: of the state, and of gradients."""
+        self.refusal: str | None = None
+        """Why the follower, which was told to leave, took no more."""
         self.over = False
         self.stopped = threading.Event()
 

@@ -35,7 +35,7 @@ class Transport(Protocol):
         """Have a link to ``address``, whoever is in the view; ``lost`` is told, in any thread, when it broke. Nothing is raised."""
 
     def drop(self, address: str) -> None:
-        """It is needed no more."""
+        """Nothing is told to it any more, nor of it."""
 
     def tell(self, address: str, part: Part, done: Done) -> None:
         """Send ``part`` to one that is kept, and return at once. ``done`` is told, in any thread, when it was taken there, or why not."""

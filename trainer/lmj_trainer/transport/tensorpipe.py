@@ -6,6 +6,7 @@ All private calls to torch's RPC are here. What they rest on (torch 2.15):
   (process-local) store, so the control plane, not a rendezvous, brings members together.
 * Worker ids are local: a process calls a peer by whatever id and name *it* gave it. Pipes are keyed by the id, and one that broke stays
   broken, so every new link gets a new id. There are 32,767; a process that used them up refuses to join (and is then replaced).
+* No connection to a peer that lives is ever closed, so one link to it is used as long as it does; one to a dead peer, when a call fails.
 * A connection that ends before the agents have greeted each other (a peer that is killed right then, anybody who looks whether the port is
   there) ends the listener for good; links that there are go on. Who comes later is refused, so a worker looks whether it still listens.
 * A call to a dead peer fails with EPIPE, a pending one with EOF, within milliseconds. A peer whose machine is silent is noticed by the kernel
@@ -30,7 +31,7 @@ from torch.distributed.rpc import api as rpc_api
 from torch.futures import Future
 
 from lmj_trainer.follow.feed import Done, Feed
-from lmj_trainer.follow.parts import Part
+from lmj_trainer.follow.parts import BEGIN_SECONDS, Begin, Part
 from lmj_trainer.transport.envelope import Envelope
 from lmj_trainer.transport.inbox import Inbox
 from lmj_trainer.transport.listening import listens
@@ -97,13 +98,12 @@ class TensorPipeTransport:
 
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
-        for address in set(self._links) - set(peers.values()) - set(self._kept):
-            self._retire(address)
         with self._lock:
             for address in peers.values():
                 if address not in self._links:
                     self._link(address)
             self._peers = dict(peers)
+        self._sweep()
         self.inbox.open(view)
 
     def send(self, rank: int, envelope: Envelope) -> None:
@@ -122,14 +122,12 @@ class TensorPipeTransport:
             self._kept[address] = lost
             if address not in self._links:
                 self._link(address)
+        self._sweep()
 
     def drop(self, address: str) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
         with self._lock:
             self._kept.pop(address, None)
-            needed = address in self._peers.values()
-        if not needed:
-            self._retire(address)
 
     def tell(self, address: str, part: Part, done: Done) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
@@ -141,7 +139,9 @@ class TensorPipeTransport:
         def lost(error: str) -> None:
             done(error, -1)
 
-        self._call(address, link, lost, lambda answer: done(*answer) if answer is not None else None, take, part)
+        # It is answered when the follower is ready.
+        timeout = BEGIN_SECONDS if isinstance(part.body, Begin) else None
+        self._call(address, link, lost, lambda answer: done(*answer) if answer is not None else None, take, part, timeout=timeout)
 
     def flush(self, timeout: float) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
@@ -180,15 +180,19 @@ class TensorPipeTransport:
         after: Callable[[Any], None],
         what: Callable[..., Any],
         *args: Any,
+        timeout: float | None = None,
     ) -> None:
-        """Have the peer run ``what``; ``lost`` is told when it cannot be reached. ``after`` is called in any case, with the answer or None."""
+        """Have the peer run ``what``; ``lost`` is told when it cannot be reached. ``after`` is called in any case, with the answer or None.
+
+        ``timeout``: seconds for the answer; None: as for any peer.
+        """
 
         def failed(error: RuntimeError) -> None:
             # A link that failed once stays broken, also if the peer lives: the next join makes a new one.
-            self._drop(address, link)
+            current = self._drop(address, link)
             reason = str(error).splitlines()[0][:160]
             lost(reason)
-            kept = self._kept.get(address)
+            kept = self._kept.get(address) if current else None
             if kept is not None:
                 kept(reason)
 
@@ -202,7 +206,7 @@ class TensorPipeTransport:
                 after(answer)
 
         try:
-            future = rpc.rpc_async(link, what, args=args)
+            future = rpc.rpc_async(link, what, args=args, timeout=rpc.constants.UNSET_RPC_TIMEOUT if timeout is None else timeout)
         except RuntimeError as error:
             after(None)
             failed(error)
@@ -225,31 +229,23 @@ class TensorPipeTransport:
         self._met.add(address)
         self._links[address] = info
 
-    def _retire(self, address: str) -> None:
-        # It leaves the table at once: if this peer is joined again, that is a new link, whatever becomes of the old one.
+    def _sweep(self) -> None:
+        """Look whether the peers that nobody needs any more are there.
+
+        torch closes no connection of a peer that lives: its link stays, and is used again, where another would be one more. Those of a dead
+        one are closed when a call to it has failed.
+        """
         with self._lock:
-            link = self._links.pop(address, None)
-        if link is None:
-            return  # it was lost in the meantime
+            idle = {address: link for address, link in self._links.items() if address not in {*self._peers.values(), *self._kept}}
+        for address, link in idle.items():
+            self._call(address, link, lambda _: None, lambda _: None, ping)
 
-        # One last call before the link is dropped: without it a dead peer's descriptors stay open.
-        def done(future: Any) -> None:
-            try:
-                future.value()
-            except RuntimeError as error:
-                log.debug("retired %s: %s", address, error)
-            self._agent._update_group_membership(link, [], {}, False)
-
-        try:
-            rpc.rpc_async(link, ping, timeout=5.0).add_done_callback(done)
-        except RuntimeError as error:
-            log.debug("retired %s: %s", address, error)
-            self._agent._update_group_membership(link, [], {}, False)
-
-    def _drop(self, address: str, link: WorkerInfo) -> None:
+    def _drop(self, address: str, link: WorkerInfo) -> bool:
+        """Whether it was the link to ``address``."""
         # Several calls over one link fail at once, each in a thread of its own: the first of them drops it.
         with self._lock:
             if self._links.get(address) is not link:
-                return
+                return False
             del self._links[address]
         self._agent._update_group_membership(link, [], {}, False)
+        return True

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 _FLUSH_SECONDS = 10.0
 _FOLLOWER_PATIENCE = 5.0
-"""Seconds for which training waits for a follower."""
+"""Seconds for which training waits for a follower that takes next to nothing."""
 _UNASKED = Decision(unsent=True)
 """What is taken for everybody's wish until they say otherwise."""
 
@@ -86,7 +86,9 @@ class Trainer:
         self.snapshots = MemorySnapshots(every, rank, self._stages, state, transport, shelves, self._patience, self._warn)
         self._asked = _UNASKED
         """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
-        self._source = Source(transport, state, self._let_go, _FOLLOWER_PATIENCE, spec.migration.bandwidth_mbps)
+        # The others wait for this rank meanwhile.
+        patience, longest = min(_FOLLOWER_PATIENCE, self._patience / 4), self._patience / 2
+        self._source = Source(transport, state, self._let_go, patience, longest, spec.migration.bandwidth_mbps)
         control.on_follower(self._source.follow)
         # A worker before this one may have died within the update.
         self.optimizer.apply()
@@ -212,8 +214,8 @@ class Trainer:
         with self._source.changing():
             self.optimizer.apply()
 
-    def _let_go(self, reason: str) -> None:
-        self._control.emit(EventKind.FOLLOWER_LOST, f"the follower was let go: {reason}")
+    def _let_go(self, address: str, reason: str) -> None:
+        self._control.emit(EventKind.FOLLOWER_LOST, f"the follower was let go: {reason}", address=address)
 
     def _train(self, recorder: Recorder | None, decision: Decision) -> WorkerPhase:
         """From boundary to boundary; ``decision``: what is done at the first."""
