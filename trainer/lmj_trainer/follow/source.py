@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _PART = 1 << 20
-"""Elements of an array in one part: 12 MB of state, 4 MB of gradients."""
+"""Elements of gradients in one part: 4 MB."""
+_COPY_PART = 1 << 19
+"""Elements of each array of the state in one part: 6 MB."""
+_COPY_WINDOW = 6 << 20
+"""Bytes on their way before which no more of the state is sent: a step's gradients, for which training waits, come behind them."""
 _READS = 8
 """Times that the state is read beside training for its digest, before training waits for it."""
 
@@ -244,7 +248,7 @@ class Source:
         groups = self._state.groups
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < WINDOW))
+                self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < _COPY_WINDOW))
                 if stream.over:
                     return False
                 step = self._state.step
@@ -254,7 +258,7 @@ class Source:
                     return True
                 first, last = stream.groups, stream.groups + 1
                 start = groups[first].span.start
-                while last < len(groups) and groups[last].span.stop - start <= _PART:
+                while last < len(groups) and groups[last].span.stop - start <= _COPY_PART:
                     last += 1
                 span = slice(start, groups[last - 1].span.stop)
                 values = [array.cpu() for array in self._state.lent(span, 0, 3)]
