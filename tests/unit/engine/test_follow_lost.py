@@ -70,9 +70,10 @@ def test_training_waits_only_so_long_for_one_that_takes_a_little_now_and_then(
     monkeypatch.setattr(source_module, "WINDOW", 1)
     monkeypatch.setattr(source_module, "_PART", 64)
     monkeypatch.setattr(pair.source, "_longest", 0.3)
-    take = pair.follower._take
-    monkeypatch.setattr(pair.follower, "_take", lambda body: (time.sleep(0.05), take(body)))
+    take, over = pair.follower._take, threading.Event()
+    monkeypatch.setattr(pair.follower, "_take", lambda body: (over.wait(0.05), take(body)))
     pair.step()
+    over.set()
     assert pair.lost == ["it did not take the gradients of step 2 within 0.3 s"]
 
 
