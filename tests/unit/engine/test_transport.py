@@ -202,9 +202,14 @@ def test_many_replacements_leave_nothing_behind(peer) -> None:
         a.send(1, view)
         b.send(0, view)
         steady.send(1, view)
+        # These two are asked whether they are there now and then: their links are made from the first.
+        a.send(2, view)
+        steady.send(0, view)
         assert b.take(0) == view
         assert b.take(2) == view
         assert a.take(1) == view
+        assert a.take(2) == view
+        assert steady.take(0) == view
         b.kill()
         # One survivor learns of the death by a failed call, the other by the next view.
         a.send(1, view, index=1)
