@@ -269,6 +269,17 @@ def test_no_follower_outlives_the_job() -> None:
     assert cluster.status.followers == []
 
 
+def test_a_move_to_a_replica_that_was_level_copies_nothing() -> None:
+    cluster = cluster_of()
+    cluster.tick(5.0)
+    cluster.move_request = "1 now"
+    go_on(cluster, lambda: cluster.status.migrations == 1)
+    (incident,) = cluster.status.incidents
+    assert incident.copied is not None
+    assert (incident.copied.done, incident.copied.gradients) == (0, 0), "what a replica got in its life is no move's"
+    assert incident.copied.digest is not None
+
+
 def test_a_node_that_takes_no_follower_does_not_cost_the_replica_for_good() -> None:
     spec = job_spec(2, recovery={"replica": True}, migration={"timeoutSeconds": 10})
     cluster = Cluster(spec, steps=4000, checkpoint_every=10000, nodes=("a", "b", "c"))

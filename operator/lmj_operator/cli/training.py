@@ -82,7 +82,7 @@ class ClusterTraining:
         """As the protocol says."""
         found: dict[str, Any] = json.loads(self._call("get", *self._what, "--output=json"))
         try:
-            return JobStatus.model_validate(found.get("status") or {})
+            return JobStatus.model_validate(found.get("status") or {}, extra="ignore")
         except ValidationError as error:
             wrong = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"])
             raise CommandError(f"{self._name}: its status is not one of this version's ({wrong})", code=FAILED) from error

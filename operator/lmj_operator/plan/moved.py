@@ -6,7 +6,7 @@ And those whose worker failed alone, whose follower has what the next worker has
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lmj_api.protocol import WorkerPhase
+from lmj_api.protocol import Copied, WorkerPhase
 from lmj_api.status import Incident
 from lmj_api.view import View
 from lmj_operator.plan.common_step import MEMORY_TRIES, lacking
@@ -15,6 +15,7 @@ from lmj_operator.plan.following import is_level
 from lmj_operator.plan.incidents import newest
 from lmj_operator.plan.membership import left
 from lmj_operator.plan.observed import Observed, PodObserved
+from lmj_operator.plan.report import step_seconds
 from lmj_operator.plan.times import epoch_seconds, rfc3339
 
 FOLLOWER_SECONDS = 2.0
@@ -114,15 +115,15 @@ def follower_wait(
 
 
 def moved(
-    incidents: Sequence[Incident],
+    observed: Observed,
     before: tuple[RankFacts, ...],
     after: tuple[RankFacts, ...],
     view: View | None,
     step: int,
-    step_seconds: float | None,
     now: float,
 ) -> tuple[list[Incident], int]:
-    """``incidents`` with the moves that end now, and how many they are. ``step_seconds``: what a step took of late, if that is known."""
+    """The incidents that are known, with the moves that end now, and how many these are."""
+    pace = step_seconds(observed.status.progress, observed.spec.training)
     new = []
     for old, fresh in zip(before, after, strict=True):
         if fresh is old or old.pod is None or fresh.pod is None:
@@ -132,7 +133,7 @@ def moved(
         else:
             where = f" on {fresh.pod.node}" if fresh.pod.node is not None else ""
             message = f"rank {old.rank} moved from {old.pod.name} to {fresh.pod.name}{where}"
-            copied = fresh.worker.copied if fresh.worker is not None else None
+            copied = _copied(observed, old, fresh)
         new.append(
             Incident(
                 time=rfc3339(now),
@@ -143,8 +144,17 @@ def moved(
                 message=message,
                 view=view.number if view is not None else 0,
                 step=step,
-                step_seconds=step_seconds,
+                step_seconds=pace,
                 copied=copied,
             )
         )
-    return newest([*incidents, *new]), len(new)
+    return newest([*observed.status.incidents, *new]), len(new)
+
+
+def _copied(observed: Observed, old: RankFacts, fresh: RankFacts) -> Copied | None:
+    """What was copied for the move that puts ``fresh`` in the place of ``old``."""
+    copied = fresh.worker.copied if fresh.worker is not None else None
+    since = min((move.since for move in observed.status.moves if move.rank == old.rank), default=0.0)
+    if copied is not None and old.entry is not None and old.entry.state == "Level" and old.entry.since < since:
+        return copied.model_copy(update={"done": 0, "gradients": 0})  # a replica had all before
+    return copied

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
+from lmj_api.spec import Training
 from lmj_api.status import JobStatus, RankStatus
 from lmj_api.view import View
 from lmj_operator.plan.conditions import STALE
@@ -35,9 +36,10 @@ def progress(ranks: tuple[RankFacts, ...], view: View | None, old: Progress | No
     return best.model_copy(update=kept)
 
 
-def step_seconds(at: Progress | None, batch_size: int) -> float | None:
-    """What a step of ``batch_size`` samples takes at the speed of ``at``; None: that is not known."""
-    return batch_size / at.samples_per_second if at is not None and at.samples_per_second else None
+def step_seconds(at: Progress | None, training: Training) -> float | None:
+    """What a step takes at the speed of ``at``; None: that is not known."""
+    samples = training.batch_size * training.gradient_accumulation_steps
+    return samples / at.samples_per_second if at is not None and at.samples_per_second else None
 
 
 def without_ages(status: JobStatus) -> JobStatus:

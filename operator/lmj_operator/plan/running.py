@@ -18,7 +18,7 @@ from lmj_operator.plan.moves import overdue
 from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
 from lmj_operator.plan.relocation import relocate
-from lmj_operator.plan.report import checkpoint, step_seconds
+from lmj_operator.plan.report import checkpoint
 from lmj_operator.plan.scene import Scene, leaving
 from lmj_operator.plan.standbys import SERIALS, keep_standbys
 from lmj_operator.plan.status import status_of
@@ -74,8 +74,7 @@ def _with_moved(scene: Scene) -> Scene:
     ranks = with_left(observed, with_handed_over(observed, scene.ranks, view))
     if ranks == scene.ranks:
         return scene
-    pace = step_seconds(observed.status.progress, observed.spec.training.batch_size)
-    incidents, count = moved(observed.status.incidents, scene.ranks, ranks, view, scene.step, pace, scene.now)
+    incidents, count = moved(observed, scene.ranks, ranks, view, scene.step, scene.now)
     changes = {**scene.changes, "incidents": incidents, "migrations": observed.status.migrations + count}
     return replace(scene, ranks=ranks, wanted=wants(ranks, ()), changes=changes)
 

@@ -140,6 +140,17 @@ def test_what_is_level_counts_when_its_digest_is_right_and_not_before(pair: Pair
     assert pair.states[1].step >= 0
 
 
+def test_nobody_gets_a_state_that_is_no_steps(pair: Pair) -> None:
+    """At the end the best weights may take the place of the newest."""
+    pair.states[0].fill(-1)
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.over)
+    assert pair.line.told[-1][1].startswith("training is over")
+    assert pair.line.copied[-1].step is None
+    assert not pair.lost
+
+
 def test_a_follower_may_take_its_time_to_begin(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does once what a step does; training does not wait for it meanwhile."""
     monkeypatch.setattr(pair.source, "_patience", 0.05)

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from lmj_api.bounds import LARGEST
-from lmj_api.protocol import AgentState, CheckpointTrouble, Event, EventKind, Holding, Progress, WorkerPhase, WorkerState
+from lmj_api.protocol import AgentState, CheckpointTrouble, Copied, Event, EventKind, Holding, Progress, WorkerPhase, WorkerState
 from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError, AnswerError, MachineError
 from lmj_operator.backend.kubernetes import agents as module
-from lmj_operator.backend.kubernetes.agents import Agents, _Known, said_already, with_event
+from lmj_operator.backend.kubernetes.agents import Agents, _Known, _Urgency, said_already, with_event
 from lmj_trainer.agent.fold import fold
 
 DELAY = 0.05
@@ -279,6 +279,19 @@ async def test_a_worker_that_tells_its_steps_is_not_asked_for_them(at: Fixture) 
         ),
         ({"phase": WorkerPhase.READY, "view": 2}, Event(time=12, kind=EventKind.JOINED, view=3)),
         ({"phase": WorkerPhase.RUNNING, "view": 3}, Event(time=12, kind=EventKind.COMMITTED, progress=at_step(8))),
+        (
+            {"phase": WorkerPhase.READY, "view": 2, "copied": Copied(done=5, size=5)},
+            Event(time=12, kind=EventKind.JOINED, view=3, progress=at_step(7)),
+        ),
+        (
+            {"phase": WorkerPhase.FOLLOWING, "copied": Copied(done=1, size=5)},
+            Event(
+                time=12,
+                kind=EventKind.FOLLOWING,
+                holding=Holding(step=7),
+                copied=Copied(done=5, size=5, level_step=7, digest="a"),
+            ),
+        ),
     ],
 )
 def test_what_is_made_of_an_event_is_what_the_agent_makes_of_it(before: dict[str, object], event: Event) -> None:
@@ -287,6 +300,29 @@ def test_what_is_made_of_an_event_is_what_the_agent_makes_of_it(before: dict[str
     view = View(number=3, members=[], resume=Resume(step=0), reason="test")
     state = AgentState(pod="p", rank=0, started=0.0, scanned=True, view=view, worker=worker)
     assert with_event(state, event) == fold(state, event, event.time)
+
+
+async def test_how_far_a_copy_is_can_wait_and_the_first_step_of_a_view_cannot(at: Fixture) -> None:
+    known = at.agents._known["key-0"]
+
+    def hears(kind: EventKind, time: float, **details: object) -> _Urgency:
+        return known.hears(Event.model_validate({"time": time, "kind": kind, **details}))
+
+    known.says(AgentState(pod="p", rank=0, started=0.0, worker=READY.model_copy(update={"phase": WorkerPhase.FOLLOWING})))
+    assert hears(EventKind.FOLLOWING, 2, copied=Copied(done=1, size=2)) is _Urgency.LATE
+    assert hears(EventKind.FOLLOWING, 3, copied=Copied(done=2, size=2), holding=Holding(step=4)) is _Urgency.NOW
+    assert hears(EventKind.FOLLOWING, 4, copied=Copied(done=2, size=2), holding=Holding(step=5)) is _Urgency.NOW
+    known.says(AgentState(pod="p", rank=0, started=0.0, view=VIEW, worker=READY))
+    assert hears(EventKind.JOINED, 5, view=3) is _Urgency.NOW
+    assert hears(EventKind.COMMITTED, 6, progress=at_step(5)) is _Urgency.NOW
+    assert hears(EventKind.COMMITTED, 7, progress=at_step(6)) is _Urgency.LATE
+    # An answer said it before the event did.
+    known.says(AgentState(pod="p", rank=0, started=0.0, view=VIEW, worker=RUNNING))
+    assert hears(EventKind.JOINED, 8, view=3) is _Urgency.NONE
+    assert hears(EventKind.COMMITTED, 9, progress=at_step(7)) is _Urgency.NOW
+    known.says(AgentState(pod="p", rank=0, started=0.0, worker=READY))
+    hears(EventKind.JOINED, 10, view=1)
+    assert hears(EventKind.COMMITTED, 11, progress=at_step(1)) is _Urgency.LATE, "nobody waited for the first view"
 
 
 async def test_a_standby_need_not_look_through_checkpoints_to_be_believed(at: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:

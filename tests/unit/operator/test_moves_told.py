@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from lmj_api.protocol import Copied, Progress
+from lmj_api.spec import Training
 from lmj_api.status import FollowerStatus, Incident, JobStatus, MoveStatus, Phase
 from lmj_api.view import Resume, View
 from lmj_operator.backend.kubernetes.status_store import must_be_stored
@@ -75,10 +76,13 @@ def test_the_pause_is_what_is_more_than_a_step(usual: float | None, pause: float
 
 
 def test_a_steps_time_comes_of_the_throughput() -> None:
-    at = Progress(step=5, steps=9, epoch=1.0, samples_per_second=16.0)
-    assert step_seconds(at, 8) == 0.5
-    assert step_seconds(at.model_copy(update={"samples_per_second": None}), 8) is None
-    assert step_seconds(None, 8) is None
+    at, training = (
+        Progress(step=5, steps=9, epoch=1.0, samples_per_second=16.0),
+        Training(batch_size=4, gradient_accumulation_steps=2),
+    )
+    assert step_seconds(at, training) == 0.5
+    assert step_seconds(at.model_copy(update={"samples_per_second": None}), training) is None
+    assert step_seconds(None, training) is None
 
 
 def test_the_proof_is_told_wherever_the_move_is() -> None:

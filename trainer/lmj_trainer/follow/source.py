@@ -42,6 +42,7 @@ _COPY_PART = 1 << 19
 """Elements of each array of the state in one part: 6 MB."""
 _COPY_WINDOW = 6 << 20
 """Bytes on their way before which no more of the state is sent: a step's gradients, for which training waits, come behind them."""
+_NO_STATE = "training is over: the weights that are saved as the model have taken the state's place"
 _READS = 8
 """Times that the state is read beside training for its digest, before training waits for it."""
 
@@ -252,7 +253,10 @@ class Source:
                 if stream.over:
                     return False
                 step = self._state.step
-                if stream.groups == 0 and 0 <= has == step and not self._replaced:
+                if step < 0:
+                    self._end(stream, None, _NO_STATE)
+                    return False
+                if stream.groups == 0 and has == step and not self._replaced:
                     stream.groups = len(groups)  # it has followed before
                 if stream.groups == len(groups):
                     return True
@@ -310,8 +314,7 @@ class Source:
 
     def _level(self, stream: Stream, digest: str) -> None:
         if self._state.step < 0:
-            # The best weights, which are saved as the model, have taken the place of the newest.
-            self._end(stream, None, "training is over")
+            self._end(stream, None, _NO_STATE)
             return
         stream.level, self._replaced = True, False
         self._send(stream, Level(self._state.step, self._facts(), digest, self._state.committed))

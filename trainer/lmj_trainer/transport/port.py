@@ -23,7 +23,7 @@ class Transport(Protocol):
         """Whether a new peer can reach this one."""
 
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
-        """Serve ``view`` as ``rank``. ``peers``: address of every other rank. Links to peers that stay are kept; others are dropped."""
+        """Serve ``view`` as ``rank``. ``peers``: address of every other rank. Links to peers that live are kept."""
 
     def send(self, rank: int, envelope: Envelope) -> None:
         """Send and return at once; tensors must not be changed afterwards. A lost peer breaks the inbox's view, nothing is raised."""

@@ -139,8 +139,8 @@ class TensorPipeTransport:
         def lost(error: str) -> None:
             done(error, -1)
 
-        # It is answered when the follower is ready.
-        timeout = BEGIN_SECONDS if isinstance(part.body, Begin) else None
+        # It is answered when the follower is ready, or its source gives it up.
+        timeout = BEGIN_SECONDS + 5 if isinstance(part.body, Begin) else None
         self._call(address, link, lost, lambda answer: done(*answer) if answer is not None else None, take, part, timeout=timeout)
 
     def flush(self, timeout: float) -> None:
@@ -163,6 +163,8 @@ class TensorPipeTransport:
             link = self._links.get(address)
             if link is not None:
                 self._call(address, link, breaks.get(address, lambda _: None), lambda _: None, ping)
+            elif address in breaks:
+                breaks[address]("the link broke before the view began")
 
     def _is_link(self, local: str, remote: str) -> bool:
         """Peers connect to this agent's address, and this agent to theirs."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
@@ -35,10 +36,20 @@ _CAN_WAIT = frozenset(
         EventKind.WARNING,
     }
 )
-"""News for the status alone: nothing is done about them."""
+"""News for the status alone: nothing is done about them. But with the first step of a view it is known what it cost to get there."""
 
 _OF_OTHERS = frozenset({EventKind.LOST_PEER, EventKind.WORKER_EXITED})
 """What happened to one may have happened to more of them."""
+
+
+class _Urgency(Enum):
+    """How soon what was heard is told."""
+
+    NONE = auto()
+    """It is no news."""
+    LATE = auto()
+    """It can wait."""
+    NOW = auto()
 
 
 @dataclass(slots=True)
@@ -60,6 +71,8 @@ class _Known:
     """Times that there was news: an answer that was asked for before it is not kept."""
     complained: bool = False
     """It was told that what it says is nothing that an agent says."""
+    joined: bool = False
+    """It has joined a view that followed another, and told of no step since."""
 
     @property
     def state(self) -> AgentState | None:
@@ -70,17 +83,26 @@ class _Known:
         """It has said this, or told it by an event."""
         self.json = state.model_dump_json(exclude_defaults=True)
 
-    def hears(self, event: Event) -> bool:
+    def hears(self, event: Event) -> _Urgency:
         """Whether ``event`` is news; what is known then has it in it, or is in doubt."""
-        before = self.state
+        before, first = self.state, False
+        if event.kind is EventKind.JOINED:
+            self.joined = (event.view or 0) > 1
+        elif event.kind is EventKind.COMMITTED:
+            first, self.joined = self.joined, False
         if before is not None and said_already(before, event):
-            return False
+            return _Urgency.NONE
         after = with_event(before, event) if before is not None else None
         if after is not None:
             self.says(after)
         else:
             self.doubt()
-        return True
+        if first:
+            return _Urgency.NOW
+        if event.kind is EventKind.FOLLOWING and before is not None and after is not None:
+            # How far a copy is can wait, that it is complete cannot.
+            return _Urgency.LATE if before.worker.holding == after.worker.holding else _Urgency.NOW
+        return _Urgency.LATE if event.kind in _CAN_WAIT else _Urgency.NOW
 
     def doubt(self) -> None:
         """What it said may be out of date."""
@@ -238,11 +260,12 @@ class Agents:
 
     def _hear(self, key: str, told: PodEvent, event: Event) -> None:
         self._known[key].dark_until = 0.0
-        if not self._known[key].hears(event):
+        urgency = self._known[key].hears(event)
+        if urgency is _Urgency.NONE:
             return
         if event.kind in _OF_OTHERS:
             self._doubt_all()
-        if event.kind not in _CAN_WAIT:
+        if urgency is _Urgency.NOW:
             self.news.put(told)
         elif self._waiting is None:
             self._waiting = asyncio.get_running_loop().call_later(self._delay, self._tell_late, told)
@@ -298,10 +321,10 @@ def with_event(state: AgentState, event: Event) -> AgentState | None:
             changes |= {"holding": event.holding, "snapshots": event.snapshots}
         case EventKind.JOINED, WorkerPhase.READY if _told(state, event) and (event.view or 0) > worker.view:
             changes |= {"phase": WorkerPhase.RUNNING, "since": event.time, "view": event.view}
-            changes |= {"lost": None, "lost_rank": None, "holding": None, "snapshots": None}
+            changes |= {"lost": None, "lost_rank": None, "holding": None, "copied": None, "snapshots": None}
             changes |= {"progress": event.progress} if event.progress is not None else {}
         case EventKind.FOLLOWING, WorkerPhase.FOLLOWING:
-            changes |= {"holding": event.holding}
+            changes |= {"holding": event.holding, "copied": event.copied}
         case EventKind.COMMITTED, WorkerPhase.RUNNING if event.progress is not None and _further(worker, event.progress):
             changes |= {"progress": event.progress}
         case _:
