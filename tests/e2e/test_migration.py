@@ -118,14 +118,22 @@ def drained(job: ClusterJob, node: str) -> Iterator[Callable[[], str]]:
         job.target.kubectl("uncordon", node)
 
 
-def assert_it_tells(job: ClusterJob, rank: int, node: str) -> None:
-    """The status says that ``rank`` moved from ``node`` for its sake, at no cost."""
+def assert_it_tells(job: ClusterJob, rank: int, node: str, *, live: bool = True) -> None:
+    """The status says that ``rank`` moved from ``node`` for its sake, at no cost, and proves that a live copy was right."""
     status = job.status
     assert node not in nodes(job)
     assert status["restarts"] == 0
     moved = [incident for incident in status["incidents"] if incident["kind"] == "Moved"]
     assert [(i["rank"], i["node"], i["stepsLost"]) for i in moved] == [(rank, node, 0)]
-    print(moved[0]["message"], moved[0]["recovery"], moved[0]["seconds"])
+    incident = moved[0]
+    print(incident["message"], incident["recovery"], incident["seconds"])
+    if live:
+        copied = incident["copied"]
+        assert copied["done"] == copied["size"] > 0
+        assert copied["gradients"] > 0
+        assert len(copied["digest"]) == 32
+        assert copied["levelStep"] <= incident["step"]
+    assert 0 <= incident["pauseSeconds"] <= incident["seconds"]
 
 
 def test_a_drained_node_is_left_and_the_drain_returns(job: ClusterJob, learned: list[dict[int, float]]) -> None:
@@ -196,7 +204,7 @@ def test_a_drain_through_a_checkpoint_returns(new_job: ClusterJob, learned: list
         end()
         wait_for("the rank elsewhere", lambda: job.status["phase"] == "Running" and node not in nodes(job), job.describe)
         assert_nothing_lost(job, 1, learned)
-        assert_it_tells(job, 1, node)
+        assert_it_tells(job, 1, node, live=False)
         assert "through a checkpoint" in json.dumps(job.status["incidents"])
 
 
