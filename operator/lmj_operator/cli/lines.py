@@ -3,7 +3,7 @@
 from lmj_api.protocol import Evaluation, EventKind, Progress
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
-from lmj_operator.plan.incidents import cost, proof
+from lmj_operator.plan.incidents import again, cost, proof
 from lmj_operator.plan.moved import MOVED
 from lmj_operator.plan.units import duration, size
 
@@ -44,7 +44,7 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
             if incident.kind == MOVED:
                 lines += [line for line in (cost(incident), proof(incident)) if line is not None]
             else:
-                lines.append(f"recovered in {incident.seconds:.1f} s, {incident.steps_lost or 0} steps done again")
+                lines.append(f"recovered in {incident.seconds:.1f} s, {again(incident)}")
     if after.view is not None and (before.view is None or before.view.number != after.view.number):
         lines.append(f"view {after.view.number}, {len(after.view.members)} ranks: {after.view.reason}")
     return lines

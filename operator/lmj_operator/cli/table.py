@@ -32,8 +32,7 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
     for follower in status.followers:
         lines.append(f"rank {follower.rank}: {follower.state} follower, pod {follower.pod}{copied(follower)}")
     for incident in status.incidents:
-        again = f"{incident.steps_lost} steps done again" if incident.steps_lost is not None else None
-        told = [part for part in (cost(incident) or again, proof(incident)) if part is not None]
+        told = [part for part in (cost(incident), proof(incident)) if part is not None]
         paid = f" ({'; '.join(told)})" if told else ""
         lines.append(f"{incident.time} {incident.kind} at step {incident.step}: {incident.message}{paid}")
     return lines

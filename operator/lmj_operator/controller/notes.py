@@ -12,7 +12,7 @@ from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.conditions import MIGRATING, NOT_FINITE, STALE, WAITING
-from lmj_operator.plan.incidents import cost, proof
+from lmj_operator.plan.incidents import again, cost, proof
 from lmj_operator.plan.moved import MOVED
 from lmj_operator.plan.times import rfc3339
 
@@ -67,10 +67,9 @@ def _recovered(incident: Incident, seconds: float) -> str:
     if incident.kind == MOVED:
         told = (f"rank {incident.rank} moved", cost(incident), incident.recovery, proof(incident))
         return "; ".join(part for part in told if part is not None)
-    again = f"{incident.steps_lost or 0} steps done again"
     what = f"{incident.kind} of rank {incident.rank} {_where(incident)}"
     when = f"noticed {_by(incident)} at step {incident.step}"
-    return f"recovered from {what} in {seconds:.2f} s, {again}; {when}; {incident.recovery}; it was: {incident.message}"
+    return f"recovered from {what} in {seconds:.2f} s, {again(incident)}; {when}; {incident.recovery}; it was: {incident.message}"
 
 
 def _where(incident: Incident) -> str:

@@ -112,21 +112,24 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
     """How far the move that is least so is, in a word; and all of them in a sentence."""
     entries = {follower.rank: follower for follower in followers}
     order = ("Checkpoint", "Pending", "Starting", "Copying", "Level")
-    under_way = [
-        (move, "Checkpoint" if move.strategy == "Checkpoint" else entries[move.rank].state if move.rank in entries else "Pending")
-        for move in moves
-        if move.given_up is None
-    ]
-    told = [
-        f"rank {m.rank} leaves {m.node or 'its node'}{f' for {m.to}' if m.to is not None else ''}, for {m.reason}: "
-        + (
+    under_way = [(move, entries.get(move.rank)) for move in moves if move.given_up is None]
+    told = []
+    for move, entry in under_way:
+        where = f"{move.node or 'its node'}{f' for {move.to}' if move.to is not None else ''}"
+        how = (
             "through a checkpoint"
-            if m.strategy == "Checkpoint"
-            else f"its new pod is {state.lower()}{copied(entries.get(m.rank))}"
+            if move.strategy == "Checkpoint"
+            else f"its new pod is {_state(move, entry).lower()}{copied(entry)}"
         )
-        for m, state in under_way
-    ]
-    return min((state for _, state in under_way), key=order.index), "; ".join(told)
+        told.append(f"rank {move.rank} leaves {where}, for {move.reason}: {how}")
+    return min((_state(move, entry) for move, entry in under_way), key=order.index), "; ".join(told)
+
+
+def _state(move: MoveStatus, entry: FollowerStatus | None) -> str:
+    """How far ``move`` is, with its follower."""
+    if move.strategy == "Checkpoint":
+        return move.strategy
+    return entry.state if entry is not None else "Pending"
 
 
 def copied(entry: FollowerStatus | None) -> str:

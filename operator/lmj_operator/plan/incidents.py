@@ -73,12 +73,16 @@ def settle(incidents: list[Incident], running: View | None, step: int, done: boo
 
 def cost(incident: Incident) -> str | None:
     """What it cost, in a clause; None: that is not known yet."""
-    if incident.seconds is None:
-        return None
-    again = f"{incident.steps_lost or 0} steps done again"
     if incident.pause_seconds is not None:
-        return f"training paused for {incident.pause_seconds:.2f} s beyond a step, {again}"
-    return f"the next new step came after {incident.seconds:.2f} s, {again}"
+        return f"training paused for {incident.pause_seconds:.2f} s beyond a step, {again(incident)}"
+    if incident.seconds is not None:
+        return f"the next new step came after {incident.seconds:.2f} s, {again(incident)}"
+    return again(incident) if incident.steps_lost is not None else None
+
+
+def again(incident: Incident) -> str:
+    """The steps that it cost, in a clause."""
+    return f"{incident.steps_lost or 0} steps done again"
 
 
 def proof(incident: Incident) -> str | None:

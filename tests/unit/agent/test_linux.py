@@ -12,9 +12,6 @@ from lmj_trainer import linux
 
 GROUP = Path("/proc/self/autogroup")
 STANDS_BACK = """
-import errno
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from lmj_trainer import linux

@@ -64,13 +64,17 @@ class Pair:
         self.first = False
         """The source is rank 0: its follower is to know of a commit before anybody else."""
         self.states[0].fill(0)
-        self.source = Source(self.transports[0], self.states[0], lambda _, reason: self.lost.append(reason), SECONDS, 3 * SECONDS)
+        self.source = Source(self.transports[0], self.states[0], self.let_go, SECONDS, 3 * SECONDS)
         self.line = Line()
         self.follower = Follower(self.transports[1].feed, self.states[1], self.optimizers[1], self.transports[1], self.line)  # type: ignore[arg-type]
         self.offers: queue.SimpleQueue[Offer | None] = queue.SimpleQueue()
         self.transports[1].feed.listen(self.offers.put)
         self.thread = threading.Thread(target=self._follow, daemon=True)
         self.thread.start()
+
+    def let_go(self, address: str, reason: str) -> None:
+        """As the source tells it."""
+        self.lost.append(reason)
 
     def _follow(self) -> None:
         while (offer := self.offers.get()) is not None:

@@ -136,8 +136,7 @@ def test_memory_of_another_job_is_refused(pair: Pair) -> None:
 def test_the_copy_keeps_to_its_bandwidth(pair: Pair) -> None:
     size = pair.states[0].saved.nbytes
     # A third of a second for all of it.
-    lost = lambda _, reason: pair.lost.append(reason)  # noqa: E731
-    pair.source = Source(pair.transports[0], pair.states[0], lost, SECONDS, SECONDS, bandwidth_mbps=3 * size * 8e-6)
+    pair.source = Source(pair.transports[0], pair.states[0], pair.let_go, SECONDS, SECONDS, bandwidth_mbps=3 * size * 8e-6)
     begin = time.monotonic()
     pair.source.follow("follower")
     pair.source.boundary()

@@ -76,10 +76,8 @@ def test_the_pause_is_what_is_more_than_a_step(usual: float | None, pause: float
 
 
 def test_a_steps_time_comes_of_the_throughput() -> None:
-    at, training = (
-        Progress(step=5, steps=9, epoch=1.0, samples_per_second=16.0),
-        Training(batch_size=4, gradient_accumulation_steps=2),
-    )
+    at = Progress(step=5, steps=9, epoch=1.0, samples_per_second=16.0)
+    training = Training(batch_size=4, gradient_accumulation_steps=2)
     assert step_seconds(at, training) == 0.5
     assert step_seconds(at.model_copy(update={"samples_per_second": None}), training) is None
     assert step_seconds(None, training) is None

@@ -16,7 +16,6 @@ All private calls to torch's RPC are here. What they rest on (torch 2.15):
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from torch._C._distributed_rpc import TensorPipeAgent, WorkerInfo
 from torch.distributed import rpc
 from torch.distributed.rpc import TensorPipeRpcBackendOptions
 from torch.distributed.rpc import api as rpc_api
+from torch.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from torch.futures import Future
 
 from lmj_trainer.follow.feed import Done, Feed
@@ -36,8 +36,6 @@ from lmj_trainer.transport.envelope import Envelope
 from lmj_trainer.transport.inbox import Inbox
 from lmj_trainer.transport.listening import listens
 from lmj_trainer.transport.silence import SilenceWatch
-
-log = logging.getLogger(__name__)
 
 _LAST_ID = 32_767
 _inbox: Inbox | None = None
@@ -140,7 +138,7 @@ class TensorPipeTransport:
             done(error, -1)
 
         # It is answered when the follower is ready, or its source gives it up.
-        timeout = BEGIN_SECONDS + 5 if isinstance(part.body, Begin) else None
+        timeout = BEGIN_SECONDS + 5 if isinstance(part.body, Begin) else UNSET_RPC_TIMEOUT
         self._call(address, link, lost, lambda answer: done(*answer) if answer is not None else None, take, part, timeout=timeout)
 
     def flush(self, timeout: float) -> None:
@@ -182,11 +180,11 @@ class TensorPipeTransport:
         after: Callable[[Any], None],
         what: Callable[..., Any],
         *args: Any,
-        timeout: float | None = None,
+        timeout: float = UNSET_RPC_TIMEOUT,
     ) -> None:
         """Have the peer run ``what``; ``lost`` is told when it cannot be reached. ``after`` is called in any case, with the answer or None.
 
-        ``timeout``: seconds for the answer; None: as for any peer.
+        ``timeout``: seconds for the answer, if it is not to be the transport's own.
         """
 
         def failed(error: RuntimeError) -> None:
@@ -208,7 +206,7 @@ class TensorPipeTransport:
                 after(answer)
 
         try:
-            future = rpc.rpc_async(link, what, args=args, timeout=rpc.constants.UNSET_RPC_TIMEOUT if timeout is None else timeout)
+            future = rpc.rpc_async(link, what, args=args, timeout=timeout)
         except RuntimeError as error:
             after(None)
             failed(error)

@@ -135,9 +135,9 @@ def _incidents(incidents: Sequence[Incident], status: JobStatus | None) -> str:
     for index, each in enumerate(incidents, 1):
         badge = f'<b class="badge {"moved" if each.kind == MOVED else "failed"}">{index}</b>'
         lost = "not known yet" if each.steps_lost is None else plural(each.steps_lost, "step") + " done again"
-        beyond = each.pause_seconds if each.kind == MOVED else None
-        pause = f", paused for {text.seconds(beyond)}" if beyond is not None else ""
-        pause = pause or ("" if each.seconds is None else f", {text.seconds(each.seconds)}")
+        pause = "" if each.seconds is None else f", {text.seconds(each.seconds)}"
+        if each.pause_seconds is not None:
+            pause = f", paused for {text.seconds(each.pause_seconds)}"
         what = "; ".join(part for part in (each.message, proof(each)) if part is not None)
         cells = [each.time, f"{each.step:,}", each.kind, each.rank, each.pod, each.node or NONE, what, lost + pause]
         rows.append([badge, *map(safe, cells), safe(each.recovery or "not known yet")])
