@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +13,11 @@ import torch
 from lmj_api.protocol import Holding
 from lmj_trainer.follow.feed import Done
 from lmj_trainer.follow.finals import Finals
+from lmj_trainer.follow.packing import Packed
 from lmj_trainer.follow.parts import ROW, Gradients, Part, Prepared
 from lmj_trainer.state.stage_state import StageState
 
-from .pair import Pair, eventually, source_model
+from .pair import SECONDS, Pair, eventually, source_model
 
 
 def test_gradients_that_were_not_committed_are_sent_again(pair: Pair) -> None:
@@ -99,6 +102,44 @@ def test_gradients_of_a_step_that_is_done_again_are_not_taken_for_all(pair: Pair
     assert pair.stop() == Holding(step=1), "what is there is of two tries"
 
 
+@pytest.mark.parametrize("behind", [0, 1])
+def test_gradients_are_packed_while_the_network_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch, behind: int) -> None:
+    """``behind``: parts that wait for the follower itself, which then need not have more to do."""
+    monkeypatch.setattr("lmj_trainer.follow.stream.WINDOW", 1)
+    monkeypatch.setattr("lmj_trainer.follow.source._PART", ROW)
+    bodies, packs, tell = [], threading.Event(), pair.transports[0].tell
+    network: queue.SimpleQueue[tuple[str, Part, Done]] = queue.SimpleQueue()
+
+    def deliver() -> None:
+        while True:
+            address, part, done = network.get()
+            bodies.append(part.body)
+            if isinstance(part.body, Gradients) and behind == 0:
+                assert packs.wait(SECONDS), "the next one is packed before this one arrives"
+            tell(address, part, lambda problem, answer, done=done: done(problem, max(behind, answer)))  # type: ignore[misc]
+
+    def packed(part: Gradients) -> Gradients:
+        packs.set()
+        return of(part)
+
+    of = Gradients.packed
+    pair.follow()
+    monkeypatch.setattr(Gradients, "packed", packed)
+    monkeypatch.setattr(pair.transports[0], "tell", lambda *args: network.put(args))
+    threading.Thread(target=deliver, daemon=True).start()
+    stream = pair.source._stream
+    assert stream is not None
+    pair.source.abandoned()  # anything that is answered
+    eventually(lambda: stream.waiting == behind)
+    pair.step()
+    pair.step()
+    assert pair.stop() == Holding(step=3)
+    pair.assert_equal()
+    sent = [body.values for body in bodies if isinstance(body, Gradients)]
+    assert len(sent) > 10
+    assert any(isinstance(values, Packed) for values in sent) == (behind == 0)
+
+
 @pytest.mark.parametrize("rows", [[], [0], [3, 17, 40], list(range(64))])
 def test_a_span_of_few_words_is_sent_as_rows(rows: list[int]) -> None:
     span = torch.zeros(64 * ROW)
@@ -107,6 +148,7 @@ def test_a_span_of_few_words_is_sent_as_rows(rows: list[int]) -> None:
         span[row * ROW + 1] = -0.0
     sent = Gradients.of(5, ROW, span)
     assert (sent.rows is None) == (len(rows) == 64)
+    assert isinstance(sent.values, torch.Tensor)
     assert sent.values.numel() == len(rows) * ROW
     there = torch.full((66 * ROW,), 7.0)
     sent.write(there)

@@ -11,7 +11,7 @@ from lmj_trainer.follow.parts import Begin, Part
 from lmj_trainer.transport.inbox import PROMISE_SECONDS
 
 Done = Callable[[str | None, int], None]
-"""Told once when a part was taken into memory (None), or why it was not; with the answer to a Begin, or LEFT."""
+"""Told once when a part was taken into memory (None), or why it was not; with the answer to a Begin, LEFT, or how many parts wait behind."""
 LEFT = -2
 """The part was not taken because the follower was told to leave the view: its source must not go on in it without the follower."""
 
@@ -78,6 +78,12 @@ class Feed:
         """Whether nothing comes of ``stream`` any more."""
         with self._changed:
             return stream != self._stream or self._over is not None
+
+    @property
+    def waiting(self) -> int:
+        """Parts that are here and were not taken yet."""
+        with self._changed:
+            return len(self._parts)
 
     def put(self, part: Part, done: Done) -> None:
         """A part arrived."""

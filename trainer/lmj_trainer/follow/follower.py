@@ -104,7 +104,7 @@ class Follower:
             except FeedOverError as error:
                 done(str(error), -1)
                 raise
-            done(None, -1)
+            done(None, self._feed.waiting)
             if isinstance(part.body, Committed):
                 self._apply()  # nobody need wait for this
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from lmj_trainer.follow.packing import Packed
 
 BEGIN_SECONDS = 60.0
 """For the answer to Begin: a follower does once what a step does before it gives it. Training does not wait for that."""
@@ -53,8 +55,8 @@ class Gradients:
     step: int
     start: int
     count: int
-    values: Tensor
-    """``[count]``, or ``[rows, ROW]``."""
+    values: Tensor | Packed
+    """``[count]``, or ``[rows, ROW]``, which are not packed."""
     rows: Tensor | None
     """int64 ``[rows]``, which rows of the span ``values`` are, all others being zero; None: ``values`` are all of it."""
 
@@ -74,10 +76,18 @@ class Gradients:
                 return cls(step, start, len(span), span.view(-1, ROW)[rows].cpu(), rows.cpu())
         return cls(step, start, len(span), span.cpu(), None)
 
+    def packed(self) -> Gradients:
+        """The same, for a network that is waited for."""
+        if isinstance(self.values, Packed) or self.rows is not None:
+            return self
+        return replace(self, values=Packed.of(self.values))
+
     def write(self, gradients: Tensor) -> None:
-        """Into the array of all gradients, float32 ``[elements]``."""
+        """Into the array of all gradients, float32 ``[elements]``. Raises ValueError when what came is not what it says."""
         span = gradients[self.start : self.start + self.count]
-        if self.rows is None:
+        if isinstance(self.values, Packed):
+            span.copy_(self.values.unpack())
+        elif self.rows is None:
             span.copy_(self.values)
         else:
             span.zero_()

@@ -277,20 +277,31 @@ class Source:
         """In a thread of its own: sends what is due, so that no computation waits for a copy of it."""
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or stream.may_go)
+                self._turn.wait_for(lambda: stream.over or stream.due)
                 if stream.over:
                     return
-                due = stream.due[0]
+                due, pack = stream.due[0], stream.waits_for_network
             step, span = due
-            body = Prepared(step) if span is None else Gradients.of(step, span.start, self._state.lent(span, 3)[0])
-            sent = body.values.nbytes if isinstance(body, Gradients) else 0
-            size = 1 if span is None else 4 * (span.stop - span.start)
-            with self._turn:
-                # Forgotten meanwhile, what was read is nothing.
-                if not stream.over and stream.due and stream.due[0] is due:
-                    stream.due.popleft()
-                    self._send(stream, body, size)
-                    stream.forwarded += sent
+            body: Prepared | Gradients = Prepared(step)
+            if span is not None:
+                body = Gradients.of(step, span.start, self._state.lent(span, 3)[0])
+                if pack:
+                    body = body.packed()  # it has to wait anyway, and this rank's step with it
+            self._forward_one(stream, due, body)
+
+    def _forward_one(self, stream: Stream, due: tuple[int, slice | None], body: Prepared | Gradients) -> None:
+        """Send ``body``, which is ``due``, when it may go. Forgotten meanwhile, what was read is nothing."""
+
+        def stands() -> bool:
+            return not stream.over and bool(stream.due) and stream.due[0] is due
+
+        with self._turn:
+            self._turn.wait_for(lambda: not stands() or stream.may_go)
+            if stands():
+                stream.due.popleft()
+                sent = body.nbytes if isinstance(body, Gradients) else 0
+                self._send(stream, body, max(1, sent))
+                stream.forwarded += sent
 
     def _finish(self, stream: Stream) -> None:
         """Have the follower compare what it has. The state is read beside training, and again when a step was taken meanwhile."""
@@ -328,6 +339,7 @@ class Source:
             with self._turn:
                 stream.under_way -= size
                 stream.taken += size
+                stream.waiting = max(0, answer)
                 if answer == LEFT and not stream.over:
                     # It takes this rank's place, or is needed for the next view: what is committed here would be lost.
                     inbox, stream.refusal = self._transport.inbox, f"this rank's follower was told to leave: {problem}"

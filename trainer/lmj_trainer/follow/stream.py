@@ -31,12 +31,19 @@ class Stream:
         """Bytes that the follower has not taken into its memory yet."""
         self.taken = 0
         """Bytes that it has taken."""
+        self.waiting = 0
+        """Parts that had arrived and were not taken yet, by its newest answer."""
         self.copied = self.forwarded = 0
         """Bytes of tensors that were sent: of the state, and of gradients."""
         self.refusal: str | None = None
         """Why the follower, which was told to leave, took no more."""
         self.over = False
         self.stopped = threading.Event()
+
+    @property
+    def waits_for_network(self) -> bool:
+        """Whether what is due first has to wait because the network is slow: its follower has taken all that arrived, and waits too."""
+        return not self.may_go and self.waiting == 0
 
     @property
     def may_go(self) -> bool:
