@@ -124,6 +124,8 @@ def disturb(job: Job, process: subprocess.Popen[str], rank: int, phase: Phase, v
         match victim:
             case Victim.TARGET_WORKER:
                 os.kill(worker_of(job, target), signal.SIGKILL)
+                # Else an operator that goes on at once gives it the rank before anybody knows of its death, which is the rank's then.
+                wait_until(lambda: agent(job, target).worker.phase is not WorkerPhase.READY)
             case Victim.TARGET_POD:
                 os.killpg(job.pod(target), signal.SIGKILL)
             case Victim.SOURCE:
