@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,9 +114,10 @@ def test_gradients_are_packed_while_the_network_is_waited_for(pair: Pair, monkey
     def deliver() -> None:
         while True:
             address, part, done = network.get()
+            if isinstance(part.body, Gradients) and not any(isinstance(body, Gradients) for body in bodies):
+                # The first is there when the next is packed, or would be.
+                packs.wait(SECONDS if behind == 0 else 0.2)
             bodies.append(part.body)
-            if isinstance(part.body, Gradients) and behind == 0:
-                assert packs.wait(SECONDS), "the next one is packed before this one arrives"
             tell(address, part, lambda problem, answer, done=done: done(problem, max(behind, answer)))  # type: ignore[misc]
 
     def packed(part: Gradients) -> Gradients:
@@ -129,6 +131,7 @@ def test_gradients_are_packed_while_the_network_is_waited_for(pair: Pair, monkey
     threading.Thread(target=deliver, daemon=True).start()
     stream = pair.source._stream
     assert stream is not None
+    stream.waiting = -1
     pair.source.abandoned()  # anything that is answered
     eventually(lambda: stream.waiting == behind)
     pair.step()
@@ -138,6 +141,72 @@ def test_gradients_are_packed_while_the_network_is_waited_for(pair: Pair, monkey
     sent = [body.values for body in bodies if isinstance(body, Gradients)]
     assert len(sent) > 10
     assert any(isinstance(values, Packed) for values in sent) == (behind == 0)
+
+
+def test_gradients_that_were_packed_and_forgotten_are_not_sent(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for room is a copy, of a try that is over."""
+    monkeypatch.setattr("lmj_trainer.follow.stream.WINDOW", 1)
+    monkeypatch.setattr("lmj_trainer.follow.source._PART", ROW)
+    tell, held, packs = pair.transports[0].tell, queue.SimpleQueue[Callable[[], None]](), threading.Event()
+
+    def slow(address: str, part: Part, done: Done) -> None:
+        assert isinstance(part.body, Gradients)
+        assert isinstance(part.body.values, torch.Tensor)
+        there = replace(part, body=replace(part.body, values=part.body.values.clone()))  # as a network that has read it
+        held.put(lambda: tell(address, there, done))
+
+    def packed(part: Gradients) -> Gradients:
+        try:
+            return of(part)
+        finally:
+            packs.set()
+
+    of = Gradients.packed
+    pair.follow()
+    monkeypatch.setattr(Gradients, "packed", packed)
+    monkeypatch.setattr(pair.transports[0], "tell", slow)
+    state = pair.states[0]
+    pair.source.boundary()
+    pair.gradients()
+    for slot in reversed(state.slots):
+        pair.source.final(slot.weight)
+    assert packs.wait(SECONDS), "the second waits for the first"
+    monkeypatch.setattr(pair.transports[0], "tell", tell)
+    with pair.source._turn:  # the next try comes before the thread that sends has seen that this one is over
+        pair.source.forgotten()
+        state.forget_gradients()
+        for slot in reversed(state.slots):
+            slot.grad.fill_(1.0)
+            pair.source.final(slot.weight)
+    held.get(timeout=SECONDS)()
+    assert held.empty()
+    state.prepare()
+    pair.source.prepared()
+    pair.commit()
+    assert pair.stop() == Holding(step=2)
+    pair.assert_equal()
+
+
+def test_a_follower_says_how_many_parts_wait_behind(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.follow()
+    taken, goes = threading.Event(), threading.Event()
+    write, answers = Gradients.write, queue.SimpleQueue[tuple[str | None, int]]()
+
+    def slow(part: Gradients, gradients: torch.Tensor) -> None:
+        taken.set()
+        assert goes.wait(SECONDS)
+        write(part, gradients)
+
+    monkeypatch.setattr(Gradients, "write", slow)
+    stream = pair.source._stream
+    assert stream is not None
+    for start in range(0, 3 * ROW, ROW):
+        part = Part(stream.number, next(stream.parts), Gradients.of(2, start, torch.randn(ROW)))
+        pair.transports[0].tell("follower", part, lambda *answer: answers.put(answer))
+    assert taken.wait(SECONDS)
+    assert pair.transports[1].feed.waiting == 2
+    goes.set()
+    assert [answers.get(timeout=SECONDS) for _ in range(3)] == [(None, 2), (None, 1), (None, 0)]
 
 
 @pytest.mark.parametrize("rows", [[], [0], [3, 17, 40], list(range(64))])

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from lmj_trainer.follow.packing import Packed
 from lmj_trainer.transport.inbox import ViewBrokenError
 
 _spec = importlib.util.spec_from_file_location("engine_peers", Path(__file__).with_name("peers.py"))
@@ -117,6 +119,14 @@ def test_a_large_tensor_arrives_whole(peer) -> None:
     form(1, a, b)
     a.send_large(1, 16 << 20, 3)
     assert b.take_large(0, 16 << 20, 3)
+
+
+def test_packed_values_arrive_to_the_bit(peer) -> None:
+    a, b = peer(), peer()
+    form(1, a, b)
+    values = peers.large(5000, 3)
+    a.send(1, Packed.of(values))
+    assert torch.equal(b.take(0).unpack(5000), values)
 
 
 def test_messages_of_a_view_that_the_other_has_yet_to_join_wait(peer) -> None:

@@ -11,7 +11,7 @@ from lmj_trainer.follow.parts import Begin, Part
 from lmj_trainer.transport.inbox import PROMISE_SECONDS
 
 Done = Callable[[str | None, int], None]
-"""Told once when a part was taken into memory (None), or why it was not; with the answer to a Begin, LEFT, or how many parts wait behind."""
+"""Told once when a part was taken into memory (None), with the answer to a Begin or how many parts wait behind; or why not, with -1 or LEFT."""
 LEFT = -2
 """The part was not taken because the follower was told to leave the view: its source must not go on in it without the follower."""
 

@@ -41,14 +41,18 @@ class Packed:
         high += coder.flush()
         return cls(values.view(torch.int16)[::2].clone(), parts[:, 2].clone(), torch.frombuffer(high, dtype=torch.uint8).clone())
 
-    def unpack(self) -> Tensor:
-        """The values, float32 ``[count]``. Raises ValueError when they are not as many as they say."""
-        count = len(self.middle)
+    def unpack(self, count: int) -> Tensor:
+        """The values, float32 ``[count]``. Raises ValueError when they are not so many, or cannot be read."""
+        if self.low.shape != (count,) or self.middle.shape != (count,):
+            raise ValueError(f"not {count} packed values but {tuple(self.low.shape)} and {tuple(self.middle.shape)}")
         coder = zlib.decompressobj(_RAW)
-        # One byte more than is there at most: what comes from the network decides neither how much memory is taken nor what is written.
-        high = bytearray(coder.decompress(self.high.numpy().data, count + 1))
-        if len(high) != count or len(self.low) != count or not coder.eof:
-            raise ValueError(f"{count} packed values came with {len(self.low)} lower halves and {len(high)} highest bytes")
+        try:
+            # One byte more than is wanted at most: what comes from the network does not decide how much memory is taken.
+            high = bytearray(coder.decompress(self.high.numpy().data, count + 1))
+        except zlib.error as error:
+            raise ValueError(f"{count} packed values cannot be read: {error}") from error
+        if len(high) != count or not coder.eof:
+            raise ValueError(f"{count} packed values came with {len(high)} highest bytes{'' if coder.eof else ' and more'}")
         values = torch.empty(count, dtype=torch.float32)
         values.view(torch.int16)[::2] = self.low
         parts = values.view(torch.uint8).view(-1, 4)

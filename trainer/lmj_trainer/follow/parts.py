@@ -77,16 +77,17 @@ class Gradients:
         return cls(step, start, len(span), span.cpu(), None)
 
     def packed(self) -> Gradients:
-        """The same, for a network that is waited for."""
+        """The same, for a network that is waited for; as it is where that is no less."""
         if isinstance(self.values, Packed) or self.rows is not None:
             return self
-        return replace(self, values=Packed.of(self.values))
+        values = Packed.of(self.values)
+        return replace(self, values=values) if values.nbytes < self.values.nbytes else self
 
     def write(self, gradients: Tensor) -> None:
-        """Into the array of all gradients, float32 ``[elements]``. Raises ValueError when what came is not what it says."""
+        """Into the array of all gradients, float32 ``[elements]``. Raises ValueError when packed values are not what they say."""
         span = gradients[self.start : self.start + self.count]
         if isinstance(self.values, Packed):
-            span.copy_(self.values.unpack())
+            span.copy_(self.values.unpack(self.count))
         elif self.rows is None:
             span.copy_(self.values)
         else:

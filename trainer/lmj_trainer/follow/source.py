@@ -42,6 +42,8 @@ _COPY_PART = 1 << 19
 """Elements of each array of the state in one part: 6 MB."""
 _COPY_WINDOW = 6 << 20
 """Bytes on their way before which no more of the state is sent: a step's gradients, for which training waits, come behind them."""
+_ROOM_SECONDS = 0.01
+"""A part that has no room for so long has time to be packed, which takes about as long: so it is on a network of 1 Gbit/s, and on none of 10."""
 _NO_STATE = "training is over: the weights that are saved as the model have taken the state's place"
 _READS = 8
 """Times that the state is read beside training for its digest, before training waits for it."""
@@ -278,15 +280,18 @@ class Source:
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: stream.over or stream.due)
+                self._turn.wait_for(lambda: stream.over or not stream.due or stream.may_go, _ROOM_SECONDS)
                 if stream.over:
                     return
+                if not stream.due:
+                    continue
                 due, pack = stream.due[0], stream.waits_for_network
             step, span = due
             body: Prepared | Gradients = Prepared(step)
             if span is not None:
                 body = Gradients.of(step, span.start, self._state.lent(span, 3)[0])
                 if pack:
-                    body = body.packed()  # it has to wait anyway, and this rank's step with it
+                    body = body.packed()  # it has to wait anyway, and at the end of the step training waits for it
             self._forward_one(stream, due, body)
 
     def _forward_one(self, stream: Stream, due: tuple[int, slice | None], body: Prepared | Gradients) -> None:
@@ -339,7 +344,7 @@ class Source:
             with self._turn:
                 stream.under_way -= size
                 stream.taken += size
-                stream.waiting = max(0, answer)
+                stream.waiting = max(0, answer)  # below 0 it is none of a part that was taken
                 if answer == LEFT and not stream.over:
                     # It takes this rank's place, or is needed for the next view: what is committed here would be lost.
                     inbox, stream.refusal = self._transport.inbox, f"this rank's follower was told to leave: {problem}"

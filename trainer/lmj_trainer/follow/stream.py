@@ -32,7 +32,7 @@ class Stream:
         self.taken = 0
         """Bytes that it has taken."""
         self.waiting = 0
-        """Parts that had arrived and were not taken yet, by its newest answer."""
+        """Parts that had arrived and were not taken yet, by its newest answer; 0 before the first."""
         self.copied = self.forwarded = 0
         """Bytes of tensors that were sent: of the state, and of gradients."""
         self.refusal: str | None = None
