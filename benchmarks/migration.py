@@ -25,6 +25,8 @@ from ways import QUIET_SECONDS, group, live, request, restart, settle, wait
 PARTS = ("sizes", "ways", "goodput")
 BESIDE_SECONDS = 20.0
 """Of undisturbed training before and after a move, for its goodput."""
+OFTENER = 3
+"""So many times as often the sizes move that are compared with each other: of three moves, milliseconds are the machine's."""
 EVERY_SECONDS = 60.0
 """How often ranks move in the goal of goodput."""
 TORCHRUN_EVERY = 25
@@ -48,7 +50,7 @@ def sizes(folder: Path, models: list[Size], moves: int, note: Callable[[Move], N
     """Jobs of one stage: of two cores the target has one of its own."""
     for size in models:
         with running(Ours(folder / f"{size.name}-1", {**size.sets, "pipeline.stages": 1})) as job:
-            for number in range(moves):
+            for number in range(moves * (OFTENER if size in (ONE, FOUR) else 1)):
                 note(live(job, size, 1, 0, number))
 
 
@@ -124,7 +126,9 @@ def judged(done: dict[Key, list[Move]], kept: dict[int, float]) -> list[Goal]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--moves", type=int, default=3, help="live moves of each size (default %(default)s)")
+    parser.add_argument(
+        "--moves", type=int, default=3, help="live moves of each size, of 1x and 4x three times as many (default %(default)s)"
+    )
     parser.add_argument("--restarts", type=int, default=2, help="of each way beside them (default %(default)s)")
     parser.add_argument(
         "--rounds", type=int, default=5, help="moves with quiet times between them, for the goodput (default %(default)s)"
