@@ -93,6 +93,11 @@ class Pair:
         for slot in state.slots:
             slot.grad.normal_()
 
+    def final(self) -> None:
+        """They are final, the last first, as a backward pass makes them."""
+        for slot in reversed(self.states[0].slots):
+            self.source.final(slot.weight)
+
     def prepare(self) -> None:
         self.source.boundary()
         self.gradients()

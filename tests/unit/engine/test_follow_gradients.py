@@ -21,6 +21,23 @@ from lmj_trainer.state.stage_state import StageState
 from .pair import SECONDS, Pair, eventually, source_model
 
 
+@pytest.fixture
+def packs(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when gradients were packed: each span has to wait for the one before."""
+    monkeypatch.setattr("lmj_trainer.follow.stream.WINDOW", 1)
+    monkeypatch.setattr("lmj_trainer.follow.source._PART", ROW)
+    of, done = Gradients.packed, threading.Event()
+
+    def packed(part: Gradients) -> Gradients:
+        try:
+            return of(part)
+        finally:
+            done.set()
+
+    monkeypatch.setattr(Gradients, "packed", packed)
+    return done
+
+
 def test_gradients_that_were_not_committed_are_sent_again(pair: Pair) -> None:
     pair.follow()
     pair.prepare()
@@ -37,9 +54,7 @@ def test_gradients_travel_as_they_become_final(pair: Pair) -> None:
     state, there = pair.states[0], pair.states[1].slots[-1]
     pair.gradients()
     assert pair.source.follows
-    # The last first, as a backward pass makes them.
-    for slot in reversed(state.slots):
-        pair.source.final(slot.weight)
+    pair.final()
     eventually(lambda: torch.equal(there.grad, state.slots[-1].grad))
     assert torch.equal(there.grad, state.slots[-1].grad)
     assert pair.states[1].holding == Holding(step=1), "they are not all, until it is told"
@@ -97,18 +112,17 @@ def test_gradients_of_a_step_that_is_done_again_are_not_taken_for_all(pair: Pair
     pair.states[0].forget_gradients()
     pair.source.boundary()
     pair.gradients()
-    for slot in reversed(pair.states[0].slots):
-        pair.source.final(slot.weight)
+    pair.final()
     eventually(lambda: pair.states[1].holding != Holding(step=1, prepared=True))
     assert pair.stop() == Holding(step=1), "what is there is of two tries"
 
 
 @pytest.mark.parametrize("behind", [0, 1])
-def test_gradients_are_packed_while_the_network_is_waited_for(pair: Pair, monkeypatch: pytest.MonkeyPatch, behind: int) -> None:
+def test_gradients_are_packed_while_the_network_is_waited_for(
+    pair: Pair, packs: threading.Event, monkeypatch: pytest.MonkeyPatch, behind: int
+) -> None:
     """``behind``: parts that wait for the follower itself, which then need not have more to do."""
-    monkeypatch.setattr("lmj_trainer.follow.stream.WINDOW", 1)
-    monkeypatch.setattr("lmj_trainer.follow.source._PART", ROW)
-    bodies, packs, tell = [], threading.Event(), pair.transports[0].tell
+    bodies, tell = [], pair.transports[0].tell
     network: queue.SimpleQueue[tuple[str, Part, Done]] = queue.SimpleQueue()
 
     def deliver() -> None:
@@ -118,15 +132,13 @@ def test_gradients_are_packed_while_the_network_is_waited_for(pair: Pair, monkey
                 # The first is there when the next is packed, or would be.
                 packs.wait(SECONDS if behind == 0 else 0.2)
             bodies.append(part.body)
-            tell(address, part, lambda problem, answer, done=done: done(problem, max(behind, answer)))  # type: ignore[misc]
+            tell(address, part, answered(done))
 
-    def packed(part: Gradients) -> Gradients:
-        packs.set()
-        return of(part)
+    def answered(done: Done) -> Done:
+        return lambda problem, answer: done(problem, max(behind, answer))
 
-    of = Gradients.packed
     pair.follow()
-    monkeypatch.setattr(Gradients, "packed", packed)
+    packs.clear()
     monkeypatch.setattr(pair.transports[0], "tell", lambda *args: network.put(args))
     threading.Thread(target=deliver, daemon=True).start()
     stream = pair.source._stream
@@ -143,11 +155,11 @@ def test_gradients_are_packed_while_the_network_is_waited_for(pair: Pair, monkey
     assert any(isinstance(values, Packed) for values in sent) == (behind == 0)
 
 
-def test_gradients_that_were_packed_and_forgotten_are_not_sent(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_that_were_packed_and_forgotten_are_not_sent(
+    pair: Pair, packs: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What waits for room is a copy, of a try that is over."""
-    monkeypatch.setattr("lmj_trainer.follow.stream.WINDOW", 1)
-    monkeypatch.setattr("lmj_trainer.follow.source._PART", ROW)
-    tell, held, packs = pair.transports[0].tell, queue.SimpleQueue[Callable[[], None]](), threading.Event()
+    tell, held = pair.transports[0].tell, queue.SimpleQueue[Callable[[], None]]()
 
     def slow(address: str, part: Part, done: Done) -> None:
         assert isinstance(part.body, Gradients)
@@ -155,29 +167,21 @@ def test_gradients_that_were_packed_and_forgotten_are_not_sent(pair: Pair, monke
         there = replace(part, body=replace(part.body, values=part.body.values.clone()))  # as a network that has read it
         held.put(lambda: tell(address, there, done))
 
-    def packed(part: Gradients) -> Gradients:
-        try:
-            return of(part)
-        finally:
-            packs.set()
-
-    of = Gradients.packed
     pair.follow()
-    monkeypatch.setattr(Gradients, "packed", packed)
+    packs.clear()
     monkeypatch.setattr(pair.transports[0], "tell", slow)
     state = pair.states[0]
     pair.source.boundary()
     pair.gradients()
-    for slot in reversed(state.slots):
-        pair.source.final(slot.weight)
+    pair.final()
     assert packs.wait(SECONDS), "the second waits for the first"
     monkeypatch.setattr(pair.transports[0], "tell", tell)
     with pair.source._turn:  # the next try comes before the thread that sends has seen that this one is over
         pair.source.forgotten()
         state.forget_gradients()
-        for slot in reversed(state.slots):
+        for slot in state.slots:
             slot.grad.fill_(1.0)
-            pair.source.final(slot.weight)
+        pair.final()
     held.get(timeout=SECONDS)()
     assert held.empty()
     state.prepare()
