@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,22 @@ def test_interrupted_and_resumed_equals_undisturbed(undisturbed: Job, tmp_path: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert job.losses() == undisturbed.losses()
     assert job.status()["stepsLost"] == 0
+
+
+def test_told_to_end_twice_loses_no_step(undisturbed: Job, tmp_path: Path) -> None:
+    """As ``timeout`` does it, which signals the process and then the group that it is in."""
+    job = Job(tmp_path)
+    process = job.start()
+    job.wait_for_step(50, process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.02)  # as far apart as they come
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 130, out + err
+    wait_until(lambda: not job.processes(), seconds=5)
+    status = job.status()
+    assert status["phase"] == "Suspended"
+    assert status["checkpoint"]["step"] == max(job.losses()) >= 50, "nothing was lost"
 
 
 def test_interrupted_in_a_recovery_loses_no_step(undisturbed: Job, tmp_path: Path) -> None:

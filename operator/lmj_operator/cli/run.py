@@ -16,7 +16,8 @@ def run(
 ) -> None:
     """Train the job in FILE on this machine: one process group a rank, no cluster needed.
 
-    Ctrl-C takes a checkpoint and leaves; the same command resumes. A second Ctrl-C leaves at once.
+    Ctrl-C takes a checkpoint and leaves; the same command resumes. Another Ctrl-C, at least a second later, leaves at once.
+    SIGTERM takes a checkpoint and leaves too, however often it comes: timeout and service managers send it twice.
     Exit codes: 0 succeeded, 1 failed, 2 bad input, 130 interrupted.
     """
     from lmj_operator.cli.session import run_job

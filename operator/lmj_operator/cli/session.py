@@ -18,6 +18,7 @@ from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
 from lmj_operator.backend.local.sweep import sweep
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, SUCCEEDED, CommandError
+from lmj_operator.cli.leaving import Leaving, Wish
 from lmj_operator.cli.load import check_output, read_job
 from lmj_operator.cli.notices import without_effect
 from lmj_operator.cli.options import Output
@@ -92,14 +93,17 @@ async def _train(job: LiveMigrationJob, store: RunStore, status: JobStatus, repo
         reconciler = Reconciler(backend, reporter)
         running = asyncio.create_task(reconciler.run())
 
+        leaving = Leaving()
+
         def leave(number: int) -> None:
-            if backend.interrupted:
+            wish = leaving.heard(number, time.monotonic())
+            if wish is Wish.AT_ONCE:
                 running.cancel()
-                return
-            backend.interrupted = True
-            again = ", once more to leave at once" if number == signal.SIGINT else ""
-            reporter.say(f"{signal.Signals(number).name}: takes a checkpoint and leaves{again}; the same command resumes")
-            reconciler.wake()
+            elif wish is Wish.CHECKPOINT:
+                backend.interrupted = True
+                again = ", once more to leave at once" if number == signal.SIGINT else ""
+                reporter.say(f"{signal.Signals(number).name}: takes a checkpoint and leaves{again}; the same command resumes")
+                reconciler.wake()
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
