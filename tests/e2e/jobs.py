@@ -13,6 +13,9 @@ from typing import Any
 
 import yaml
 
+from lmj_api.run import Run
+from lmj_api.spec import LiveMigrationJob
+
 WORDS = ("film", "plot", "very", "actor", "fine", "dull", "long", "short", "scene", "story")
 DEADLINE = 180.0
 """Seconds that anything in these tests may take."""
@@ -111,6 +114,10 @@ class Job:
 
     def wait_for_step(self, step: int, process: subprocess.Popen[str]) -> None:
         wait_until(lambda: max(self.losses(), default=0) >= step, process)
+
+    def identity(self) -> Run:
+        """Which run it is, as its pods read it."""
+        return LiveMigrationJob.model_validate_json((self.output / ".lmj" / "job.json").read_bytes()).metadata.run
 
     def status(self) -> dict[str, Any]:
         value: dict[str, Any] = json.loads((self.output / ".lmj" / "status.json").read_text())

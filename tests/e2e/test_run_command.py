@@ -53,6 +53,7 @@ def test_interrupted_and_resumed_equals_undisturbed(undisturbed: Job, tmp_path: 
     job = Job(tmp_path)
     process = job.start()
     job.wait_for_step(50, process)
+    run = job.identity()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130, out + err
@@ -66,6 +67,7 @@ def test_interrupted_and_resumed_equals_undisturbed(undisturbed: Job, tmp_path: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert job.losses() == undisturbed.losses()
     assert job.status()["stepsLost"] == 0
+    assert job.identity() == run != undisturbed.identity()
 
 
 def test_told_to_end_twice_loses_no_step(undisturbed: Job, tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 
 from lmj_api.base import Message
+from lmj_api.run import UUID, Run
 from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import Dataset
 from lmj_api.spec.lifecycle import CleanPodPolicy
@@ -76,10 +77,18 @@ class Metadata(Message):
     """Name of the job; pods are called after it."""
     namespace: str | None = None
     """Namespace of the job."""
-    uid: str | None = None
+    uid: Annotated[str, Field(pattern=UUID)] | None = None
     """Set by the API server."""
     generation: int | None = None
     """Set by the API server: counts changes of the spec."""
+    creation_timestamp: AwareDatetime | None = None
+    """Set by the API server."""
+
+    @property
+    def run(self) -> Run:
+        """Which run of the job of this name it is."""
+        begun = self.creation_timestamp.timestamp() if self.creation_timestamp is not None else 0.0
+        return Run(begun=begun) if self.uid is None else Run(id=self.uid, begun=begun)
 
 
 class LiveMigrationJob(Message):

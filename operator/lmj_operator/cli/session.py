@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool) -> 
             if notice is not None:
                 reporter.say(f"{file}: {notice}")
             sweep(store.pods)
-            status = adopt(_read(store) or JobStatus(), job.metadata.name, time.time())
+            stored = _read(store)
+            job = store.identified(job, datetime.now(UTC), anew=stored is None)
+            status = adopt(stored or JobStatus(), job.metadata.name, time.time())
             return asyncio.run(_train(job, store, status, reporter, layout))
     except RunLocked as error:
         raise CommandError(str(error), code=FAILED) from error

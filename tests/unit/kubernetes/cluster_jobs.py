@@ -20,7 +20,14 @@ def job_body(name: str = "tiny", **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "lmj.dev/v1alpha1",
         "kind": "LiveMigrationJob",
-        "metadata": {"name": name, "namespace": "team", "uid": UID, "generation": 1, "resourceVersion": "1"},
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": UID,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "generation": 1,
+            "resourceVersion": "1",
+        },
         "spec": {
             "pipeline": {"stages": 2, "microBatches": 2},
             "model": {"scratch": {"layers": 2}},

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster_jobs import SETTINGS, job, job_body
+from cluster_jobs import SETTINGS, UID, job, job_body
 
 from lmj_api.problems import SpecError
+from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes.build import children
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
@@ -96,6 +97,7 @@ def test_the_agent_in_the_pod_reads_the_job_that_was_meant() -> None:
     assert read.spec.template is None
     assert read.spec.dataset.source == "/opt/lmj/examples/data/reviews.csv"
     assert read.spec.output.path == "/output/runs/tiny"
+    assert read.metadata.run == Run(id=UID, begun=1767225600.0)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,15 @@ import io
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import Event, EventKind, Progress
-from lmj_api.spec import JobSpec
+from lmj_api.spec import JobSpec, LiveMigrationJob
 from lmj_api.status import Incident, JobStatus, Phase, RankStatus, StandbyState, StandbyStatus
 from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
@@ -123,6 +125,38 @@ def test_a_damaged_status_says_what_to_do(tmp_path: Path) -> None:
     store.status_file.write_text("{")
     with pytest.raises(StoreError, match=r"status\.json: not a job's status; remove it"):
         store.read_status()
+
+
+def tiny_job() -> LiveMigrationJob:
+    spec = {"model": {"scratch": {}}, "dataset": {"source": "d.csv", "text": ["t"], "label": "l"}, "output": {"path": "/out"}}
+    return LiveMigrationJob.model_validate({"metadata": {"name": "tiny"}, "spec": spec})
+
+
+def test_a_run_keeps_its_identity_until_it_begins_anew(tmp_path: Path) -> None:
+    store, job, now = RunStore(tmp_path), tiny_job(), datetime(2026, 1, 1, 12, tzinfo=UTC)
+    first = store.identified(job, now, anew=True)
+    store.write_job(first)
+    assert first.metadata.run.begun == now.timestamp()
+    hour = timedelta(hours=1)
+    assert store.identified(job, now + hour, anew=False).metadata.run == first.metadata.run
+    # A clock that was set back since.
+    second = store.identified(job, now - hour, anew=True)
+    assert first.metadata.run.precedes(second.metadata.run)
+    assert first.metadata.run.short != second.metadata.run.short
+    # Its file says whose object it was on a cluster: here it is another run.
+    theirs = job.model_copy(update={"metadata": job.metadata.model_copy(update={"uid": str(uuid4())})})
+    assert store.identified(theirs, now, anew=False).metadata.run == first.metadata.run
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"metadata": 7}', '{"metadata": {"name": "x"}}', '{"metadata": {"name": "x", "uid": "7"}}']
+)
+def test_a_stored_job_without_an_identity_is_another_run(tmp_path: Path, text: str) -> None:
+    store = RunStore(tmp_path)
+    store.job_file.write_text(text)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    made = [store.identified(tiny_job(), now, anew=False).metadata.run for _ in range(2)]
+    assert made[0].id != made[1].id
 
 
 def test_the_token_is_private(tmp_path: Path) -> None:

@@ -13,13 +13,15 @@ from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.settings import Settings
 
+_METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp")
+
 
 def cluster_job(body: Mapping[str, Any], settings: Settings) -> LiveMigrationJob:
     """The job in ``body`` with its paths as pods see them. Raises SpecError for what the schema cannot refuse."""
     spec = dict(body.get("spec") or {})
     storage = spec.get("storage") or {}
     base = labels.DATA if storage.get("data") else labels.EXAMPLES
-    metadata = {key: value for key, value in body["metadata"].items() if key in ("name", "namespace", "uid", "generation")}
+    metadata = {key: value for key, value in body["metadata"].items() if key in _METADATA}
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     job = load_job(document, base=Path(base), cwd=Path(labels.OUTPUT), here=False)
     build_pod(job, settings, 0, 1)  # what it refuses is refused before anything is made

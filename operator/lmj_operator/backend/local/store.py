@@ -2,16 +2,25 @@
 
 import os
 import secrets
+from datetime import datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lmj_api.spec.job import LiveMigrationJob
+from lmj_api.spec.job import LiveMigrationJob, Metadata
 from lmj_api.status import JobStatus
 
 
 class StoreError(Exception):
     """A file of the bookkeeping cannot be used; the text says which and what to do."""
+
+
+class _Stored(BaseModel):
+    """Of a stored job, what a command of another version can read too."""
+
+    model_config = ConfigDict(extra="ignore")
+    metadata: Metadata
 
 
 class RunStore:
@@ -50,6 +59,26 @@ class RunStore:
     def write_request(self, text: str) -> None:
         """Ask the run in this folder to move ranks."""
         write_atomically(self.request_file, text.encode())
+
+    def identified(self, job: LiveMigrationJob, now: datetime, *, anew: bool) -> LiveMigrationJob:
+        """``job`` with the identity of the run in this folder, or (``anew``: its views are counted from 1) a new one. A later run is later
+        by its time too, whatever the clock says. The identity is kept by :meth:`write_job`.
+        """
+        stored = self._read_metadata()
+        known = stored.creation_timestamp if stored is not None else None
+        if stored is not None and stored.uid is not None and known is not None and not anew:
+            identity = {"uid": stored.uid, "creation_timestamp": known}
+        else:
+            begun = now if known is None else max(now, known + timedelta(seconds=1))
+            identity = {"uid": str(uuid4()), "creation_timestamp": begun}
+        return job.model_copy(update={"metadata": job.metadata.model_copy(update=identity)})
+
+    def _read_metadata(self) -> Metadata | None:
+        """Of the stored job; None: there is none, or nobody can read it, so that what runs now is another run, in views with higher numbers."""
+        try:
+            return _Stored.model_validate_json(self.job_file.read_bytes()).metadata
+        except (OSError, ValidationError):
+            return None
 
     def write_job(self, job: LiveMigrationJob) -> None:
         """Store the job for the agents to read."""
