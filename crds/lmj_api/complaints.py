@@ -21,6 +21,12 @@ _NEEDED = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
+_OTHER_NAMES = {
+    **dict.fromkeys(("fp16", "half", "amp", "bf16"), "BFloat16"),
+    **dict.fromkeys(("fp32", "single"), "Float32"),
+    **dict.fromkeys(("gpu", "cuda:0"), "CUDA"),
+}
+"""What other tools call a choice."""
 _BOUNDS = {
     "greater_than_equal": ("too small", "at least", "ge"),
     "greater_than": ("too small", "more than", "gt"),
@@ -73,13 +79,14 @@ def _complaint(item: Mapping[str, Any]) -> str:
     if kind == "value_error":
         return f"{where}: {context['error']}"
     if kind in ("enum", "literal_error"):
-        near = did_you_mean(value, here.choices) if isinstance(value, str) else ""
+        near = did_you_mean(_OTHER_NAMES.get(value.lower(), value), here.choices) if isinstance(value, str) else ""
         return f"{where}: {show(value)} is not one of {', '.join(here.choices)}{near}"
     if kind in _BOUNDS:
         what, need, key = _BOUNDS[kind]
         return f"{where}: {show(value)} is {what}; {need} {context[key]} is needed"
     if kind in _NEEDED:
-        return f"{where}: {_wrong_type(value, _NEEDED[kind], here)}"
+        info = _type_at(path[:-1]).fields.get(str(path[-1])) if path else None
+        return f"{where}: {_wrong_type(value, _NEEDED[kind], here, info is not None and info.is_required())}"
     if kind == "string_too_short":
         return f"{where}: must not be empty"
     if kind == "string_pattern_mismatch":
@@ -93,16 +100,19 @@ def _complaint(item: Mapping[str, Any]) -> str:
     return f"{where}: {item['msg']}"
 
 
-def _wrong_type(value: object, needed: str, here: FieldType) -> str:
+def _wrong_type(value: object, needed: str, here: FieldType, required: bool) -> str:
     if needed == "text" and not isinstance(value, dict | list | None):
         return f"{show(value)} is {kind_of(value)}; text is needed (put it in quotes)"
     if needed == "a list" and isinstance(value, str):
         return f"{show(value)} is text; a list is needed: [{value}]"
     if value is None:
+        if here.model is None:
+            return f"{needed} is needed" + ("" if required else "; leave the field out for its default")
+        inside = [name for name, info in here.fields.items() if info.is_required()]
         return (
-            f"{needed} is needed; leave the field out for its default"
-            if here.model is None
-            else "empty; give it fields or leave it out"
+            f"empty; it needs {', '.join(inside)}"
+            if inside
+            else "empty; give it fields" + ("" if required else " or leave it out")
         )
     if isinstance(value, str):
         return f"{show(value)} is text; {needed} is needed"

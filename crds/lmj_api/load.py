@@ -30,15 +30,19 @@ _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?[eE][-+]?[0-9]+")
 _DEEPEST = 64
 
 
-def load_job(document: object, *, base: Path, cwd: Path, sets: Sequence[str] = (), here: bool = True) -> LiveMigrationJob:
+def load_job(
+    document: object, *, base: Path, outputs: Path | None = None, sets: Sequence[str] = (), here: bool = True
+) -> LiveMigrationJob:
     """The job that ``document`` (a parsed YAML file) describes, with ``sets`` applied and its paths absolute.
 
-    ``sets``: ``PATH=VALUE`` overrides, see :func:`lmj_api.overrides.override`. ``base``: folder of the file, for dataset and model
-    paths. ``cwd``: folder of the command, for ``output.path`` and ``checkpoint.path``.
+    ``sets``: ``PATH=VALUE`` overrides, see :func:`lmj_api.overrides.override`. ``base``: folder of the file, for all relative paths.
+    ``outputs``: another folder for ``output.path`` and ``checkpoint.path``, where what is read and what is written are on two volumes.
     ``here``: the paths are of this machine, where a name that is there is a path. Else (the paths of a pod) nothing is looked up: a
     path is what is absolute, begins with ``./`` or ``../``, or ends as a data file does.
     Raises :class:`SpecError` with a line for each mistake (five at most).
     """
+    if document is None:
+        raise SpecError("the file is empty; a job has apiVersion, kind, metadata and spec")
     if not isinstance(document, Mapping):
         raise SpecError(f"the job's file holds {show(document)}; a mapping with apiVersion, kind, metadata and spec is needed")
     _check_kind(document)
@@ -47,7 +51,7 @@ def load_job(document: object, *, base: Path, cwd: Path, sets: Sequence[str] = (
         job = LiveMigrationJob.model_validate_json(json.dumps(plain), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise SpecError(*complaints(error)) from None
-    return job.model_copy(update={"spec": _resolve(job.spec, base.absolute(), cwd.absolute(), here)})
+    return job.model_copy(update={"spec": _resolve(job.spec, base.absolute(), (outputs or base).absolute(), here)})
 
 
 def _check_kind(document: Mapping[object, object]) -> None:
@@ -82,7 +86,7 @@ def _plain(value: object, kind: FieldType, path: str) -> object:
     raise SpecError(f"{path}: {show(value)} is read as a {type(value).__name__}; put it in quotes")
 
 
-def _resolve(spec: JobSpec, base: Path, cwd: Path, here: bool) -> JobSpec:
+def _resolve(spec: JobSpec, base: Path, outputs: Path, here: bool) -> JobSpec:
     """``spec`` with absolute paths; hub ids and split names stay as they are."""
     splits = spec.dataset.splits
     if not here:
@@ -105,9 +109,9 @@ def _resolve(spec: JobSpec, base: Path, cwd: Path, here: bool) -> JobSpec:
         update={
             "dataset": dataset,
             "model": spec.model.model_copy(update={"source": source}),
-            "output": spec.output.model_copy(update={"path": _absolute(spec.output.path, cwd)}),
+            "output": spec.output.model_copy(update={"path": _absolute(spec.output.path, outputs)}),
             "checkpoint": spec.checkpoint.model_copy(
-                update={"path": _absolute(spec.checkpoint.path, cwd) if spec.checkpoint.path else None}
+                update={"path": _absolute(spec.checkpoint.path, outputs) if spec.checkpoint.path else None}
             ),
         }
     )

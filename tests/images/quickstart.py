@@ -31,6 +31,8 @@ def quickstart(docker: Docker, image: str) -> float:
             "lmj",
             "run",
             "/opt/lmj/examples/quickstart.yaml",
+            "--set",
+            "output.path=/output/runs/quickstart",
             seconds=RUN_SECONDS,
         )
         say(told.strip().splitlines()[-1])

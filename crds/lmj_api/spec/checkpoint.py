@@ -11,7 +11,7 @@ class Checkpoint(Message):
     """Checkpoints: written beside training, resumable at the exact step and into another number of stages."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
-    """Folder of the checkpoints. Unset: ``checkpoints`` in ``output.path``."""
+    """Folder of the checkpoints; a relative path as in ``output.path``. Unset: ``checkpoints`` in ``output.path``."""
     every_steps: Annotated[int, Field(ge=1)] | None = 100
     """A checkpoint after every so many steps. Null: not by steps."""
     every_seconds: Annotated[int, Field(ge=1)] | None = None

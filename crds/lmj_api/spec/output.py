@@ -19,7 +19,7 @@ class Output(Message):
     """The output folder: ``model/`` (``save_pretrained``), ``evaluation.json``, ``metrics.jsonl``, ``checkpoints/``, ``logs/``."""
 
     path: Annotated[str, Field(min_length=1)]
-    """The folder, made when it is not there. A relative path is relative to the folder that the command runs in."""
+    """The folder, made when it is not there. A relative path is relative to the job's file; on a cluster it lies on the volume ``storage.output``."""
     weights: Weights = Weights.LAST
     """Which weights become the final model."""
     tensorboard: bool = False

@@ -4,36 +4,25 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from lmj_api.load import SpecError, load_job
 from lmj_api.spec.job import LiveMigrationJob
 from lmj_operator.cli.errors import CommandError
+from lmj_operator.cli.yaml_file import LARGEST, YamlProblem, parse
 
 
 def read_job(file: Path, sets: Sequence[str]) -> LiveMigrationJob:
     """The job in ``file`` with ``sets`` (``path=value``) applied. Raises CommandError with a line for each mistake."""
     try:
-        text = file.read_text(encoding="utf-8")
+        with file.open("rb") as opened:
+            data = opened.read(LARGEST + 1)
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"{file}: not a text file (byte {error.start} is not UTF-8)") from error
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise CommandError(f"{file}: {_yaml_problem(error)}") from error
-    try:
-        return load_job(document, base=file.absolute().parent, cwd=Path.cwd(), sets=sets)
+        return load_job(parse(data), base=file.absolute().parent, sets=sets)
+    except YamlProblem as error:
+        raise CommandError(f"{file}: {error}") from error
     except SpecError as error:
         raise CommandError(*(f"{file}: {line}" for line in str(error).splitlines())) from error
-
-
-def _yaml_problem(error: yaml.YAMLError) -> str:
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem or 'not YAML'}"
-    return "not YAML: " + " ".join(str(error).split())
 
 
 def check_output(job: LiveMigrationJob) -> None:

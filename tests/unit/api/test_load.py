@@ -10,7 +10,7 @@ import pytest
 from lmj_api.load import SpecError, load_job
 from lmj_api.problems import MOST
 
-BASE, CWD = Path("/jobs"), Path("/here")
+BASE = Path("/jobs")
 
 
 def document(**spec: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def document(**spec: Any) -> dict[str, Any]:
 
 
 def load(doc: object, *sets: str, base: Path = BASE) -> Any:
-    return load_job(doc, base=base, cwd=CWD, sets=sets)
+    return load_job(doc, base=base, sets=sets)
 
 
 def problem(doc: object, *sets: str) -> str:
@@ -87,7 +87,14 @@ def test_other_metadata_and_a_status_are_allowed() -> None:
         ({"dataset": {"source": ""}}, "spec.dataset.source: must not be empty"),
         ({"dataset": {"label": datetime.date(2020, 1, 2)}}, "spec.dataset.label: 2020-01-02 is read as a date; put it in quotes"),
         ({"placement": {"nodeSelector": {1: "a"}}}, "spec.placement.nodeSelector: the key 1 is no text; put it in quotes"),
-        ({"output": {"path": None}}, "spec.output.path: text is needed; leave the field out for its default"),
+        ({"output": {"path": None}}, "spec.output.path: text is needed"),
+        ({"dataset": None}, "spec.dataset: empty; it needs source, text, label"),
+        ({"model": None}, "spec.model: empty; give it fields"),
+        (
+            {"training": {"precision": "fp16"}},
+            "spec.training.precision: 'fp16' is not one of Float32, BFloat16; did you mean BFloat16?",
+        ),
+        ({"training": {"device": "gpu"}}, "spec.training.device: 'gpu' is not one of Auto, CPU, CUDA; did you mean CUDA?"),
         (
             {"model": {"source": "bert-base-uncased"}},
             "spec.model: set exactly one of source (pretrained weights) and scratch (random weights)",
@@ -134,7 +141,9 @@ def test_several_mistakes_are_told_up_to_a_limit() -> None:
     ("doc", "line"),
     [
         ([1], "the job's file holds a list; a mapping with apiVersion, kind, metadata and spec is needed"),
-        (None, "the job's file holds null; a mapping with apiVersion, kind, metadata and spec is needed"),
+        (None, "the file is empty; a job has apiVersion, kind, metadata and spec"),
+        (document() | {"spec": None}, "spec: empty; it needs model, dataset, output"),
+        (document() | {"metadata": None}, "metadata: empty; it needs name"),
         ({}, "apiVersion: missing; write apiVersion: lmj.dev/v1alpha1"),
         ({"apiversion": "x"}, "apiVersion: missing; write apiVersion: lmj.dev/v1alpha1 (not apiversion)"),
         ({"apiVersion": "v1", "kind": "Pod"}, "apiVersion: 'v1' is not lmj.dev/v1alpha1"),
@@ -229,7 +238,16 @@ def test_paths_become_absolute(tmp_path: Path) -> None:
     assert spec.dataset.splits.validation == str(tmp_path / "held-out")
     assert spec.dataset.splits.test == "test"  # a split: folders are no split files
     assert spec.model.source == str(tmp_path / "model")
-    assert (spec.output.path, spec.checkpoint.path) == ("/here/runs/x", "/ckpt")
+    assert (spec.output.path, spec.checkpoint.path) == (str(tmp_path / "runs/x"), str(tmp_path.parent / "ckpt"))
+
+
+def test_what_is_written_may_lie_on_another_volume_than_what_is_read() -> None:
+    spec = load_job(document(checkpoint={"path": "ckpt"}), base=BASE, outputs=Path("/output"), here=False).spec
+    assert (spec.dataset.source, spec.output.path, spec.checkpoint.path) == (
+        "/jobs/reviews.csv",
+        "/output/runs/x",
+        "/output/ckpt",
+    )
 
 
 def test_names_that_are_no_paths_stay() -> None:

@@ -24,7 +24,7 @@ VALUES = st.recursive(
 def check(document: object, sets: list[str]) -> None:
     lines: tuple[str, ...] | None = None
     try:
-        load_job(document, base=Path("/nowhere"), cwd=Path("/nowhere"), sets=sets)
+        load_job(document, base=Path("/nowhere"), sets=sets)
     except SpecError as error:
         lines = error.lines
     assert lines is None or (lines and all(line.strip() for line in lines))

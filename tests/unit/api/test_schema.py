@@ -56,7 +56,7 @@ def test_defaults_fit_the_schema() -> None:
 
 
 def test_a_server_fills_in_the_same_defaults_as_the_models() -> None:
-    ours = load_job(SMALLEST, base=Path("/"), cwd=Path("/")).spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    ours = load_job(SMALLEST, base=Path("/")).spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     theirs = defaulted(SMALLEST, SCHEMA)["spec"]
     theirs["dataset"]["source"] = ours["dataset"]["source"]
     assert theirs == ours
@@ -165,7 +165,7 @@ def test_examples_fit_the_schema_and_the_models(path: Path) -> None:
             )
             == []
         )
-        load_job(document, base=path.parent, cwd=ROOT)
+        load_job(document, base=path.parent)
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_schema_and_models_agree(spec: dict[str, Any], fits: bool) -> None:
     document = SMALLEST | {"spec": parts | {name: parts.get(name, {}) | part for name, part in spec.items()}}
     assert (misfits(defaulted(document, SCHEMA), SCHEMA) == []) is fits
     if fits:
-        load_job(document, base=Path("/"), cwd=Path("/"))
+        load_job(document, base=Path("/"))
     else:
         with pytest.raises(SpecError):
-            load_job(document, base=Path("/"), cwd=Path("/"))
+            load_job(document, base=Path("/"))
 
 
 def test_a_choice_between_types_is_refused() -> None:

@@ -43,7 +43,7 @@ def test_jobs_are_right(guide: Path, tmp_path: Path) -> None:
             continue
         assert {"apiVersion", "kind"} <= document.keys()
         if document["kind"] == "LiveMigrationJob":
-            assert load_job(document, base=tmp_path, cwd=tmp_path, here=False).spec.storage.output is not None
+            assert load_job(document, base=tmp_path, here=False).spec.storage.output is not None
 
 
 def test_classes_that_jobs_name_are_made() -> None:

@@ -23,7 +23,7 @@ def cluster_job(body: Mapping[str, Any], settings: Settings) -> LiveMigrationJob
     base = labels.DATA if storage.get("data") else labels.EXAMPLES
     metadata = {key: value for key, value in body["metadata"].items() if key in _METADATA}
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
-    job = load_job(document, base=Path(base), cwd=Path(labels.OUTPUT), here=False)
+    job = load_job(document, base=Path(base), outputs=Path(labels.OUTPUT), here=False)
     build_pod(job, settings, 0, 1)  # what it refuses is refused before anything is made
     sections = {name: _one_of_a_kind(value) for name, value in job.spec if isinstance(value, Message)}
     return job.model_copy(update={"spec": job.spec.model_copy(update=sections)})
