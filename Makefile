@@ -16,7 +16,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs crd chart-lint images test-images format clean cluster-up cluster-down
+.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd chart-lint images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -81,6 +81,10 @@ CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
 cluster-programs: $(STAMP)
 	@$(CLUSTER) build >/dev/null 2>&1 </dev/null &
 
+# For the chart's tests: the one on PATH, else it is built, or waited for (it is the first of the cluster's programs). Without Go they skip.
+helm: $(STAMP)
+	@command -v helm >/dev/null || $(CLUSTER) build helm || test $$? -eq 3
+
 cluster-up: $(STAMP) ## Start a Kubernetes cluster of plain processes here (Linux, root, Go); NODES=3.
 	@$(CLUSTER) up --nodes $(or $(NODES),3)
 
@@ -118,7 +122,7 @@ yaml: $(STAMP)
 
 test: cluster-programs check test-unit test-e2e ## Everything a change must pass: check, unit tests, then the real command.
 
-test-unit: $(STAMP) ## Only the fast tests.
+test-unit: $(STAMP) helm ## Only the fast tests.
 	@echo "==> unit tests"
 	@OMP_NUM_THREADS=1 $(PYTEST) -q -m 'not e2e and not slow'
 
@@ -126,7 +130,7 @@ test-e2e: $(STAMP) ## Only the tests that run the real command with real process
 	@echo "==> end-to-end tests"
 	@OMP_NUM_THREADS=1 $(PYTEST) -q -m 'e2e and not slow'
 
-test-all: check $(STAMP) ## The slow tests too, and new examples for the tests of properties.
+test-all: check $(STAMP) helm ## The slow tests too, and new examples for the tests of properties.
 	@LMJ_EXPLORE=1 OMP_NUM_THREADS=1 $(PYTEST) -q
 
 # --- make things ---------------------------------------------------------------------------------------------------------
@@ -134,7 +138,7 @@ test-all: check $(STAMP) ## The slow tests too, and new examples for the tests o
 crd: $(STAMP) ## Write the CustomResourceDefinition from the models.
 	@$(BIN)/python tools/crd.py $(CRD)
 
-chart-lint: $(STAMP) ## Lint the chart and test what it renders to (needs helm; without it the tests say that they skip).
+chart-lint: $(STAMP) helm ## Lint the chart and test what it renders to (helm is built where it is not on PATH, with Go).
 	@$(PYTEST) -q tests/unit/chart
 
 images: $(STAMP) ## Build both images (Docker that runs, or as root on Debian one that is started for it). BASE_IMAGE=, TORCH_INDEX=

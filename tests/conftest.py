@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+import skips
 from hypothesis import settings
 
 # A test that is slow on a busy machine is not wrong. What runs for each change tries the same examples each time; who looks for more
@@ -18,6 +19,7 @@ settings.load_profile("explore" if os.environ.get("LMJ_EXPLORE") else "any machi
 def pytest_configure(config: pytest.Config) -> None:
     """A shell without job control has its background jobs ignore SIGINT, and what is ignored is inherited: the jobs under test too."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    skips.register(config)
 
 
 @pytest.hookimpl(wrapper=True)

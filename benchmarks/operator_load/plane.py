@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from cluster import packages
 from cluster.api import Api
-from cluster.binaries import Binaries, ensure_binaries, ensure_packages
+from cluster.binaries import Binaries, ensure_binaries
 from cluster.controlplane import ControlPlane
 from cluster.network import Network, choose_network
 from cluster.pki import ADMIN, Pki, write_kubeconfig
@@ -108,7 +109,7 @@ class Plane:
         return {name: cpu_seconds(pid) for name, process in parts.items() if (pid := process.pid()) is not None}
 
     def _up(self) -> None:
-        ensure_packages()
+        packages.ensure(packages.CLUSTER)
         binaries = ensure_binaries()
         network = self._network = choose_network(f"load-{secrets.token_hex(3)}")
         pki = Pki(self.folder / "pki", f"https://{network.host}:6443")

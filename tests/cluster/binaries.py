@@ -1,4 +1,4 @@
-"""The programs of a cluster: built once from pinned Go modules and cached by the digest of what pins them; the rest are Debian packages."""
+"""The programs of a cluster: built once from pinned Go modules, and cached by the digest of what pins them."""
 
 import fcntl
 import functools
@@ -15,24 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.errors import ClusterError, Unavailable
-from cluster.process import run, say, tail
+from cluster.process import say, tail
 
 GO = Path(__file__).parent / "go"
 DEFAULT_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmj" / "cluster"
 BUILD_SECONDS = 3600.0
-CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
-
-PACKAGES = {
-    "conntrack": "conntrack",
-    "containerd": "containerd",
-    "etcd": "etcd-server",
-    "ip": "iproute2",
-    "iptables": "iptables",
-    "nsenter": "util-linux",
-    "openssl": "openssl",
-    "runc": "runc",
-}
-"""Program: the Debian package that brings it."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +43,7 @@ class Module:
         tools = re.search(r"^tool \((.*?)^\)", (self.folder / "go.mod").read_text(), re.DOTALL | re.MULTILINE)
         return [package for package in (tools[1].split() if tools else []) if package.rpartition("/")[2] in self.programs]
 
-    @functools.cache  # noqa: B019 - there are three
+    @functools.cache  # noqa: B019 - there are four
     def digest(self) -> str:
         """Of everything that decides what comes out: versions, sums, our own sources."""
         hasher = hashlib.sha256()
@@ -67,10 +54,12 @@ class Module:
 
 
 MODULES = (
+    Module("helm", ("helm",), source="tools"),  # the first: unit tests of the chart wait for it
+    Module("tools", ("dns", "pause")),
     Module("kubernetes", ("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet")),
-    Module("tools", ("dns", "helm", "pause")),
     Module("load", ("kwok",), needed=False, source="tools"),
 )
+PROGRAMS = tuple(sorted(program for module in MODULES for program in module.programs))
 
 
 def kubernetes_version() -> str:
@@ -112,7 +101,7 @@ def _built(module: Module, cache: Path) -> Path:
     if shutil.which("go") is None:
         raise Unavailable("Go is not on PATH; the cluster's programs are built with it once (https://go.dev/dl)")
     cache.mkdir(parents=True, exist_ok=True)
-    with locked(cache / f"{module.name}.lock"):
+    with locked(cache / f"{module.name}.lock", f"who builds {', '.join(module.programs)} already"):
         if not folder.is_dir():
             unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -161,46 +150,14 @@ def _build(module: Module, out: Path, log: Path) -> None:
     say(f"{module.name}: built in {time.monotonic() - start:.0f} s")
 
 
-def ensure_packages() -> None:
-    """Install the Debian packages that are missing, saying so. Raises Unavailable where that can't be done."""
-    packages = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
-    if not any((folder / "bridge").exists() for folder in CNI_FOLDERS):
-        packages.add("containernetworking-plugins")
-    if not packages:
-        return
-    names = sorted(packages)
-    if os.geteuid() != 0:
-        raise Unavailable(f"missing: {', '.join(names)} (install them, as Debian packages: apt-get install {' '.join(names)})")
-    if shutil.which("apt-get") is None:
-        raise Unavailable(f"missing: {', '.join(names)} (these are the Debian names; install your system's packages)")
-    say(f"installing Debian packages: {' '.join(names)}")
-    policy = Path("/usr/sbin/policy-rc.d")
-    ours = not policy.exists()
-    if ours:  # Debian's packages would start etcd and containerd as services; nothing here wants those
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
-    environment = {"DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        run(["apt-get", "update", "-qq"], seconds=300, env=environment)
-        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *names], seconds=900, env=environment)
-    except ClusterError as error:
-        raise Unavailable(f"could not install {' '.join(names)}: {error}") from error
-    finally:
-        if ours:
-            policy.unlink(missing_ok=True)
-
-
-def cni_folder() -> Path:
-    """Where the CNI plugins are. Raises Unavailable when they are not installed."""
-    for folder in CNI_FOLDERS:
-        if (folder / "bridge").exists():
-            return folder
-    raise Unavailable("the CNI plugins are missing (Debian: apt-get install containernetworking-plugins)")
-
-
 @contextmanager
-def locked(file: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``file``: two clusters at once do one thing after the other where they must."""
+def locked(file: Path, holder: str = "") -> Iterator[None]:
+    """Hold an exclusive lock on ``file``: two at once do one thing after the other where they must. Says that it waits for ``holder``."""
     with file.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if holder:
+                say(f"waiting for {holder}")
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from cluster import packages
 from cluster.api import Api, ApiError
-from cluster.binaries import DEFAULT_CACHE, Binaries, ensure_binaries, ensure_packages, locked
+from cluster.binaries import DEFAULT_CACHE, Binaries, ensure_binaries, locked
 from cluster.controlplane import COMPONENTS, ControlPlane
 from cluster.environment import Environment, environment_mounts
 from cluster.errors import ClusterError, Unavailable
@@ -56,7 +57,7 @@ class Cluster:
             raise ClusterError(
                 f"{self.folder}: nodes have their own {', '.join(_NODES_OWN)}; choose another folder for the cluster's state"
             )
-        ensure_packages()
+        packages.ensure(packages.CLUSTER)
         binaries = self.binaries()
         images = ensure_images(binaries, self._cache)
         start = time.monotonic()

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cluster.binaries import Binaries, cni_folder
+from cluster.binaries import Binaries
 from cluster.cgroups import make_cgroups, remove_cgroups
 from cluster.errors import ClusterError
 from cluster.images import PAUSE
 from cluster.network import Network
+from cluster.packages import cni_folder
 from cluster.pki import PROXY, Pki
 from cluster.process import Process, child_of, remains, run, started_at, tail, wait_until
 

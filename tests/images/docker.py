@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cluster import packages
 from cluster.binaries import locked
 from cluster.errors import ClusterError, Unavailable
 from cluster.process import Process, run, wait_until
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmj" / "docker"
 """Layers stay here from one build to the next; remove the folder to have the room back."""
-PACKAGES = {"dockerd": "docker.io", "debootstrap": "debootstrap"}
 START_SECONDS = 60
 
 
@@ -59,7 +59,7 @@ def docker(cache: Path = CACHE) -> Iterator[Docker]:
         raise Unavailable(
             "no Docker daemon answers (docker info); start yours, or run this as root on Debian, where one is started"
         )
-    _install()
+    packages.ensure(("debootstrap", "dockerd"))
     cache.mkdir(parents=True, exist_ok=True)
     # Two daemons must not share one store.
     with locked(cache.with_name(f"{cache.name}.lock")), tempfile.TemporaryDirectory(prefix="lmj-docker-") as scratch:
@@ -95,26 +95,3 @@ def _answers(docker: Docker) -> bool:
         return bool(docker("info", "--format", "{{.ServerVersion}}", seconds=20).strip())
     except ClusterError:
         return False
-
-
-def _install() -> None:
-    missing = sorted(package for program, package in PACKAGES.items() if shutil.which(program) is None)
-    if not missing:
-        return
-    if shutil.which("apt-get") is None:
-        raise Unavailable(f"missing: {', '.join(missing)} (Debian's names; install your system's packages)")
-    say(f"installing Debian packages: {' '.join(missing)}")
-    policy = Path("/usr/sbin/policy-rc.d")
-    ours = not policy.exists()
-    if ours:  # the package would start a daemon for good; ours ends with the build
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
-    environment = {"DEBIAN_FRONTEND": "noninteractive"}
-    try:
-        run(["apt-get", "update", "-qq"], seconds=300, env=environment)
-        run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing], seconds=900, env=environment)
-    except ClusterError as error:
-        raise Unavailable(f"could not install {' '.join(missing)}: {error}") from error
-    finally:
-        if ours:
-            policy.unlink(missing_ok=True)

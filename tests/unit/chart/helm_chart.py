@@ -1,4 +1,4 @@
-"""Helm: the one on PATH, else the one that the test cluster's tools brought."""
+"""Helm: the one on PATH, else the test cluster's, which is built if it is not there."""
 
 import functools
 import json
@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster.binaries import DEFAULT_CACHE, MODULES
+from cluster import Unavailable
+from cluster.binaries import DEFAULT_CACHE, Binaries
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 CHART = CHECKOUT / "charts" / "lmj"
@@ -20,21 +21,19 @@ SECONDS = 60
 Object = dict[str, Any]
 
 
-def find_helm() -> str | None:
-    """Its path; None: there is none, and a test of the chart can't be made."""
+@functools.cache
+def helm_program(cache: Path = DEFAULT_CACHE) -> Path:
+    """Where it is. Raises Unavailable where there is none and none can be built."""
     on_path = shutil.which("helm")
-    if on_path:
-        return on_path
-    tools = next(module for module in MODULES if "helm" in module.programs)
-    cached = DEFAULT_CACHE / f"{tools.name}-{tools.digest()}" / "helm"
-    return str(cached) if cached.is_file() else None
+    return Path(on_path) if on_path else Binaries(cache).path("helm")
 
 
 def helm(*words: str, values: Mapping[str, Any] | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
     """Run it with ``values`` on top of the chart's. Skips the test where there is no helm."""
-    program = find_helm()
-    if program is None:
-        pytest.skip("no helm on PATH, and none built yet (make cluster-up builds it)")
+    try:
+        program = helm_program()
+    except Unavailable as reason:
+        pytest.skip(f"no helm on PATH, and none can be built: {reason}")
     command = [program, *words, *(["--values", "-"] if values is not None else [])]
     done = subprocess.run(
         command, input=yaml.safe_dump(dict(values or {})), text=True, capture_output=True, timeout=SECONDS, check=False

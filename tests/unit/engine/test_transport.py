@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from cluster import Unavailable, packages
 
 from lmj_trainer.follow.packing import Packed
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -250,8 +250,12 @@ def test_a_stopped_peer_is_noticed_by_time_out(process_peer) -> None:
 @pytest.fixture
 def two_machines() -> Iterator[tuple[Path, Path, Callable[[], object]]]:
     """Two network namespaces, and what cuts the power of the second: nobody sends a reset."""
-    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces are made by root on Linux, with ip")
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("network namespaces are made by root on Linux")
+    try:
+        packages.ensure(["ip"])
+    except Unavailable as reason:
+        pytest.skip(f"network namespaces are made with ip: {reason}")
 
     def ip(*words: str) -> bytes:
         return subprocess.run(["ip", *words], check=True, timeout=peers.DEADLINE, capture_output=True).stdout
