@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from lmj_api.base import Message
 from lmj_api.layout import Layout
 from lmj_api.protocol import USER_ERROR
-from lmj_api.spec import JobSpec, LiveMigrationJob, Weights
+from lmj_api.spec import Device, JobSpec, LiveMigrationJob, Weights
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
 from lmj_trainer.data.selection import select
@@ -22,6 +22,7 @@ from lmj_trainer.data.source import Say
 from lmj_trainer.data.tokens import require_vocabulary
 from lmj_trainer.data.wording import one_line
 from lmj_trainer.errors import UserError
+from lmj_trainer.gpu import missing_gpu
 from lmj_trainer.model import lora
 from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
 
@@ -50,6 +51,7 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
     checkpoints = Layout.of(spec).checkpoints
     if spec.checkpoint.path is not None:
         _check_writable(checkpoints, "checkpoint.path")
+    _check_device(spec.training.device)
     # The model first: it is quick to look at, the data may be large.
     layers = check_model(spec)
     selection = select(spec, say)
@@ -98,6 +100,13 @@ def check_rows(spec: JobSpec, rows: Mapping[str, int]) -> None:
         raise UserError(
             "output.weights Best needs validation rows: set dataset.splits.validation or validationFraction, or weights: Last"
         )
+
+
+def _check_device(device: Device) -> None:
+    """A stage that asks for a GPU would say so too, but only when it has loaded everything."""
+    problem = missing_gpu() if device is Device.CUDA else None
+    if problem is not None:
+        raise UserError(f"training.device CUDA: {problem}: use CPU, or Auto to take a GPU where there is one")
 
 
 def _check_stages(spec: JobSpec, layers: int) -> None:

@@ -11,6 +11,7 @@ from lmj_trainer.cli import Parser
 from lmj_trainer.data.labels import labels_of
 from lmj_trainer.data.progress import Pace
 from lmj_trainer.data.source import Source
+from lmj_trainer.data.texts import check_texts
 from lmj_trainer.data.tokens import encode
 from lmj_trainer.errors import UserError
 from lmj_trainer.metrics import count, evaluate_counts
@@ -20,9 +21,9 @@ def evaluate(
     folder: Path, data: str, text: Sequence[str], label: str, split: str, batch_size: int, max_length: int | None, pace: Pace
 ) -> Evaluation:
     """The evaluation of the model in ``folder`` on ``split`` of ``data``. UserError: bad data or model."""
-    source = Source(data)
-    rows = source.read(split, text, label, lambda line: print(line, file=sys.stderr))
-    rows.require_texts()
+    source, say = Source(data), pace.say
+    rows = source.read(split, text, label, say)
+    check_texts(rows, say)
     classifier = Classifier.load(folder)
     if max_length is not None and not 2 <= max_length <= classifier.longest:
         raise UserError(f"--max-length {max_length} is not between 2 and the {classifier.longest} tokens that the model reads")

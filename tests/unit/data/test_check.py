@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lmj_trainer import check as check_module
+from lmj_trainer import gpu
 from lmj_trainer.check import Summary, check, read_job, run
 from lmj_trainer.errors import UserError
 
@@ -49,6 +50,32 @@ def test_bad_input_is_one_clear_line(job: Any, changes: Any, message: str) -> No
     with pytest.raises(UserError, match=message) as raised:
         check(job(**changes))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("code", [None, 100, 0])
+def test_a_gpu_that_is_not_there_is_found_before_anything_is_started(
+    job: Any, monkeypatch: pytest.MonkeyPatch, code: int | None
+) -> None:
+    check(job(training__device="Auto"))
+
+    def load(name: str) -> SimpleNamespace:
+        if code is None:
+            raise OSError(name)
+        return SimpleNamespace(cuInit=lambda flags: code, cuDeviceGetCount=lambda count: 0)
+
+    monkeypatch.setattr(gpu.ctypes, "CDLL", load)
+    monkeypatch.setattr(gpu, "version", lambda name: "2.15.0")
+    monkeypatch.setattr(gpu.sys, "platform", "linux")
+    reason = {None: "this machine has no NVIDIA driver", 100: "finds no GPU .*CUDA error 100", 0: "shows this process no GPU"}[
+        code
+    ]
+    with pytest.raises(UserError, match=f"^training.device CUDA: .*{reason}.*: use CPU, or Auto"):
+        check(job(training__device="CUDA"))
+
+
+def test_a_torch_without_cuda_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "version", lambda name: "2.15.0+cpu")
+    assert gpu.missing_gpu() == "this PyTorch (2.15.0+cpu) is built without CUDA"
 
 
 def test_weights_that_are_pickled_or_missing(job: Any, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pyarrow import parquet
 
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.source import Source, digest_path
+from lmj_trainer.data.texts import check_texts
 from lmj_trainer.errors import UserError
 
 
@@ -28,7 +29,6 @@ def test_kaggles_imdb_file(write: Any) -> None:
     rows = read(path, text="review", label="sentiment")
     assert texts(rows) == ['He said "no",<br /><br />then\nleft, slowly', "2020-01-01", "NA", ""]
     assert list(rows.labels) == ["positive", "negative", "negative", "positive"]
-    rows.require_texts()
 
 
 def test_a_byte_order_mark_and_other_columns_do_no_harm(write: Any) -> None:
@@ -63,7 +63,7 @@ def test_parquet_with_the_label_names_that_datasets_leaves(tmp_path: Path) -> No
 def test_a_null_text_is_named_by_its_row(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"text": ["a", None], "label": [0, 1]}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match=r"^row 2 of .*a.parquet has no text: column 'text' is null"):
-        read(tmp_path / "a.parquet").require_texts()
+        check_texts(read(tmp_path / "a.parquet"), print)
 
 
 def test_saved_folders_with_and_without_splits(tmp_path: Path) -> None:
@@ -84,16 +84,36 @@ def test_saved_folders_with_and_without_splits(tmp_path: Path) -> None:
         ("a.csv", "txt,label\na,b\n", r"has no column 'text'; did you mean txt\? \(columns: txt, label\)"),
         ("a.csv", "", "is empty"),
         ("a.csv", "text,label\n", "has no rows"),
-        ("a.csv", "text,label\na,b\nc,d,e\n", "cannot be read: .*Row #3: Expected 2 columns, got 3"),
-        ("a.csv", 'text,label\n"a,b\n', "cannot be read"),
-        ("a.csv", b"text,label\n\xff\xfe,b\n", "cannot be read.*UTF-8"),
+        (
+            "a.csv",
+            'text,label\n"a\nb",c\n\nc,d,e\n',
+            r"^row 2 of .* \(line 5\) has 3 fields, the header has 2: a text with a comma needs quotes$",
+        ),
+        ("a.csv", "text,label\na,b\nc\nd,e\n", r"^row 2 of .* \(line 3\) has 1 field, the header has 2: a comma is missing$"),
+        (
+            "a.csv",
+            'text,label\nx,y\n"a,b\nc,d\n',
+            r"^row 2 of .* \(line 3\) has 1 field, .*: a quote that begins there is never closed$",
+        ),
+        ("a.tsv", "text\tlabel\na\tb\tc\n", r"^row 1 of .* \(line 2\) has 3 fields, .*: a text with a tab needs quotes$"),
+        (
+            "a.csv",
+            b"text,label\nok,b\ncaf\xe9,b\n",
+            r"line 3: the byte 0xe9 is not UTF-8: save the file as UTF-8 \(in Windows-1252 it is 'é'; iconv",
+        ),
+        ("a.csv", "text,label\na,b\n".encode("utf-16"), "is UTF-16: save it as UTF-8"),
+        ("a.csv", "text;label\na;b\n", r"are separated by semicolons, not by what \.csv stands for: save it with commas"),
+        ("a.csv", "text\tlabel\na\tb\n", r"are separated by tabs, not by what \.csv stands for: \.tsv is for tabs"),
+        ("a.jsonl", b'{"text": "caf\xe9", "label": 1}\n', "line 1: the byte 0xe9 is not UTF-8"),
+        ("a.jsonl", '{"text": "a", "label": 1, "text": "b"}\n', "line 1 of .*: the key 'text' is there twice in one object"),
+        ("a.json", '[{"text": "a", "label": 1, "label": 2}]', "the key 'label' is there twice in one object"),
         ("a.csv", "text,text,label\na,b,c\n", "has two columns 'text'"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": \n', "line 2 of .* is not JSON"),
         ("a.jsonl", "3\n", "row 1 of .* is not an object"),
         ("a.jsonl", '{"text": 5, "label": 1}\n', "row 1 of .*: column 'text' is not a text, but 5"),
         ("a.jsonl", '{"txt": "a", "label": 1}\n', "has no column 'text'; did you mean txt"),
         ("a.jsonl", "", "has no rows"),
-        ("a.jsonl", b"\xff\xfe", "not UTF-8"),
+        ("a.jsonl", b"\xff\xfe", "is UTF-16"),
         ("a.json", "", "is empty"),
         ("a.json", "[1", "cannot be read"),
         ("a.json", "3", "holds neither"),
@@ -158,3 +178,32 @@ def test_digests_follow_the_content(write: Any, tmp_path: Path) -> None:
     path.write_text("one")
     assert digest_path(path) == first
     assert json.dumps(first)
+
+
+def told(rows: Rows) -> list[str]:
+    said: list[str] = []
+    check_texts(rows, said.append)
+    return said
+
+
+@pytest.mark.parametrize("blank", ["", "  ", "\u00a0"])
+def test_an_empty_text_in_a_file_is_a_missing_one(write: Any, blank: str) -> None:
+    path = write("a.csv", f"text,label\na,x\n{blank},y\n{blank},y\n")
+    with pytest.raises(
+        UserError, match=r"^row 2 of .*a.csv has an empty text in column 'text' \(2 rows in all\); remove such rows"
+    ):
+        told(read(path))
+
+
+def test_an_empty_text_of_a_dataset_that_others_made_is_a_warning(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"text": ["a", ""], "label": ["x", "y"]}).save_to_disk(str(tmp_path / "one"))
+    assert told(read(tmp_path / "one")) == [
+        f"warning: row 2 of {tmp_path / 'one'}, split train has an empty text in column 'text'"
+    ]
+
+
+@pytest.mark.parametrize("mark", ["NaN", "nan", "NULL", "<NA>"])
+def test_a_text_that_marks_a_missing_value_is_a_warning(write: Any, mark: str) -> None:
+    path = write("a.jsonl", [{"text": text, "label": "x"} for text in ("a", mark, "a nan in words", "None", "NA")])
+    said = f"warning: row 2 of {path} has the text {mark!r} in column 'text', which marks a missing value; if it is one, "
+    assert told(read(path)) == [said + "remove such rows or fill them in"]

@@ -69,13 +69,56 @@ def test_the_datasets_own_label_names(job: Any, tmp_path: Path) -> None:
         (["no", None], ["no", "yes"], r"^row 2 of .* has no label"),
         (["no", None], None, r"^row 2 of .* has no label"),
         (["no", ""], None, r"^row 2 of .* has an empty label"),
-        ([0.5, 1], None, r"^row 1 of .* has label 0.5: column 'sentiment' holds no classes"),
+        ([0.5, 1], None, r"^row 1 of .* has label 0.5: column 'sentiment' of .* holds numbers and no classes"),
+        (["3.5", "4", "5"], None, r"^row 1 of .* has label '3.5': column 'sentiment' of .* holds numbers and no classes; name "),
+        (["no", " "], None, r"^row 2 of .* has an empty label"),
+        (["no", "yes", "nan", "nan"], None, r"^row 3 of .* has label 'nan', which marks a missing value \(2 rows in all\)"),
+        ([float("nan"), 1.0], None, r"^row 1 of .* has label 'nan', which marks a missing value"),
+        (
+            ["refund", "REFUND", "other", "refund ", "refund"],
+            None,
+            r"writes one label in 3 ways, 'refund' \(2 rows, the first is row 1\), 'REFUND' \(1 rows, the first is row 2\), 'refund '",
+        ),
+        (["caf\u00e9", "cafe\u0301"], None, "writes one label in 2 ways"),
+        (["1", "1.0", "2"], None, "writes one label in 2 ways, '1' .* '1.0'"),
+        (
+            [7 * i for i in range(60)] * 9,
+            None,
+            r"holds 60 different numbers, from 0 to 413: a quantity and no classes; name another",
+        ),
+        ([*range(1001)] * 4, None, "holds 1001 different numbers, from 0 to 1000: a quantity and no classes"),
+        ([f"id {i}" for i in range(51)] * 2, None, "holds 51 different values in 102 rows: they are no classes"),
         (["no", "no"], None, r"holds one label only, 'no'"),
     ],
 )
 def test_a_value_that_is_no_label_is_named_with_its_row(job: Any, write: Any, values: Any, labels: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         chosen(job, **labelled(write, values), model__labels=labels)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [*range(150)] * 4,  # ids of 150 classes
+        [f"intent {i}" for i in range(77)] * 4,
+        [5 * i for i in range(50)],
+        ["1", "2", "3"],
+        ["Yes", "No", "NA", "None"],
+    ],
+)
+def test_values_that_can_be_classes_are(job: Any, write: Any, values: Any) -> None:
+    assert len(chosen(job, **labelled(write, values)).labels.names) == len(set(values))
+
+
+def test_the_job_may_name_any_labels(job: Any, write: Any) -> None:
+    names = ["refund", "REFUND", "NaN", "0.5"]
+    assert chosen(job, **labelled(write, names), model__labels=names).splits["train"].ids.tolist() == [0, 1, 2, 3]
+
+
+def test_a_label_without_a_training_row_is_a_warning(job: Any, write: Any) -> None:
+    said: list[str] = []
+    select(job(**labelled(write, ["a", "c"]), model__labels=["a", "b", "c"]).spec, said.append)
+    assert said == ["warning: no training row has label 'b': the model never learns it"]
 
 
 def test_fractions_part_the_rows(job: Any) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lmj_api.nearest import did_you_mean
+from lmj_trainer.data.broken import not_utf8, ragged, require_separator
 from lmj_trainer.data.rows import Rows, require_columns
 from lmj_trainer.data.wording import listed, one_line
 from lmj_trainer.errors import UserError
@@ -18,6 +19,7 @@ from lmj_trainer.errors import UserError
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 """Endings of the files that are read."""
 
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _LARGEST_RECORD = 1 << 26
 """Bytes that the CSV reader looks at at a time; no record may be larger."""
 
@@ -42,10 +44,11 @@ def read_rows(path: Path, text: Sequence[str], label: str) -> Rows:
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_json, ".json": _read_json, ".parquet": _read_parquet}
     try:
         rows = readers[path.suffix.lower()](path, tuple(text), label)
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} cannot be read: it is not UTF-8 text ({one_line(error)})") from error
     except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors and OSErrors too
-        raise UserError(f"{path} cannot be read: {one_line(error)}") from error
+        known = (
+            None if path.suffix.lower() == ".parquet" else not_utf8(path) or ragged(path, _DELIMITERS.get(path.suffix.lower()))
+        )
+        raise UserError(known or f"{path} cannot be read: {one_line(error)}") from error
     if len(rows) == 0:
         raise UserError(f"{path} has no rows")
     return rows
@@ -59,11 +62,12 @@ def _read_csv(path: Path, text: tuple[str, ...], label: str) -> Rows:
         raise UserError(f"{path} is empty")
     # Quoted fields may hold newlines. Every field is a string: no text is taken for a null, a date or a number.
     # One thread: errors then name the row.
-    parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",", newlines_in_values=True)
+    parse = csv.ParseOptions(delimiter=_DELIMITERS[path.suffix.lower()], newlines_in_values=True)
     read = csv.ReadOptions(use_threads=False, block_size=_LARGEST_RECORD)
     with path.open(encoding="utf-8-sig", newline="") as file:
         there = next(csv_module.reader(file, delimiter=parse.delimiter), [])
     wanted = [*text, label]
+    require_separator(there, path)
     require_columns(wanted, there, str(path))
     for name in wanted:
         if there.count(name) > 1:
@@ -103,9 +107,11 @@ def _json_lines(path: Path) -> list[Any]:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    records.append(json.loads(line))
+                    records.append(json.loads(line, object_pairs_hook=_once))
                 except json.JSONDecodeError as error:
                     raise UserError(f"line {number} of {path} is not JSON: {one_line(error)}") from error
+                except (_TwiceError, RecursionError) as error:
+                    raise UserError(f"line {number} of {path}: {one_line(error)}") from error
     return records
 
 
@@ -114,7 +120,7 @@ def _json_records(path: Path) -> list[Any]:
     if not content.strip():
         raise UserError(f"{path} is empty")
     try:
-        value = json.loads(content)
+        value = json.loads(content, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":  # one object a line, under the name .json, is common
             return _json_lines(path)
@@ -127,6 +133,18 @@ def _json_records(path: Path) -> list[Any]:
     if not isinstance(value, list):
         raise UserError(f"{path} holds neither a list of objects nor an object a line")
     return value
+
+
+class _TwiceError(ValueError):
+    """An object has a key twice: which of the two is meant, nobody knows."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice in one object")
+    return found
 
 
 def _read_parquet(path: Path, text: tuple[str, ...], label: str) -> Rows:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmj_api.nearest import did_you_mean
+from lmj_trainer.data.classes import require_classes
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.wording import listed
 from lmj_trainer.errors import UserError
 
-_MOST = 10_000
 _INTEGER = re.compile(r"-?[0-9]+")
 
 
@@ -70,24 +70,18 @@ def labels_of(rows: Rows, given: Sequence[str] | None, column: str) -> Labels:
         return Labels(tuple(given), _holds_numbers(rows, given))
     if rows.names is not None:
         return Labels(rows.names, by_number=True)
+    texts = []
     for i, value in enumerate(rows.labels):
-        if isinstance(value, float) and not value.is_integer():
-            raise UserError(f"{rows.where(i)} has label {value!r}: column {column!r} holds no classes")
-        if value is None:
+        text = label_text(value)
+        if text is None:
             raise UserError(f"{rows.where(i)} has no label: remove the row or fill it in")
-        if value == "":
+        if not text.strip():
             raise UserError(f"{rows.where(i)} has an empty label: remove the row or fill it in")
-    values = {str(label_text(value)) for value in rows.labels}
-    if len(values) < 2:
-        raise UserError(
-            f"column {column!r} of {rows.origin} holds one label only, {values.pop()!r}: there is nothing to tell apart"
-        )
-    if len(values) > _MOST:
-        raise UserError(
-            f"column {column!r} of {rows.origin} holds {len(values)} different values: more than {_MOST} are no labels"
-        )
-    whole = all(_INTEGER.fullmatch(value) for value in values)
-    return Labels(tuple(sorted(values, key=int) if whole else sorted(values)), by_number=False)
+        texts.append(text)
+    require_classes(rows, list(rows.labels), texts, column)
+    names = set(texts)
+    whole = all(_INTEGER.fullmatch(name) for name in names)
+    return Labels(tuple(sorted(names, key=int) if whole else sorted(names)), by_number=False)
 
 
 def _holds_numbers(rows: Rows, given: Sequence[str]) -> bool:

@@ -10,11 +10,11 @@ class Pace:
     """Passes texts on to ``say``, one every two seconds at most; a task that is done before never says anything."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._say, self._clock, self._last = say, clock, clock()
+        self.say, self._clock, self._last = say, clock, clock()
 
     def tick(self, text: str) -> None:
         """Says ``text`` if it is time."""
         now = self._clock()
         if now - self._last >= SECONDS:
             self._last = now
-            self._say(text)
+            self.say(text)

@@ -58,13 +58,6 @@ class Rows:
         """``row 17 of reviews.csv``, for the row at ``place``."""
         return f"row {self.numbers[place]} of {self.origin}"
 
-    def require_texts(self) -> None:
-        """Raises UserError for the first text that is null. An empty text is a text."""
-        for column, text in zip(self.columns, self.texts, strict=True):
-            if text.null_count:
-                place = int(np.flatnonzero(text.is_null().to_numpy(zero_copy_only=False))[0])
-                raise UserError(f"{self.where(place)} has no text: column {column!r} is null there; remove the row or fill it in")
-
 
 def require_columns(wanted: Sequence[str], there: Sequence[str], origin: str) -> None:
     """Raises UserError for the first of ``wanted`` that is not in ``there``: the nearest one, and all."""

@@ -11,6 +11,8 @@ from lmj_trainer.data.labels import Labels, labels_of
 from lmj_trainer.data.order import Indices, selection_order
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.source import Say, Source
+from lmj_trainer.data.texts import check_texts
+from lmj_trainer.data.wording import WARNING, listed
 from lmj_trainer.errors import UserError
 
 
@@ -49,9 +51,17 @@ def select(spec: JobSpec, say: Say) -> Selection:
             parts[part] = cap(parts[part], most, seed, part)
     selected = {}
     for part, found in parts.items():
-        found.require_texts()
+        check_texts(found, say)
         selected[part] = Selected(found, labels.ids(found))
+    _warn_of_unseen(labels, selected["train"].ids, say)
     return Selection(labels, selected)
+
+
+def _warn_of_unseen(labels: Labels, ids: NDArray[np.int64], say: Say) -> None:
+    seen = np.bincount(ids, minlength=len(labels.names))
+    unseen = [repr(name) for name, count in zip(labels.names, seen, strict=True) if count == 0]
+    if unseen:
+        say(f"{WARNING}no training row has label {listed(unseen, 5)}: the model never learns it")
 
 
 def cap(rows: Rows, most: int | None, seed: int, part: str) -> Rows:

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+WARNING = "warning: "
+"""How a line begins that tells of something which is no error but may be a mistake."""
+
 
 def listed(names: Sequence[str], most: int = 12) -> str:
     """``a, b, c``, cut after ``most``."""

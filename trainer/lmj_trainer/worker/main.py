@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
-from lmj_api.protocol import USER_ERROR, EventKind, Progress
+from lmj_api.protocol import USER_ERROR, EventKind
 from lmj_api.spec import Device, LiveMigrationJob, Precision
 from lmj_trainer import linux
 from lmj_trainer.errors import UserError
 from lmj_trainer.worker import libraries
 from lmj_trainer.worker.control import Control
-from lmj_trainer.worker.preparation import prepare_standby
+from lmj_trainer.worker.preparation import prepare_standby, teller
 
 if TYPE_CHECKING:
     import torch
@@ -69,10 +69,10 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     control = Control(fd)
     spec = job.spec
 
-    def say(text: str) -> None:
-        control.emit(EventKind.PREPARING, text, progress=Progress(step=0, steps=1, epoch=0.0, activity=f"prepare: {text}"))
-
-    say("loading libraries")
+    say = teller(control, rank)
+    say(
+        "loading libraries" if "torch" not in sys.modules else "looking at the model and the data"
+    )  # a warm parent has loaded them
     libraries.load(lora=spec.model.lora is not None)
 
     from lmj_trainer.check import check_model, check_rows

@@ -1,13 +1,16 @@
 """What a worker does before its rank matters, done ahead: a standby's part of a start."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind, Progress
 from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.data.wording import WARNING
 from lmj_trainer.worker.control import Control
 
 CHUNK = 1 << 22
+Say = Callable[[str], None]
 
 
 def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
@@ -23,9 +26,7 @@ def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
 
     spec = job.spec
 
-    def say(text: str) -> None:
-        control.emit(EventKind.PREPARING, text, progress=Progress(step=0, steps=1, epoch=0.0, activity=f"prepare: {text}"))
-
+    say = teller(control, None)
     say("checking the model")
     check_model(spec)
     cache = Layout.of(spec).cache
@@ -36,6 +37,18 @@ def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
     if spec.model.source is not None:
         read += sum(_read(path) for path in sorted(model_folder(spec.model.source, spec.model.revision).glob("*.safetensors")))
     say(f"dataset and model are at hand ({read / 1e6:.1f} MB)")
+
+
+def teller(control: Control, rank: int | None) -> Say:
+    """Passes on what ``rank`` (None: a standby) prepares. A warning is one of its own; all ranks look at the same data, so rank 0 gives it."""
+
+    def say(text: str) -> None:
+        if not text.startswith(WARNING):
+            control.emit(EventKind.PREPARING, text, progress=Progress(step=0, steps=1, epoch=0.0, activity=f"prepare: {text}"))
+        elif rank == 0:
+            control.emit(EventKind.WARNING, text.removeprefix(WARNING))
+
+    return say
 
 
 def _read(path: Path) -> int:
