@@ -219,6 +219,22 @@ class Cluster:
         """Plug it in again."""
         self._network().link_up(self._node(name).number)
 
+    def mute(self, name: str) -> None:
+        """Nothing that a node and its pods send arrives; they hear the others."""
+        self._node(name).mute()
+
+    def deafen(self, name: str) -> None:
+        """Nothing arrives at a node and its pods; the others hear them."""
+        self._node(name).deafen()
+
+    def part(self, name: str, other: str) -> None:
+        """Break the cable between two nodes only: each still has all others, and the control plane."""
+        self._node(name).part(self._node(other).number)
+
+    def heal(self, name: str) -> None:
+        """The end of what was done to a node's traffic."""
+        self._node(name).heal()
+
     def limit(self, rate: str) -> None:
         """Let no more than ``rate`` (``1gbit``) through the cable of any node, each way. Pods of one node do not use it."""
         for node in self._nodes():

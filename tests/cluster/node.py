@@ -18,6 +18,9 @@ from cluster.pki import PROXY, Pki
 from cluster.process import Process, child_of, remains, run, started_at, tail, wait_until
 
 _SCRIPT = Path(__file__).parent / "node.sh"
+_SENT = ["iptables", "-t", "mangle", "-I", "POSTROUTING", "-o", "eth0"]
+_HEARD = ["iptables", "-t", "raw", "-I", "PREROUTING", "-i", "eth0"]
+"""Chains in which a node has no other rules than those of a fault."""
 _END_SECONDS = 120
 """The kernel ends all processes of a node before its first one is gone; with a disk that others keep busy that takes its time."""
 
@@ -89,6 +92,26 @@ class Node:
         if first is None:
             raise ClusterError(f"{self.name} is off{tail(self.process.log)}")
         return run(["nsenter", f"--target={first}", "--mount", "--net", "--uts", "--pid", *command], stdin=stdin, seconds=seconds)
+
+    def mute(self) -> None:
+        """Nothing that the node sends arrives; it hears the others."""
+        self.inside([*_SENT, "-j", "DROP"])
+
+    def deafen(self) -> None:
+        """Nothing arrives at the node; the others hear it."""
+        self.inside([*_HEARD, "-j", "DROP"])
+
+    def part(self, number: int) -> None:
+        """Nothing passes between this node and node ``number``, their pods included. Both have every other node."""
+        for there in (self.network.node_address(number), self.network.node_pods(number)):
+            self.inside([*_SENT, "-d", there, "-j", "DROP"])
+            self.inside([*_HEARD, "-s", there, "-j", "DROP"])
+
+    def heal(self) -> None:
+        """All that the node sends and is sent arrives again."""
+        if self.first_process() is not None:  # what went with the power is not there any more
+            for chain in (_SENT, _HEARD):
+                self.inside([word if word != "-I" else "-F" for word in chain[:5]])
 
     def load_image(self, archive: Path) -> None:
         """Import a docker or OCI archive, through standard input: the file may lie where the node has a folder of its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -20,32 +21,69 @@ class Kind(StrEnum):
     AGENT = "SIGKILL of an agent, and so of its pod"
     STOP = "SIGSTOP of a worker, SIGCONT later"
     HANG = "SIGSTOP of a worker for good"
+    AGENT_STOP = "SIGSTOP of an agent, SIGCONT later"
     DELETED = "pod deleted by force"
+    ALL_DELETED = "all pods deleted by force at once"
     EVICTED = "pod evicted"
+    CHILDREN = "Service, NetworkPolicy, budget and Secret deleted, and a pod's label taken off"
+    SUSPENDED = "worker killed, and the job suspended before it is over"
     POWER = "power cut of a node, and back"
     PARTITION = "cable of a node pulled, and plugged in again"
+    MUTE = "nothing that a node sends arrives, for a while"
+    DEAF = "nothing arrives at a node, for a while"
+    PARTED = "cable between the ranks' two nodes broken, and mended"
     OPERATOR = "SIGKILL of the operator, and another started"
+    SECOND_OPERATOR = "a second operator beside the first, for a while"
+    STALE_OPERATOR = "SIGSTOP of the operator, another started, SIGCONT"
+    OPERATOR_CLOCK = "clock of the operator an hour ahead, and back"
+    NODE_CLOCK = "clock of a node's pods wrong by up to an hour, and right again"
+    CONTROL_PLANE = "API server and etcd gone, a worker killed, and both back"
     DISK = "disk of the checkpoints full, and room again"
+    OUTPUT = "output volume read-only, and writable again"
     MOVE = "live move requested"
     TWO = "two at once"
 
 
 WEIGHTS = {
-    Kind.WORKER: 17,
-    Kind.AGENT: 8,
-    Kind.STOP: 10,
-    Kind.HANG: 3,
-    Kind.DELETED: 8,
-    Kind.EVICTED: 5,
-    Kind.POWER: 5,
-    Kind.PARTITION: 6,
-    Kind.OPERATOR: 9,
-    Kind.DISK: 6,
-    Kind.MOVE: 8,
-    Kind.TWO: 15,
+    Kind.WORKER: 13,
+    Kind.AGENT: 6,
+    Kind.STOP: 7,
+    Kind.HANG: 2,
+    Kind.AGENT_STOP: 3,
+    Kind.DELETED: 6,
+    Kind.ALL_DELETED: 2,
+    Kind.EVICTED: 4,
+    Kind.CHILDREN: 3,
+    Kind.SUSPENDED: 3,
+    Kind.POWER: 2,
+    Kind.PARTITION: 2,
+    Kind.MUTE: 1,
+    Kind.DEAF: 1,
+    Kind.PARTED: 2,
+    Kind.OPERATOR: 6,
+    Kind.SECOND_OPERATOR: 2,
+    Kind.STALE_OPERATOR: 2,
+    Kind.OPERATOR_CLOCK: 2,
+    Kind.NODE_CLOCK: 3,
+    Kind.CONTROL_PLANE: 2,
+    Kind.DISK: 4,
+    Kind.OUTPUT: 4,
+    Kind.MOVE: 6,
+    Kind.TWO: 12,
 }
-NODE_KINDS = frozenset({Kind.POWER, Kind.PARTITION})
-PAIRED = (Kind.WORKER, Kind.STOP, Kind.AGENT, Kind.DELETED, Kind.OPERATOR, Kind.MOVE, Kind.DISK)
+NODE_KINDS = frozenset({Kind.POWER, Kind.PARTITION, Kind.MUTE, Kind.DEAF, Kind.PARTED})
+PAIRED = (
+    Kind.WORKER,
+    Kind.STOP,
+    Kind.AGENT,
+    Kind.AGENT_STOP,
+    Kind.DELETED,
+    Kind.OPERATOR,
+    Kind.MOVE,
+    Kind.DISK,
+    Kind.OUTPUT,
+    Kind.NODE_CLOCK,
+)
 """What may come together with something else."""
 
 
@@ -70,12 +108,12 @@ class Fault:
         return f"{what} (rank {self.rank})"
 
 
-def plan(seed: int, count: int) -> list[Fault]:
-    """``count`` faults: each kind once if there is room for all, the others as their weights say, in any order."""
+def plan(seed: int, count: int, only: Sequence[Kind] = ()) -> list[Fault]:
+    """``count`` faults: each kind once if there is room for all, the others as their weights say, in any order. ``only``: of these kinds."""
     source = random.Random(seed)
-    every = list(Kind)
+    every = list(only or Kind)
     source.shuffle(every)
-    more = source.choices(list(WEIGHTS), list(WEIGHTS.values()), k=max(0, count - len(every)))
+    more = source.choices(every, [WEIGHTS[kind] for kind in every], k=max(0, count - len(every)))
     kinds = [*every[:count], *more]
     source.shuffle(kinds)
     return [_drawn(kind, source) for kind in _apart(kinds, source)]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -50,12 +50,14 @@ def define(target: Target) -> None:
 class OperatorProcess:
     """The operator, outside of the cluster."""
 
-    def __init__(self, kubeconfig: Path, log: Path, image: str) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, image: str, env: Mapping[str, str] | None = None) -> None:
+        """``env``: beside this process's."""
+        self._arguments = kubeconfig, log, image, env
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.listen = f"127.0.0.1:{free.getsockname()[1]}"
         self.log = log
-        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), **(env or {})}
         self._command = [sys.executable, "-m", "lmj_operator.cli.main", "operator", "--listen", self.listen]
         self._command += ["--trainer-image", image, "--image-pull-policy", "IfNotPresent", "--grace-seconds", "120"]
         self._process: subprocess.Popen[bytes] | None = None
@@ -69,6 +71,15 @@ class OperatorProcess:
             self._process.send_signal(number)
             self._process.wait(30)
             self._process = None
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal after which it lives."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def twin(self) -> "OperatorProcess":
+        """Another one for the same cluster, with the same log; not started."""
+        return OperatorProcess(*self._arguments)
 
     def said(self) -> str:
         """Its log."""

@@ -1,6 +1,7 @@
 """A hundred faults of all kinds in one job on a cluster: it ends with the losses and weights of a run that was left alone.
 
-``LMJ_SOAK_SEED`` repeats a row of faults, ``LMJ_SOAK_FAULTS`` makes it shorter.
+``LMJ_SOAK_SEED`` repeats a row of faults, ``LMJ_SOAK_FAULTS`` makes it shorter, ``LMJ_SOAK_KINDS`` has faults of some kinds only
+(``WORKER PARTED``).
 """
 
 import json
@@ -13,11 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from clocks import Clocks
 from cluster import Cluster
 from cluster.images import BASE
-from cluster_fault_plan import plan
-from cluster_faults import Storm, agents
+from cluster_fault_plan import Kind, plan
+from cluster_faults import Storm
 from cluster_fixture import Target
+from cluster_injection import Injector
+from cluster_processes import agents
 from jobs import Job, job_document
 from operator_fixture import forget_volumes
 from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
@@ -26,7 +30,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 SEED = int(os.environ.get("LMJ_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
 FAULTS = int(os.environ.get("LMJ_SOAK_FAULTS", "100"))
-STEPS_EACH = 45
+KINDS = [Kind[name] for name in os.environ.get("LMJ_SOAK_KINDS", "").split()]
+STEPS_EACH = 80
 """Steps of the job for each fault: what passes between two, and while one is under way."""
 STEPS = 300 + STEPS_EACH * FAULTS
 END_SECONDS = 300.0
@@ -37,20 +42,32 @@ def say(text: str) -> None:
 
 
 @pytest.fixture
-def operator(cluster: Target, own_cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
+def clocks(own_cluster: Cluster) -> Clocks:
+    """One for the operator, and one for the pods of each node."""
+    made = Clocks(own_cluster.small_disk / "clocks")
+    made.build()
+    for name in ("operator", *own_cluster.node_names()):
+        made.set(name)
+    return made
+
+
+@pytest.fixture
+def operator(cluster: Target, own_cluster: Cluster, clocks: Clocks, tmp_path: Path) -> Iterator[OperatorProcess]:
     define(cluster)
-    process = OperatorProcess(cluster.kubeconfig, tmp_path / "operator.log", BASE)
+    process = OperatorProcess(cluster.kubeconfig, tmp_path / "operator.log", BASE, clocks.env("operator"))
     process.start()
     yield process
     process.kill(signal.SIGTERM)
 
 
 @pytest.fixture
-def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess) -> Iterator[ClusterJob]:
+def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess, clocks: Clocks) -> Iterator[ClusterJob]:
     environment = own_cluster.environment_mounts()
     disk = {"name": "small", "hostPath": {"path": str(own_cluster.small_disk), "type": "Directory"}}
     mounts = [*environment.volume_mounts, {"name": "small", "mountPath": "/small"}]
-    trainer = {"name": "trainer", "env": environment.env, "volumeMounts": mounts}
+    node = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+    clock = [{"name": name, "value": value} for name, value in clocks.env("$(NODE)", Path("/small/clocks")).items()]
+    trainer = {"name": "trainer", "env": [*environment.env, node, *clock], "volumeMounts": mounts}
     document = job_document(Path("out"))
     # Processes of all of this machine's pods are seen: a name that no other job has.
     document["metadata"]["name"] = f"soak-{os.getpid()}"
@@ -77,15 +94,16 @@ def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess) -> Ite
 
 
 def test_a_hundred_faults_change_nothing(
-    job: ClusterJob, operator: OperatorProcess, own_cluster: Cluster, tmp_path: Path
+    job: ClusterJob, operator: OperatorProcess, own_cluster: Cluster, clocks: Clocks, tmp_path: Path
 ) -> None:
     say(f"LMJ_SOAK_SEED={SEED} LMJ_SOAK_FAULTS={FAULTS}, {STEPS} steps")
     assert job.output is not None
     metrics = job.output / "out" / "metrics.jsonl"
     job.apply()
     job.wait_for_step(10)
-    storm = Storm(own_cluster, job, operator, metrics, say)
-    storm.go_through(plan(SEED, FAULTS), STEPS)
+    injector = Injector(own_cluster, job, operator, job.output, clocks)
+    storm = Storm(injector, job, metrics, say)
+    storm.go_through(plan(SEED, FAULTS, only=KINDS), STEPS)
     say(f"all faults are over at step {storm.highest}\n{storm.figures()}")
     job.wait_for_phase("Succeeded", seconds=END_SECONDS)
     status = job.status
