@@ -40,6 +40,14 @@ class Storm:
         finally:
             self.injector.repaired()
 
+    def go_to_the_end(self, seconds: float) -> None:
+        """Until the job trains no more. AssertionError: there was no new step for so many ``seconds``."""
+        while self.job.status.get("phase") not in ("Succeeded", "Failed"):
+            before, since = self.look(), time.monotonic()
+            while self.look() == before and self.job.status.get("phase") not in ("Succeeded", "Failed"):
+                assert time.monotonic() - since < seconds, f"no step after {before} for {seconds:g} s\n{self.job.describe()}"
+                time.sleep(1)
+
     def look(self) -> int:
         """The newest step that there ever was, now."""
         self.highest = max(self.highest, newest_step(self.metrics))
