@@ -126,6 +126,8 @@ class NodeFailures(Message):
 
     node: str
     """The node."""
+    rank: int | None = None
+    """The rank whose pods alone avoid it, because its link from there to another rank's node broke again and again; None: all pods do."""
     times: list[float] = []
     """When, seconds since the epoch, oldest first; those in a row without a new step in between."""
     step: int = 0
@@ -190,6 +192,8 @@ class Incident(Message):
     """The rank that failed."""
     pod: str
     """Its pod."""
+    peer: str | None = None
+    """``ViewDropped``: the pod to which its link broke, where that is known."""
     node: str | None = None
     """Where that was."""
     noticed_by: str = "the operator"

@@ -102,6 +102,11 @@ class Faults(RuleBasedStateMachine):
         if living:
             self.cluster.break_link(living[pick % len(living)])
 
+    @rule(way=st.sampled_from(["ab", "ba"]), one_way=st.booleans())
+    def cable_breaks(self, way: str, one_way: bool) -> None:
+        """Between the two nodes alone; with ``one_way`` in one direction."""
+        self.cluster.break_cable(*way, one_way=one_way)
+
     @rule(pick=PICK, cut=st.booleans())
     def agent_becomes_unreachable(self, pick: int, cut: bool) -> None:
         """It is stopped, or, with ``cut``, the operator's network to its machine is."""
@@ -118,6 +123,7 @@ class Faults(RuleBasedStateMachine):
 
     @rule()
     def network_heals(self) -> None:
+        self.cluster.cables.clear()
         for pod in self.cluster.pods.values():
             pod.reachable = not pod.dark and pod.node is not None
 

@@ -34,6 +34,8 @@ class World:
         self.committed_view = 0
         self.losses: dict[int, int] = {}
         """Times that each step was committed."""
+        self.cables: set[tuple[str | None, str | None]] = set()
+        """Broken ones: what the first node sends does not get to the second. All else does, and the operator reaches both."""
 
     def tick(self, seconds: float = 1.0) -> None:
         """Time passes; every worker takes its next step of life, and a complete view commits a training step."""
@@ -85,6 +87,8 @@ class World:
                 self._join(pod, pod.view)
         elif worker.phase is WorkerPhase.FOLLOWING and pod.draining:
             self._become(pod, WorkerPhase.DRAINED)
+        elif worker.phase is WorkerPhase.RUNNING and (peer := self._unheard_by(pod)) is not None:
+            self._leave(pod, f"rank {peer} is lost: nothing is acknowledged", peer)
         elif worker.phase is WorkerPhase.RUNNING and (lost := self._lost_peer(pod)):
             self._leave(pod, lost)
 
@@ -100,8 +104,10 @@ class World:
                 continue
             streams[target.name] = source
             if target.worker.phase is WorkerPhase.READY:
-                target.step, target.prepared = None, False
-                self._become(target, WorkerPhase.FOLLOWING, holding=None, copied=Copied(size=SIZE))
+                # One that has followed before, and lacks no step, has all: nothing is copied.
+                target.step, target.prepared = source.step if target.step == source.step else None, False
+                copied = Copied(size=SIZE) if target.step is None else target.worker.copied
+                self._become(target, WorkerPhase.FOLLOWING, holding=target.holding, copied=copied)
             elif target.step is None:
                 target.step = source.step
                 there = Copied(done=SIZE, size=SIZE, step=source.step, level_step=source.step, digest=f"digest {source.step}")
@@ -116,6 +122,8 @@ class World:
         pod = self.pods.get(wanted.pod) if wanted is not None else None
         if wanted is None or pod is None or pod.gone or pod.dark or pod.worker.incarnation != wanted.incarnation:
             return None
+        if self._cut_off(source, pod):
+            return None
         return pod if pod.worker.phase in (WorkerPhase.READY, WorkerPhase.FOLLOWING) else None
 
     def _tell_follower(self, source: Pod, committed: bool) -> None:
@@ -124,9 +132,19 @@ class World:
         if target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None:
             target.step, target.prepared = (source.step, False) if committed else (target.step, True)
 
-    def _leave(self, pod: Pod, why: str) -> None:
+    def _leave(self, pod: Pod, why: str, rank: int | None = None) -> None:
+        """``rank``: the peer that it lost."""
         pod.deserted = False
-        self._become(pod, WorkerPhase.READY, lost=why, **self._has(pod))
+        self._become(pod, WorkerPhase.READY, lost=why, lost_rank=rank, **self._has(pod))
+
+    def _cut_off(self, one: Pod, other: Pod) -> bool:
+        """Whether no connection between the two holds: one way is enough for that."""
+        return not self.cables.isdisjoint({(one.node, other.node), (other.node, one.node)})
+
+    def _unheard_by(self, pod: Pod) -> int | None:
+        """The peer of its view that does not hear it any more, as the kernel tells it; None: all do."""
+        peers = ((m.rank, self.pods.get(m.pod)) for m in self.views[pod.worker.view].members)
+        return next((rank for rank, peer in peers if peer is not None and (pod.node, peer.node) in self.cables), None)
 
     def _has(self, pod: Pod) -> dict[str, object]:
         pod.snapshots_wanted = self.spec.recovery.memory_snapshot is not None
@@ -148,6 +166,7 @@ class World:
             pod.step, pod.prepared = None, False
             why = f"rank {pod.rank} does not get the snapshot of step {resume.step}"
             self._become(pod, WorkerPhase.READY, view=view.number, lost=why, **self._has(pod))
+            pod.worker = pod.worker.model_copy(update={"lost_rank": self._unheard_by(pod)})
             return
         behind = pod.rank != resume.told_by and pod.prepared and pod.step == resume.step - 1
         if resume.checkpoint is None and resume.step > 0 and pod.step != resume.step and not behind:
@@ -188,7 +207,7 @@ class World:
         member = view.members[((pod.rank or 0) + 1) % len(view.members)]
         other = self.pods.get(member.pod)
         there = other is not None and not other.gone and not other.dark and other.worker.incarnation == member.incarnation
-        return other if there else None
+        return other if there and other is not None and not self._cut_off(pod, other) else None
 
     def _snap(self, view: View, group: list[Pod], step: int) -> None:
         """The newest snapshots get to the neighbours; where all were there already, the next is begun when it is due."""
@@ -227,7 +246,7 @@ class World:
         for view in list(self.views.values()):
             members = [self.pods.get(m.pod) for m in view.members]
             group = [p for p in members if p is not None and not p.gone and p.worker.view == view.number]
-            if len(group) != len(members):
+            if len(group) != len(members) or any(self._cut_off(one, other) for one in group for other in group):
                 continue
             if all(p.worker.phase is WorkerPhase.RUNNING for p in group):
                 self._commit(view, group)
@@ -309,6 +328,10 @@ class World:
         if pod.worker.phase is WorkerPhase.RUNNING:
             self._leave(pod, "connection reset by peer")
 
+    def break_cable(self, one: str, other: str, *, one_way: bool = False) -> None:
+        """Between two nodes alone: packets from ``one`` to ``other`` are lost, and those back unless ``one_way``."""
+        self.cables |= {(one, other)} if one_way else {(one, other), (other, one)}
+
     def cut_power(self, pod: Pod) -> None:
         """Nobody hears of the pod any more; its peers notice by its silence."""
         pod.reachable, pod.dark = False, True
@@ -327,6 +350,8 @@ class World:
         for view in self.views.values():
             group = [p for m in view.members if (p := self.pods.get(m.pod)) is not None and not p.gone]
             there = [p for p in group if p.worker.phase is WorkerPhase.RUNNING and p.worker.view == view.number]
+            if any(self._cut_off(one, other) for one in there for other in there):
+                continue
             if len(there) != len(view.members) or len({p.step for p in there}) != 1 or (there[0].step or 0) >= self.steps:
                 continue
             if view.number < self.committed_view:

@@ -4,10 +4,12 @@ A claim is stored before the pod hears of it. From then on the pod is, in everyt
 claim's serial, whatever its name says.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lmj_api.status import Claim, MoveStatus
+from lmj_api.status import Claim, MoveStatus, NodeFailures
 from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.nodes import avoided
 from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.wants import Want
 
@@ -40,9 +42,17 @@ def with_claims(observed: Observed) -> Observed:
 
 
 def take_standbys(
-    observed: Observed, ranks: tuple[RankFacts, ...], wanted: dict[int, Want], not_before: float, now: float
+    observed: Observed,
+    ranks: tuple[RankFacts, ...],
+    wanted: dict[int, Want],
+    nodes: Sequence[NodeFailures],
+    not_before: float,
+    now: float,
 ) -> Taken:
-    """Give each rank whose pod would have to be made one that is warm, as long as there are any; replacements wait until ``not_before``."""
+    """Give each rank whose pod would have to be made one that is warm, as long as there are any; replacements wait until ``not_before``.
+
+    ``nodes``: as in the status.
+    """
     spares = [pod for pod in observed.pods if _is_spare(observed, pod)]
     own_nodes = {placed.stage for placed in observed.spec.placement.stages if placed.node_selector}
     moving = {m.rank: m for m in observed.status.moves if m.strategy == "Checkpoint"}
@@ -53,7 +63,8 @@ def take_standbys(
         if now < not_before or not spares or facts.rank in own_nodes or not _is_vacant(facts, wanted[facts.rank]):
             continue
         entry = moving.get(facts.rank)
-        able = [s for s in spares if entry is None or observed.one_node or _suits(s, entry)]
+        bad = avoided(nodes, facts.rank)
+        able = [s for s in spares if s.node not in bad and (entry is None or observed.one_node or _suits(s, entry))]
         if not able:
             continue
         pod = min(able, key=lambda spare: (spare.node == _node(facts), spare.serial))

@@ -19,9 +19,6 @@ ACCUSED_SECONDS = 3.0
 """The same, when a peer lost it too. An agent on a machine that is there may only be slow; of one whose machine takes no connection
 nothing is waited for: two who do not see it are enough. One that its peers do see is left alone."""
 
-DROP_GRACE_SECONDS = 1.0
-"""A member that dropped the view tells of a broken peer before the peer's agent does: wait so long for the cause to show."""
-
 
 class Remedy(StrEnum):
     """What mends a failure."""
@@ -55,6 +52,8 @@ class Failure:
     """It may be its node's fault: nobody wanted it, and it is not the whole group's."""
     next_node: str | None = None
     """Why the next pod has to avoid the node at once, in one clause; None: it has not."""
+    peer: str | None = None
+    """The pod to which its link broke, where it was that: then the node is avoided by this rank alone."""
 
 
 def find_failures(
@@ -215,28 +214,6 @@ def find_stuck(
         and f.in_phase(WorkerPhase.RUNNING)
         and now - max(f.worker.heartbeat, f.worker.since) > limit
     )
-
-
-def find_dropped(
-    ranks: tuple[RankFacts, ...], view: View | None, since: float | None, now: float
-) -> tuple[Failure | None, float | None]:
-    """A view that a member left although all live: ``(failure, None)``, or ``(None, seconds)`` while the cause may still show.
-
-    ``since``: when that was first seen.
-    """
-    if view is None or since is None or not joined(ranks, view):
-        return None, None
-    gone = [f for f in ranks if left(f, view)]
-    if not gone:
-        return None, None
-    first = min(gone, key=lambda f: (f.worker.since if f.worker else 0.0, f.rank))
-    assert first.worker is not None
-    assert first.pod is not None
-    wait = since + DROP_GRACE_SECONDS - now
-    if len(gone) < len(ranks) and wait > 0:
-        return None, wait
-    text = f"{first.pod.name} left view {view.number}: {first.worker.lost or 'its link to a peer broke'}"
-    return Failure("ViewDropped", first.rank, first.pod.name, text, Remedy.VIEW, noticed_by="its peers"), None
 
 
 def describe_exit(code: int | None) -> str:

@@ -24,6 +24,7 @@ def record(
             kind=f.kind,
             rank=f.rank,
             pod=f.pod,
+            peer=f.peer,
             node=nodes.get(f.rank),
             noticed_by=f.noticed_by,
             message=f.message,

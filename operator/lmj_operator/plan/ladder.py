@@ -1,17 +1,25 @@
-"""The failure ladder: a worker in its pod, another pod, another node; the budget is its end."""
+"""The failure ladder: another view, a worker in its pod, another pod, another node; the budget is its end."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from lmj_api.spec.recovery import Recovery
 from lmj_api.status import JobStatus
+from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.failures import Failure, Remedy
+from lmj_operator.plan.links import moves_apart
 
 
-def climb(failures: tuple[Failure, ...], status: JobStatus, recovery: Recovery, step: int) -> tuple[Failure, ...]:
-    """``failures``, with another pod for those whose worker was restarted too often in this one; ``step``: committed steps."""
+def climb(
+    failures: tuple[Failure, ...], ranks: tuple[RankFacts, ...], status: JobStatus, recovery: Recovery, step: int
+) -> tuple[Failure, ...]:
+    """``failures``, with another pod for those whose worker was restarted, or whose link broke, too often in this one.
+
+    ``step``: committed steps.
+    """
     before = fruitless(status, step)
-    return tuple(_raised(f, before.get(f.rank, 0), recovery.worker_restarts) for f in failures)
+    apart = (moves_apart(f, ranks, status.incidents) for f in failures)
+    return tuple(_raised(f, before.get(f.rank, 0), recovery.worker_restarts) for f in apart)
 
 
 def fruitless(status: JobStatus, step: int) -> Mapping[int, int]:

@@ -31,13 +31,15 @@ def with_failures(
 
     A row of failures on a node ends with a new step, and with ``rule.within_seconds``; being avoided ends only by :func:`lifted`.
     """
-    known = {entry.node: entry for entry in old}
+    known = {(entry.node, entry.rank): entry for entry in old}
     for failure in failures:
         node = nodes.get(failure.rank)
-        if node is None or failure.final or not failure.blames_node:
+        own = failure.rank if failure.peer is not None else None
+        apart = own is not None and failure.next_node is not None
+        if node is None or failure.final or not (failure.blames_node or apart):
             continue
         # Taken out and put behind: the order is that of the newest failure.
-        before = known.pop(node, NodeFailures(node=node))
+        before = known.pop((node, own), NodeFailures(node=node, rank=own))
         row = [t for t in before.times if now - t <= rule.within_seconds] if step <= before.step else []
         times = [*row, now][-rule.failures :]
         since, reason = before.avoided_since, before.reason
@@ -45,13 +47,15 @@ def with_failures(
             since, reason = since if since is not None else now, failure.next_node
         elif since is None and len(times) >= rule.failures:
             since, reason = now, f"{len(times)} failures there in {times[-1] - times[0]:.0f} s without a new step"
-        known[node] = NodeFailures(node=node, times=times, step=max(step, before.step), avoided_since=since, reason=reason)
+        known[node, own] = NodeFailures(
+            node=node, rank=own, times=times, step=max(step, before.step), avoided_since=since, reason=reason
+        )
     return list(known.values())[-KEPT:]
 
 
-def avoided(nodes: Iterable[NodeFailures]) -> tuple[str, ...]:
-    """Names of those that new pods avoid, in order."""
-    return tuple(sorted(entry.node for entry in nodes if entry.avoided_since is not None))
+def avoided(nodes: Iterable[NodeFailures], rank: int | None = None) -> tuple[str, ...]:
+    """Names of those that new pods of ``rank`` avoid, in order; None: pods of any rank do."""
+    return tuple(sorted({e.node for e in nodes if e.avoided_since is not None and e.rank in (None, rank)}))
 
 
 def explained(
@@ -60,7 +64,9 @@ def explained(
     """``failures``, those that brought a node to be avoided with a clause on it."""
     old = avoided(before)
     new = {
-        e.node: f"node {e.node} is avoided, for {e.reason}" for e in after if e.avoided_since is not None and e.node not in old
+        e.node: f"node {e.node} is avoided, for {e.reason}"
+        for e in after
+        if e.avoided_since is not None and e.rank is None and e.node not in old
     }
     return tuple(
         replace(f, message=f"{f.message}; {new[node]}") if f.blames_node and (node := nodes.get(f.rank)) in new and node else f
@@ -90,7 +96,8 @@ def lifted(nodes: Iterable[NodeFailures]) -> list[NodeFailures]:
 
 def avoiding(actions: tuple[Action, ...], nodes: Iterable[NodeFailures]) -> tuple[Action, ...]:
     """``actions`` with every new pod told which nodes it avoids."""
-    names = avoided(nodes)
-    if not names:
-        return actions
-    return tuple(replace(a, avoid=tuple(n for n in names if n != a.node)) if isinstance(a, CreatePod) else a for a in actions)
+    entries = tuple(nodes)
+    return tuple(
+        replace(a, avoid=tuple(n for n in avoided(entries, a.rank) if n != a.node)) if isinstance(a, CreatePod) else a
+        for a in actions
+    )

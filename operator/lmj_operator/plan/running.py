@@ -8,10 +8,11 @@ from lmj_operator.plan.actions import LeaveView
 from lmj_operator.plan.budget import charge, in_row
 from lmj_operator.plan.claims import kept_claims, take_standbys
 from lmj_operator.plan.ending import end
-from lmj_operator.plan.failures import Failure, find_dropped, find_failures, find_hang, find_stuck
+from lmj_operator.plan.failures import Failure, find_failures, find_hang, find_stuck
 from lmj_operator.plan.gathering import gather_left
 from lmj_operator.plan.incidents import is_open, record
 from lmj_operator.plan.ladder import climb
+from lmj_operator.plan.links import DROPPED, find_dropped
 from lmj_operator.plan.membership import next_view, runs
 from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
 from lmj_operator.plan.moves import overdue
@@ -50,7 +51,7 @@ def run(scene: Scene) -> Plan:
         failures = (dropped,)
     reason = ""
     if failures:
-        failures = climb(failures, observed.status, spec.recovery, scene.step)
+        failures = climb(failures, scene.ranks, observed.status, spec.recovery, scene.step)
         scene = _with_failures(scene, failures)
         cost = charge(spec.recovery, observed.status, scene.step, len(failures), now)
         if not cost.allowed and leaving(observed):
@@ -86,7 +87,7 @@ def _with_kept(scene: Scene) -> Scene:
 
 
 def _counted(status: JobStatus, view: View | None) -> bool:
-    return any(i.kind == "ViewDropped" and view is not None and i.view == view.number for i in status.incidents)
+    return any(i.kind == DROPPED and view is not None and i.view == view.number for i in status.incidents)
 
 
 def _with_failures(scene: Scene, failures: tuple[Failure, ...]) -> Scene:
@@ -133,7 +134,7 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
     """Pods, workers and the view, towards what is wanted."""
     observed, now = scene.observed, scene.now
     scene, nodes = _elsewhere_after_all(scene)
-    taken = take_standbys(observed, scene.ranks, scene.wanted, not_before, now)
+    taken = take_standbys(observed, scene.ranks, scene.wanted, nodes, not_before, now)
     scene = replace(scene, ranks=taken.ranks, wanted=taken.wanted)
     claims = kept_claims(observed, scene.wanted, taken.claims)
     reason = "; ".join(filter(None, (reason, taken.reason)))

@@ -24,12 +24,14 @@ class Want:
 def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[int, Want]:
     """What each rank needs, by rank, after the remedies of ``failures``."""
     hit = {f.rank: f.remedy for f in failures}
+    elsewhere = {f.rank for f in failures if f.next_node is not None}
     group = any(f.remedy is Remedy.GROUP for f in failures)
     made: dict[int, Want] = {}
     for facts in ranks:
         remedy = hit.get(facts.rank)
         if remedy is Remedy.POD:
-            made[facts.rank] = _promoted(facts) or Want(facts.next_serial, 1, replaced=True)
+            follower = _promoted(facts) if facts.rank not in elsewhere or _is_elsewhere(facts) else None
+            made[facts.rank] = follower or Want(facts.next_serial, 1, replaced=True)
         elif remedy is Remedy.WORKER or (group and member(facts) is not None):
             if facts.agent is not None and facts.agent.draining:  # it starts no worker any more
                 made[facts.rank] = _promoted(facts) or Want(facts.next_serial, 1, replaced=True)
@@ -41,6 +43,11 @@ def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[i
         else:
             made[facts.rank] = Want(max(facts.serial, 1), facts.incarnation)
     return made
+
+
+def _is_elsewhere(facts: RankFacts) -> bool:
+    """Whether its follower is on another node than its pod."""
+    return facts.pod is None or facts.follower is None or facts.pod.node != facts.follower.node
 
 
 def _promoted(facts: RankFacts) -> Want | None:
