@@ -19,7 +19,7 @@ What the operator calls, and nothing else; a test compares these lists with the 
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [get, create, delete]
+  verbs: [get, create, patch, delete]
 - apiGroups: [""]
   resources: [services]
   verbs: [get, create, patch, delete]

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Mapping
 from contextvars import Context
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,21 @@ from lmj_operator.controller.job_task import JobTask, Place
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    uid: str
+    version: int
+    """The job's when it was first seen: what is older is not its own."""
+    job: JobTask
+    task: asyncio.Task[None]
+
+
+def _version(metadata: Mapping[str, Any]) -> int:
+    """Versions of one kind's objects are numbers that grow."""
+    version = str(metadata["resourceVersion"])
+    return int(version) if version.isdigit() else 0
+
+
 class Controller:
     """A task for each job. Made before the watches start, and given its place before they tell of the first job."""
 
@@ -29,11 +45,11 @@ class Controller:
         self.place: Place | None = None
         self.informed = asyncio.Event()
         """Pods and nodes that were there before are known."""
-        self._tasks: dict[Key, tuple[str, JobTask, asyncio.Task[None]]] = {}
+        self._tasks: dict[Key, _Task] = {}
 
     def phases(self) -> Iterator[Phase]:
         """The phase of every job. A task ends when its job is found to be gone."""
-        return (job.phase for _, job, task in self._tasks.values() if not task.done())
+        return (known.job.phase for known in self._tasks.values() if not known.task.done())
 
     async def job_seen(self, kind: str | None, body: Mapping[str, Any]) -> None:
         """A job is there, changed, or (``kind`` is ``DELETED``) is gone."""
@@ -41,16 +57,16 @@ class Controller:
             raise RuntimeError("the operator is not set up yet")
         metadata = body["metadata"]
         key, uid = (metadata["namespace"], metadata["name"]), metadata["uid"]
-        known = self._tasks.get(key)
-        if known is not None and (kind == "DELETED" or known[0] != uid or known[2].done()):
-            if kind == "DELETED" and known[0] != uid:
-                return  # late news of an earlier job of this name
+        known, version = self._tasks.get(key), _version(metadata)
+        if known is not None and known.uid != uid and (kind == "DELETED" or version < known.version):
+            return  # late news of an earlier job of this name: Kopf keeps the order of each object's news alone
+        if known is not None and (kind == "DELETED" or known.uid != uid or known.task.done()):
             await self._end(key)
             known = None
         if kind == "DELETED":
             return
         if known is not None:
-            known[1].seen(body)
+            known.job.seen(body)
             return
         try:
             job = JobTask(body, self.place)
@@ -59,7 +75,7 @@ class Controller:
             return
         # In a context of its own: Kopf's holds the whole event, which would be kept as long as the job is.
         task = asyncio.create_task(job.run(), name=f"job {key[0]}/{key[1]}", context=Context())
-        self._tasks[key] = (uid, job, task)
+        self._tasks[key] = _Task(uid, version, job, task)
 
     async def close(self) -> None:
         """End all tasks; the jobs train on."""
@@ -67,15 +83,15 @@ class Controller:
             await self._end(key)
 
     async def _end(self, key: Key) -> None:
-        _, job, task = self._tasks.pop(key)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await job.close()
+        known = self._tasks.pop(key)
+        known.task.cancel()
+        await asyncio.gather(known.task, return_exceptions=True)
+        await known.job.close()
 
     def _wake(self, key: Key) -> None:
         known = self._tasks.get(key)
         if known is not None:
-            known[1].wake()
+            known.job.wake()
 
 
 def watches(controller: Controller, api: Api, namespaces: tuple[str, ...]) -> list[Watch]:

@@ -22,6 +22,7 @@ from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.status_store import JobGone, StatusConflict, StatusStore
 from lmj_operator.backend.port import PodEvent
+from lmj_operator.controller.failed_pass import with_error, without_error
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected, refused, with_problem
@@ -68,6 +69,8 @@ class JobTask:
         self._reconciler: Reconciler | None = None
         self._store = StatusStore(place.api, body, place.settings.status_seconds, place.clock)
         self._complaint = ""
+        self._shown = True
+        """The status may say that passes fail; an operator before this one may have written it."""
 
     @property
     def phase(self) -> Phase:
@@ -101,29 +104,62 @@ class JobTask:
         self.wake()
 
     async def run(self) -> None:
-        """Reconcile until the job is gone. What fails is logged and tried again, later and later."""
+        """Reconcile until the job is gone. What fails is told and tried again, later and later."""
         wait = FIRST_RETRY_SECONDS
         conflict = -LONGEST_RETRY_SECONDS
+        failed: Exception | None = None
         while True:
-            begin, writes = time.monotonic(), self._store.writes
+            begin, writes, before = time.monotonic(), self._store.writes, failed
+            failed = None
             try:
                 await self._live()
             except JobGone:
                 return
             except StatusConflict as error:
                 self._say(logging.INFO, f"looks again: {error}")
-                before, conflict = conflict, time.monotonic()
-                if conflict - before >= LONGEST_RETRY_SECONDS:
+                last, conflict = conflict, time.monotonic()
+                if conflict - last >= LONGEST_RETRY_SECONDS:
                     continue  # at once, for the first: a second on its heels may not be the last
             except ApiError as error:
                 self._say(logging.WARNING, str(error))
-            except Exception:
+                failed = error
+            except Exception as error:  # whatever it is, the job is not left alone for good, and people hear of it
                 log.exception("a pass failed", extra=self._extra)
-            self._place.metrics.passes.labels("failed").inc()
-            if self._store.writes > writes or time.monotonic() - begin > LONGEST_RETRY_SECONDS:
+                failed = error
+            crashed = failed is not None and not isinstance(failed, ApiError)
+            self._place.metrics.passes.labels("crashed" if crashed else "failed").inc()
+            if (self._store.writes > writes and not crashed) or time.monotonic() - begin > LONGEST_RETRY_SECONDS:
                 wait = FIRST_RETRY_SECONDS  # in between it went well
+            # A call may fail once; and while the server does not answer, it takes no status.
+            if failed is not None and (crashed or (before is not None and _is_refused(failed))):
+                await self._show(failed)
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_RETRY_SECONDS)
+
+    async def _show(self, error: Exception) -> None:
+        """Have the job's status say that passes fail, and why."""
+        before = self._store.status
+        after = with_error(before, error, self._metadata["generation"], self._place.clock())
+        self._shown = True
+        if after == before:
+            return
+        try:
+            await self._store.write(after)
+        except (ApiError, StatusConflict, JobGone) as failed:
+            self._say(logging.WARNING, f"the status does not say so: {failed}")
+        except Exception:  # what ended the pass may end this too
+            log.exception("the status does not say so", extra=self._extra)
+        else:
+            self._note(before, after)
+
+    async def worked(self) -> None:
+        """A pass went through: if the status says that passes fail, it is not so any more. Raises as the store does."""
+        if self._shown:
+            before = self._store.status
+            after = without_error(before, self._metadata["generation"], self._place.clock())
+            if after != before:
+                await self._store.write(after)
+            self._shown = False
 
     async def close(self) -> None:
         """Let go of the agents."""
@@ -181,6 +217,7 @@ class JobTask:
 
     async def _rest(self, job: LiveMigrationJob | None) -> None:
         """The job is at rest: tidy up, and wait for a change of its spec, or for its end of life."""
+        await self.worked()
         status, place = self._store.status, self._place
         seconds = None
         if status.phase in TERMINAL:
@@ -243,11 +280,16 @@ class JobTask:
         log.log(level, "%s", text, extra=self._extra)
 
 
+def _is_refused(error: Exception) -> bool:
+    return isinstance(error, ApiError) and 400 <= error.status < 500
+
+
 class MeasuredReconciler(Reconciler):
     """A reconciler that counts its passes and their time, and waits for its turn to make a job's objects."""
 
     def __init__(self, backend: KubernetesBackend, listener: JobTask, store: StatusStore, place: Place) -> None:
         super().__init__(backend, listener, place.clock, REST_SECONDS, START_SECONDS)
+        self._task = listener
         self._store = store
         self._place = place
         self._started = False
@@ -263,6 +305,7 @@ class MeasuredReconciler(Reconciler):
     async def _measured(self) -> Plan:
         begin = time.monotonic()
         made = await super().step()
+        await self._task.worked()
         self._place.metrics.pass_seconds.observe(time.monotonic() - begin)
         self._place.metrics.passes.labels("done").inc()
         return made

@@ -11,7 +11,7 @@ from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
-from lmj_operator.plan.conditions import MIGRATING, NOT_FINITE, STALE, WAITING
+from lmj_operator.plan.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, STALE, WAITING
 from lmj_operator.plan.incidents import again, cost, proof
 from lmj_operator.plan.moved import MOVED
 from lmj_operator.plan.times import rfc3339
@@ -47,7 +47,9 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     made += [
         Note(c.reason if c.type == WAITING else c.type, c.message, warning=c.type != MIGRATING)
         for c in after.conditions
-        if c.type in (WAITING, STALE, MIGRATING, NOT_FINITE) and c.status == "True" and (c.type, c.reason) not in held
+        if c.type in (WAITING, STALE, MIGRATING, NOT_FINITE, RECONCILE_FAILED)
+        and c.status == "True"
+        and (c.type, c.reason) not in held
     ]
     if after.move_refused is not None and after.move_request != before.move_request:
         made.append(Note("RequestRefused", after.move_refused, warning=True))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation
-from lmj_api.status import Condition, FollowerStatus, MoveStatus, Phase
+from lmj_api.status import Condition, FollowerStatus, JobStatus, MoveStatus, Phase
 from lmj_operator.plan.observed import PodObserved
 from lmj_operator.plan.times import rfc3339
 from lmj_operator.plan.units import duration, size
@@ -36,6 +36,37 @@ NOT_FINITE = "LossNotFinite"
 REFUSED = "ChangeRefused"
 """The condition that says why a change of the spec is not followed; there once one was not."""
 
+RECONCILE_FAILED = "ReconcileFailed"
+"""The condition that says which error ends the operator's passes over the job; there once one did. No pass of the plan changes it."""
+
+
+def with_condition(
+    status: JobStatus, kind: str, holds: bool, reason: str, message: str, generation: int | None, now: float
+) -> JobStatus:
+    """``status`` with one condition as it is said here, and all others as they are."""
+    old = next((c for c in status.conditions if c.type == kind), None)
+    others = [c for c in status.conditions if c.type != kind]
+    return status.model_copy(update={"conditions": [*others, _made(old, kind, holds, reason, message, generation, now)]})
+
+
+def _made(
+    old: Condition | None, kind: str, holds: bool, reason: str, message: str, generation: int | None, since: float
+) -> Condition:
+    """The condition ``kind``, since then unless it was so before: it was ``old``."""
+    status: Literal["True", "False"] = "True" if holds else "False"
+    if old is None or old.status != status:
+        return Condition(
+            type=kind,
+            status=status,
+            reason=reason,
+            message=message,
+            last_transition_time=rfc3339(since),
+            observed_generation=generation,
+        )
+    if (old.reason, old.message, old.observed_generation) == (reason, message, generation):
+        return old
+    return old.model_copy(update={"reason": reason, "message": message, "observed_generation": generation})
+
 
 def conditions(
     old: list[Condition],
@@ -62,20 +93,7 @@ def conditions(
     before = {c.type: c for c in old}
 
     def made(name: str, holds: bool, reason: str, text: str, since: float = now) -> Condition:
-        status: Literal["True", "False"] = "True" if holds else "False"
-        previous = before.get(name)
-        if previous is None or previous.status != status:
-            return Condition(
-                type=name,
-                status=status,
-                reason=reason,
-                message=text,
-                last_transition_time=rfc3339(since),
-                observed_generation=generation,
-            )
-        if (previous.reason, previous.message, previous.observed_generation) == (reason, text, generation):
-            return previous
-        return previous.model_copy(update={"reason": reason, "message": text, "observed_generation": generation})
+        return _made(before.get(name), name, holds, reason, text, generation, since)
 
     standing = [made(name, phase in phases, phase.value, message) for name, phases in _HOLDS.items()]
     if waiting is not None and waiting.waits is not None:
@@ -105,6 +123,8 @@ def conditions(
         standing.append(made(REFUSED, True, "SpecInvalid", problem))
     elif REFUSED in before:
         standing.append(made(REFUSED, False, "SpecAccepted", "the spec is followed"))
+    if RECONCILE_FAILED in before:
+        standing.append(before[RECONCILE_FAILED])
     return standing
 
 

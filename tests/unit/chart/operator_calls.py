@@ -45,6 +45,14 @@ def _called(node: ast.Call, tree: ast.Module) -> Iterator[Call]:
 def _resources(argument: ast.expr, tree: ast.Module) -> list[Resource]:
     if isinstance(argument, ast.Name) and argument.id in RESOURCES:
         return [RESOURCES[argument.id]]
+    # A parameter: what the calls of its function in this file hand it.
+    for function in ast.walk(tree):
+        if isinstance(function, ast.AsyncFunctionDef) and function.lineno <= argument.lineno <= (function.end_lineno or 0):
+            parameters = [a.arg for a in function.args.args if a.arg != "self"]
+            if ast.unparse(argument) in parameters:
+                at = parameters.index(ast.unparse(argument))
+                calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _dotted(n.func) == f"self.{function.name}"]
+                return [RESOURCES[ast.unparse(call.args[at])] for call in calls]
     # A variable of a loop: over all that the loop names.
     for loop in ast.walk(tree):
         if isinstance(loop, ast.For) and any(

@@ -119,12 +119,14 @@ class MemoryApi:
         metadata["labels"] = {**(metadata.get("labels") or {}), **(body["metadata"].get("labels") or {})}
         return self._store(key, {**(old or {}), **body, "metadata": metadata})
 
-    async def delete(
-        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None
-    ) -> bool:
+    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str, grace: int | None = None) -> bool:
         key = self._enter("delete", resource, name)
         self.deletions.append((name, grace))
-        return self.objects.pop(key, None) is not None
+        there = self.objects.get(key)
+        if there is None or there["metadata"]["uid"] != uid:
+            return False
+        del self.objects[key]
+        return True
 
     def names(self, plural: str) -> list[str]:
         return sorted(name for kind, name in self.objects if kind == plural)

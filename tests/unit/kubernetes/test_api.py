@@ -45,3 +45,19 @@ async def test_a_conflict_does_not_say_that_the_object_is_gone(server: Server) -
         await server.api.delete(PODS, "team", "tiny-r0-1", uid="ours")
     server.answers["DELETE"] = (404, {})
     assert await server.api.delete(PODS, "team", "tiny-r0-1", uid="ours") is False
+
+
+async def test_a_deletion_names_the_very_object() -> None:
+    told: list[dict[str, Any]] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        told.append(await request.json())
+        return web.json_response({})
+
+    async with served(handle) as api:
+        assert await api.delete(PODS, "team", "tiny-r0-1", uid="ours", grace=0)
+        assert await api.delete(PODS, "team", "tiny-r0-1", uid="ours")
+    assert [(options["preconditions"], options.get("gracePeriodSeconds")) for options in told] == [
+        ({"uid": "ours"}, 0),
+        ({"uid": "ours"}, None),
+    ]

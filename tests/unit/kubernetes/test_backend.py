@@ -114,6 +114,7 @@ async def test_an_agent_whose_pod_goes_meanwhile_is_not_waited_for(at: Fixture, 
     looking = asyncio.create_task(at.backend.observe())
     await asyncio.wait_for(asked.wait(), 5)
     at.cache.drop_pod(pod)
+    del at.api.objects["pods", "tiny-r0-1"]
     [seen] = (await asyncio.wait_for(looking, 5)).pods
     assert (seen.name, seen.agent) == ("tiny-r0-1", None)
     assert (await at.backend.observe()).pods == ()
@@ -131,7 +132,7 @@ async def test_an_earlier_jobs_secret_is_not_taken(at: Fixture) -> None:
 async def test_an_operator_that_starts_anew_finds_the_token_and_makes_nothing_twice(at: Fixture) -> None:
     await at.backend.apply(CreatePod(0, 1))
     token = await at.backend.children.token(at.backend.job)
-    at.backend.children.__init__(at.api, SETTINGS)  # type: ignore[misc]
+    at.backend.children.__init__(at.api, at.cache.children, SETTINGS)  # type: ignore[misc]
     assert await at.backend.children.token(at.backend.job) == token
     at.cache.drop_pod(at.cache.pods(("team", "tiny"))[0])
     at.api.objects["pods", "tiny-r0-1"]["metadata"]["ownerReferences"] = [{"uid": UID, "controller": True}]

@@ -125,8 +125,24 @@ async def test_release_goes_on_behind_an_error_and_asks_again_only_for_what_is_l
 
 async def test_release_leaves_what_another_made_under_such_a_name(at: Fixture) -> None:
     await at.backend.apply(CreatePod(0, 1))
-    successor = Children(at.api, SETTINGS)  # type: ignore[arg-type]
+    successor = Children(at.api, at.cache.children, SETTINGS)  # type: ignore[arg-type]
     at.api.objects["services", "tiny-trainers"]["metadata"]["ownerReferences"] = []
     await successor.release(at.backend.job)
     assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims", "services"}
     assert at.calls("delete", "services") == 0
+
+
+async def test_another_pod_that_has_the_name_by_now_is_not_deleted(at: Fixture) -> None:
+    at.cache.put_pod(running())
+    at.api.objects["pods", "tiny-r0-1"] = running(uid="another")
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    assert at.api.names("pods") == ["tiny-r0-1"]
+
+
+async def test_what_another_put_in_the_place_of_our_objects_is_not_deleted(at: Fixture) -> None:
+    await at.backend.apply(CreatePod(0, 1))
+    kinds = ("services", "networkpolicies", "poddisruptionbudgets", "secrets")
+    for key in [key for key in at.api.objects if key[0] in kinds]:
+        at.api.objects[key]["metadata"] |= {"uid": "another", "ownerReferences": []}
+    await at.backend.children.release(at.backend.job)
+    assert all(at.api.names(kind) for kind in kinds)

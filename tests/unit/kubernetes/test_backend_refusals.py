@@ -18,7 +18,7 @@ async def test_a_used_up_quota_is_no_matter_for_what_is_there_already(at: Fixtur
     at.api.refuse["create", "persistentvolumeclaims"], at.api.refuse["create", "secrets"] = [spent], [spent]
     secret = at.api.objects["secrets", "tiny-token"]
     secret["metadata"]["ownerReferences"] = [{"uid": UID, "controller": True}]
-    at.backend.children.__init__(at.api, SETTINGS)  # type: ignore[misc]
+    at.backend.children.__init__(at.api, at.cache.children, SETTINGS)  # type: ignore[misc]
     await at.backend.apply(CreatePod(1, 1))
     assert at.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"]
     assert (await at.backend.observe()).pods[-1].waits is None
@@ -103,7 +103,7 @@ async def test_a_budget_that_cannot_be_written_does_not_end_supervision(at: Fixt
     for _ in range(3):
         assert [p.name for p in (await at.backend.observe()).pods] == ["tiny-r0-1"]
     assert at.calls("patch", "poddisruptionbudgets") == budgets + 1
-    at.clock.now += module.BUDGET_AGAIN_SECONDS
+    at.clock.now += module.CHILDREN_AGAIN_SECONDS
     await at.backend.observe()
     await at.backend.apply(CreatePod(1, 1))
     assert at.api.objects["poddisruptionbudgets", "tiny-trainers"]["spec"]["minAvailable"] == 1
@@ -121,10 +121,11 @@ async def test_nothing_is_made_for_a_change_of_a_job_that_has_ended(at: Fixture)
     assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}
 
 
-async def test_a_budget_of_before_a_failover_is_as_the_spec_wants_it_now(at: Fixture) -> None:
-    """The spec may have changed while no operator was there."""
+async def test_objects_of_before_a_failover_are_as_the_spec_wants_them_now(at: Fixture) -> None:
+    """The spec may have changed while no operator was there, and people may have changed the objects. The claims stay as they are."""
     await at.backend.write_status(JobStatus(started=at.clock.now))
     for _ in range(3):
         await at.backend.observe()
     writes = [call[:2] for call in at.api.calls if call[0] in ("create", "patch") and call[1] != "livemigrationjobs"]
-    assert writes == [("patch", "poddisruptionbudgets")]
+    others = [("patch", kind) for kind in ("networkpolicies", "poddisruptionbudgets", "services")]
+    assert writes == [("create", "secrets"), *others]

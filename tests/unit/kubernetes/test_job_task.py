@@ -8,12 +8,13 @@ from typing import Any
 
 import aiohttp
 import pytest
-from cluster_jobs import SETTINGS, MemoryApi, error, job_body
+from cluster_jobs import SETTINGS, UID, MemoryApi, error, job_body
 
 from lmj_api.names import MIGRATE
 from lmj_api.protocol import Evaluation, Progress
-from lmj_api.status import Condition, Incident, JobStatus, Phase
+from lmj_api.status import Condition, Incident, JobStatus, Phase, RankStatus
 from lmj_api.view import Resume, View
+from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.status_store import read_status
@@ -22,6 +23,7 @@ from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected
+from lmj_operator.plan import Observed
 from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.failures import Failure, Remedy
 from lmj_operator.plan.incidents import record, settle
@@ -72,6 +74,14 @@ def refusal(world: World) -> Condition | None:
 def passes(world: World) -> float:
     lines = world.metrics.render().decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("lmj_passes_total"))
+
+
+def count(world: World, result: str) -> float:
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in world.metrics.render().decode().splitlines()
+        if line.startswith(f'lmj_passes_total{{result="{result}"}}')
+    )
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -247,6 +257,106 @@ async def test_a_pod_that_the_watch_has_not_told_of_is_looked_for_before_it_is_r
     await until(lambda: len(world.controller.cache.pods(("team", "tiny"))) == 2)
     assert world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"]
     assert world.status.incidents == []
+
+
+async def test_late_news_of_an_earlier_job_of_the_name_leaves_the_new_one_alone(world: World) -> None:
+    """Kopf hands on the news of each object in order, and those of two objects in any."""
+    await world.put(job_body())
+    await until(lambda: len(world.api.names("pods")) == 2)
+    old = world.api.objects["livemigrationjobs", "tiny"]
+    await world.controller.job_seen("DELETED", old)
+    world.api.objects.clear()
+    new = job_body()
+    new["metadata"]["uid"] = UID.replace("1", "2")
+    await world.put(new)
+    await until(lambda: len(world.api.names("pods")) == 2)
+    [task] = [known.task for known in world.controller._tasks.values()]
+    for kind in ("MODIFIED", None, "DELETED"):
+        await world.controller.job_seen(kind, old)
+    assert [known.task for known in world.controller._tasks.values()] == [task]
+    assert not task.done()
+    newer = {**new, "metadata": {**new["metadata"], "uid": UID.replace("1", "3"), "resourceVersion": str(world.api.version + 1)}}
+    await world.controller.job_seen("ADDED", newer)
+    assert [known.uid for known in world.controller._tasks.values()] == [UID.replace("1", "3")]
+
+
+async def test_a_job_made_again_is_not_deleted_when_the_time_of_the_one_before_is_over(world: World) -> None:
+    body = job_body(ttlSecondsAfterFinished=0)
+    done = JobStatus(phase=Phase.SUCCEEDED, started=1.0, finished=2.0, cleaned=True, observed_generation=1)
+    body["status"] = done.model_dump(mode="json", by_alias=True, exclude_none=True)
+    again = job_body()
+    again["metadata"]["uid"] = UID.replace("1", "2")
+    world.api.objects["livemigrationjobs", "tiny"] = again
+    await world.controller.job_seen("ADDED", body)
+    await until(lambda: ("delete", "livemigrationjobs", "tiny") in world.api.calls)
+    assert world.api.names("livemigrationjobs") == ["tiny"]
+
+
+def failing(world: World) -> Condition | None:
+    return next((c for c in world.status.conditions if c.type == "ReconcileFailed"), None)
+
+
+async def test_an_error_that_nobody_expected_is_seen_and_over_when_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.put(job_body())
+    await until(lambda: len(world.api.names("pods")) == 2)
+    wrong, observe = [True], KubernetesBackend.observe
+
+    async def observed(backend: KubernetesBackend) -> Observed:
+        if wrong:
+            raise KeyError("lmj.dev/job")
+        return await observe(backend)
+
+    monkeypatch.setattr(KubernetesBackend, "observe", observed)
+    world.controller._wake(("team", "tiny"))
+    await until(lambda: "ReconcileFailed" in world.notes())
+    condition = failing(world)
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "KeyError")
+    assert condition.message == "the operator could not look after the job, and tries again: KeyError: 'lmj.dev/job'"
+    writes = world.api.calls.count(("patch", "livemigrationjobs", "tiny"))
+    await until(lambda: count(world, "crashed") >= 3)
+    assert world.api.calls.count(("patch", "livemigrationjobs", "tiny")) == writes, "it is told once"
+    assert world.notes().count("ReconcileFailed") == 1
+    wrong.clear()
+    await until(lambda: (found := failing(world)) is not None and found.status == "False")
+    assert world.status.phase is Phase.PENDING
+
+
+async def test_an_error_behind_a_write_is_tried_again_later_and_later(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def paused(seconds: float) -> None:
+        if asyncio.current_task() in {known.task for known in world.controller._tasks.values()}:
+            pauses.append(seconds)
+        await sleep(0.01)
+
+    async def wrong(*_: object) -> None:
+        raise TypeError("no")
+
+    monkeypatch.setattr("lmj_operator.controller.job_task.asyncio.sleep", paused)
+    monkeypatch.setattr(KubernetesBackend, "apply", wrong)
+    await world.put(job_body())
+    await until(lambda: len(pauses) >= 6)
+    assert pauses[:6] == [0.05 * 2**n for n in range(6)]
+
+
+async def test_a_call_that_is_refused_again_and_again_is_seen(world: World) -> None:
+    body = job_body()
+    begun = JobStatus(started=1.0, serials={"0": 1, "1": 1}, ranks=[RankStatus(rank=0, state="NoPod", pod="tiny-r0-1")])
+    body["status"] = begun.model_dump(mode="json", by_alias=True, exclude_none=True)
+    world.api.refuse["get", "pods"] = [error(403, "Forbidden", "may not get pods")]
+    await world.put(body)
+    await until(lambda: count(world, "done") > 0)
+    assert failing(world) is None, "a call may fail once"
+    await world.controller.close()
+    world.api.refuse["get", "pods"] = [error(403, "Forbidden", "may not get pods")] * 3
+    world.api.objects.clear()
+    await world.put(body)
+    await until(lambda: (found := failing(world)) is not None and found.status == "True")
+    assert (found := failing(world)) is not None
+    assert (found.reason, "may not get pods" in found.message) == ("Forbidden", True)
+    await until(lambda: (found := failing(world)) is not None and found.status == "False")
 
 
 async def test_what_fails_is_tried_again(world: World) -> None:

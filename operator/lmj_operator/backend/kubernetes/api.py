@@ -109,13 +109,10 @@ class Api:
         query = {"fieldManager": MANAGER, "force": "true" if force else "false"}
         return await self._call("patch", "PATCH", resource, path, body, query, "application/apply-patch+yaml")
 
-    async def delete(
-        self, resource: Resource, namespace: str | None, name: str, *, uid: str | None = None, grace: int | None = None
-    ) -> bool:
-        """Delete an object (only the one with ``uid``); False: it is gone already, or another has its name. Raises :class:`ApiError`."""
+    async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str, grace: int | None = None) -> bool:
+        """Delete the object with ``uid``; False: it is gone already, or another has its name. Raises :class:`ApiError`."""
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        options["preconditions"] = {"uid": uid}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:
@@ -123,7 +120,7 @@ class Api:
         except ApiError as error:
             if error.status == 404:
                 return False
-            if error.status == 409 and uid is not None:
+            if error.status == 409:
                 # Another object, or a conflict of some other kind: then this one is still there.
                 there = await self.get(resource, namespace, name)
                 if there is None or there["metadata"]["uid"] != uid:

@@ -22,6 +22,7 @@ from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
 from lmj_operator.backend.kubernetes.labels import AGENT_PORT, DIGEST
+from lmj_operator.backend.kubernetes.pod_labels import PodLabels
 from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, owner_uid, pod_address, pod_observed, seconds
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
@@ -48,8 +49,8 @@ from lmj_operator.plan.phases import TERMINAL
 
 log = logging.getLogger(__name__)
 
-BUDGET_AGAIN_SECONDS = 15.0
-"""A budget that could not be written is tried again after so long."""
+CHILDREN_AGAIN_SECONDS = 15.0
+"""What could not be put right of the job's other objects is tried again after so long."""
 
 SLOW_ANSWER_SECONDS = 0.05
 """Agents that have not answered by then are waited for on and on, as long as their pods are there."""
@@ -85,20 +86,23 @@ class KubernetesBackend:
         """Why a change of the spec is not followed."""
         self.move_request: str | None = None
         """Which ranks a person asked to move."""
-        self.children = Children(api, settings)
+        self.children = Children(api, cache.children, settings)
         self._api = api
         self._cache = cache
         self._store = store
         self._session = session
         self._settings = settings
         self._clock = clock
+        self._labels = PodLabels(api, cache, clock)
         self._creation = Creation(api, cache, self.children, settings, clock)
-        self._budget_not_before = 0.0
+        self._children_not_before = 0.0
         self._unreachable: dict[str, float] = {}
         self._gone: set[str] = set()
         """Names of pods that are not there any more: no name is used twice."""
         self._told_to_go: dict[tuple[str, bool], float] = {}
         self._let_go_at: dict[str, float] = {}
+        self._there: set[str] = set()
+        """Names of pods that were there in the last pass, and not about to go."""
         self._agents = Agents(settings.status_seconds)
 
     @property
@@ -112,9 +116,11 @@ class KubernetesBackend:
         with contextlib.suppress(ActionError):
             await self._creation.retry(self.job)
         status = self._store.status
-        await self._keep_budget(status)
+        await self._keep_children(status)
         await self._look_for_missing(status)
+        await self._labels.keep(self.key, self._pods(), status)
         pods = self._pods()
+        self._there = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
         seen = await self._with_agents([(pod, self._look(pod, status)) for pod in pods])
         self._forget_others(pods)
         there = {pod.name for pod in seen}
@@ -161,26 +167,28 @@ class KubernetesBackend:
         """Pods of this very job: one of the same name that was deleted may have left some that are not gone yet."""
         return [pod for pod in self._cache.pods(self.key) if owner_uid(pod) == self.job.metadata.uid]
 
-    async def _keep_budget(self, status: JobStatus) -> None:
-        """What may be evicted is as a changed spec wants it, also when no pod is made for that."""
+    async def _keep_children(self, status: JobStatus) -> None:
+        """The job's other objects are as its spec wants them, also when no pod is made for that."""
         now = self._clock()
-        # Before there is none, and behind it there is none any more.
-        if status.started is None or status.phase in TERMINAL or self.deleted or now < self._budget_not_before:
+        # Before there are none, and behind it there are none any more.
+        if status.started is None or status.phase in TERMINAL or self.deleted or now < self._children_not_before:
             return
         try:
-            await self.children.keep_budget(self.job)
-        except ApiError as error:
+            await self.children.keep(self.job)
+        except (ActionError, ApiError) as error:
             # Pods are looked after all the same.
-            self._budget_not_before = now + BUDGET_AGAIN_SECONDS
-            name = self.job.metadata.name
-            log.warning("the PodDisruptionBudget of %s is as it was: %s; will try again", name, error, extra={"job": self.key})
+            self._children_not_before = now + CHILDREN_AGAIN_SECONDS
+            log.warning("an object of the job is not as it should be: %s; will try again", error, extra={"job": self.key})
 
     async def _look_for_missing(self, status: JobStatus) -> None:
-        """A pod that the status names and the cache lacks is looked for once: what a watch begins with may be old news."""
-        known = {pod["metadata"]["name"] for pod in self._pods()} | self._creation.unmade.keys() | self._gone
+        """A pod that the status names and the cache lacks is looked for once: what a watch begins with may be old news.
+
+        So is one that was there and went without a word: to a watch of a label, one that lost it is gone.
+        """
+        known = {pod["metadata"]["name"] for pod in self._pods()} | self._creation.unmade.keys()
         named = {rank.pod for rank in status.ranks if rank.pod is not None}
         named |= {standby.pod for standby in status.standbys if standby.state is not StandbyState.WANTED}
-        for name in sorted(named - known):
+        for name in sorted((named - self._gone | self._there) - known):
             pod = await self._api.get(PODS, self.key[0], name)
             if pod is not None and owner_uid(pod) == self.job.metadata.uid:
                 self._cache.add_pod(pod)
@@ -324,14 +332,12 @@ class KubernetesBackend:
                 log.debug("pod %s goes without a word: %s", pod["metadata"]["name"], error)
 
     async def _enlist(self, name: str, rank: int, serial: int) -> None:
-        """The labels say what the pod is by now: budgets and people select by them. Its uid keeps another of the name from being made."""
+        """The labels say what the pod is by now: budgets and people select by them."""
         pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
         if pod is None:
             return
-        metadata = {"name": name, "namespace": self.key[0], "uid": pod["metadata"]["uid"]}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "labels": labels.enlisted(rank, serial)}}
         try:
-            self._cache.put_pod(await self._api.apply(PODS, body, force=True))
+            await self._labels.set(pod, labels.enlisted(self.job.metadata.name, rank, serial))
         except ApiError as error:
             raise ActionError(str(error)) from error
 

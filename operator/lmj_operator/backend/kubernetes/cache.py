@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from lmj_api.names import parse_pod_name
+from lmj_operator.backend.kubernetes.child_cache import ChildCache
 from lmj_operator.backend.kubernetes.labels import CONTAINER, DIGEST, JOB, ROLE
 from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state
 
@@ -14,8 +16,8 @@ Key = tuple[str, str]
 
 
 def job_key(thing: Object) -> Key:
-    """The job that a pod is of."""
-    return thing["metadata"]["namespace"], thing["metadata"]["labels"][JOB]
+    """The job that a pod is of. Its name says so for good; a label can be changed by anybody. Raises ValueError for another's pod."""
+    return thing["metadata"]["namespace"], parse_pod_name(thing["metadata"]["name"])[0]
 
 
 def slim(pod: Object) -> Object:
@@ -31,7 +33,10 @@ def slim(pod: Object) -> Object:
             metadata, ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
         )
         | {"ownerReferences": owners}
-        | {"labels": _only(metadata["labels"], (JOB, ROLE)), "annotations": _only(metadata.get("annotations") or {}, (DIGEST,))},
+        | {
+            "labels": _only(metadata.get("labels") or {}, (JOB, ROLE)),
+            "annotations": _only(metadata.get("annotations") or {}, (DIGEST,)),
+        },
         "spec": _only(spec, ("nodeName", "nodeSelector"))
         | ({"volumes": claims} if claims else {})
         | ({"tolerations": tolerated} if tolerated else {}),
@@ -63,6 +68,7 @@ class Cache:
 
     def __init__(self, wake: Callable[[Key], None] = lambda key: None) -> None:
         self._wake = wake
+        self.children = ChildCache(wake)
         self._pods: dict[Key, dict[str, Object]] = {}
         self._nodes: dict[str, NodeState] = {}
 
@@ -137,7 +143,7 @@ def _matters(pod: Object) -> Object:
     return {
         "uid": pod["metadata"]["uid"],
         "leaving": pod["metadata"].get("deletionTimestamp"),
-        "role": pod["metadata"]["labels"].get(ROLE),
+        "labels": pod["metadata"]["labels"],
         "phase": status.get("phase"),
         "reason": status.get("reason"),
         "ip": status.get("podIP"),

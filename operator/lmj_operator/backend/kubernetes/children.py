@@ -1,10 +1,11 @@
-"""The job's objects besides its pods: made before the first pod, removed after the last."""
+"""The job's objects besides its pods: there before the first pod and as they should be, whoever changed them; removed after the last."""
 
 import asyncio
-import base64
-import secrets
+import hashlib
+import json
+import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
+from dataclasses import dataclass
 
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes import labels
@@ -16,28 +17,49 @@ from lmj_operator.backend.kubernetes.build.children import (
     build_secret,
     build_service,
 )
+from lmj_operator.backend.kubernetes.child_cache import ChildCache, Stamp
 from lmj_operator.backend.kubernetes.pod_state import owner_uid
 from lmj_operator.backend.kubernetes.resources import BUDGETS, CLAIMS, POLICIES, SECRETS, SERVICES, Resource
 from lmj_operator.backend.kubernetes.settings import Settings
-from lmj_operator.backend.port import ActionError
+from lmj_operator.backend.kubernetes.token import Token
 
 _Child = tuple[Resource, str]
 """Kind and name."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    body: Object
+    digest: str
+
+    @classmethod
+    def of(cls, body: Object) -> "_Wanted":
+        return cls(body, hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16])
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    digest: str
+    """What was wanted."""
+    stamp: Stamp | None
+    """What the API server made of it; None: nobody looks whether it is so still."""
 
 
 class Children:
     """Of one job."""
 
-    def __init__(self, api: Api, settings: Settings) -> None:
+    def __init__(self, api: Api, cache: ChildCache, settings: Settings) -> None:
         self._api = api
+        self._cache = cache
         self._settings = settings
-        self._wanted: str | None = None
-        self._all_of: str | None = None
-        self._made: set[_Child] = set()
-        self._budget: int | None = None
-        """Pods of which the budget says that they may not be evicted; None: not known."""
-        self._token: str | None = None
+        self._token = Token(api)
+        self._begun = False
+        """All of them were asked for."""
+        self._made: dict[_Child, _Made] = {}
         self._released: set[_Child] = set()
+        self._wanted_by: tuple[LiveMigrationJob, dict[_Child, _Wanted]] | None = None
         # Pods are made at the same time, and each wants all of this first.
         self._making = asyncio.Lock()
 
@@ -46,58 +68,95 @@ class Children:
         """How many are known to be there."""
         return len(self._made)
 
+    async def token(self, job: LiveMigrationJob) -> str | None:
+        """The token of the job's agents; None: it has no Secret. Raises ApiError."""
+        return await self._token.read(job)
+
     async def ensure(self, job: LiveMigrationJob) -> None:
         """All are there, as the spec wants them. Raises ApiError, the first, when all were tried: another time only what is missing is.
 
         Raises ActionError while an earlier job's Secret is not gone yet.
         """
         async with self._making:
-            # What of the spec the objects depend on; keep_budget sees to the rest.
-            wanted = job.spec.storage.to_json()
-            if self._all_of == wanted:
-                return
-            if self._wanted != wanted:
-                self._made.clear()
-                self._wanted = wanted
+            self._begun = True
             self._released.clear()
-            first: ApiError | None = None
-            for child, make in self._steps(job).items():
-                if child in self._made:
-                    continue
-                try:
-                    await make()
-                except ApiError as error:
-                    first = first or error
-                else:
-                    self._made.add(child)
-            if first is not None:
-                raise first
-            self._all_of = wanted
+            await self._make(job, self._lacking(job))
 
-    def _steps(self, job: LiveMigrationJob) -> dict[_Child, Callable[[], Awaitable[object]]]:
-        api, name = self._api, labels.trainers(job)
-        return {
-            (SECRETS, labels.secret_name(job)): lambda: self._ensure_secret(job),
-            (POLICIES, name): lambda: api.apply(POLICIES, build_network_policy(job, self._settings)),
-            (BUDGETS, name): lambda: self._apply_budget(job),
-            (SERVICES, name): lambda: api.apply(SERVICES, build_service(job)),
-            **{(CLAIMS, claim["metadata"]["name"]): partial(self._ensure_claim, claim) for claim in build_claims(job)},
-        }
+    async def keep(self, job: LiveMigrationJob) -> None:
+        """What was made is as it should be: the spec may have changed, and people change and delete objects. Raises as :meth:`ensure`.
 
-    async def keep_budget(self, job: LiveMigrationJob) -> None:
-        """What may be evicted is as the spec wants it by now, in a job that has all its objects. Raises ApiError.
-
-        The other objects are not asked for: what has no room for another claim would keep this one from being changed.
+        Not the claims: what has no room for another one would keep the others from being mended.
         """
         async with self._making:
-            begun = self._wanted is not None and (BUDGETS, labels.trainers(job)) not in self._made
-            if not begun and self._budget != build_disruption_budget(job)["spec"]["minAvailable"]:
-                await self._apply_budget(job)
+            # What was asked for and is not there yet, creation asks for again. Of what an operator before this one made nothing is known.
+            lacking = [c for c in self._lacking(job) if c[0] != CLAIMS and (c in self._made or not self._begun)]
+            await self._make(job, lacking)
 
-    async def _apply_budget(self, job: LiveMigrationJob) -> None:
-        body = build_disruption_budget(job)
-        await self._api.apply(BUDGETS, body)
-        self._budget = body["spec"]["minAvailable"]
+    def _lacking(self, job: LiveMigrationJob) -> list[_Child]:
+        """What is not there as it should be, as far as the watches and we ourselves know."""
+        return [child for child, wanted in self._wanted(job).items() if not self._stands(child, wanted)]
+
+    def _stands(self, child: _Child, wanted: _Wanted) -> bool:
+        made = self._made.get(child)
+        if made is None or made.digest != wanted.digest:
+            return False
+        return made.stamp is None or made.stamp == self._stamp(wanted.body, child[0])
+
+    def _stamp(self, body: Object, resource: Resource) -> Stamp | None:
+        return self._cache.stamp(resource, body["metadata"]["namespace"], body["metadata"]["name"])
+
+    def _wanted(self, job: LiveMigrationJob) -> dict[_Child, _Wanted]:
+        if self._wanted_by is None or self._wanted_by[0] is not job:
+            name = labels.trainers(job)
+            bodies: dict[_Child, Object] = {
+                (SECRETS, labels.secret_name(job)): build_secret(job, ""),
+                (POLICIES, name): build_network_policy(job, self._settings),
+                (BUDGETS, name): build_disruption_budget(job),
+                (SERVICES, name): build_service(job),
+                **{(CLAIMS, claim["metadata"]["name"]): claim for claim in build_claims(job)},
+            }
+            self._wanted_by = job, {child: _Wanted.of(body) for child, body in bodies.items()}
+        return self._wanted_by[1]
+
+    async def _make(self, job: LiveMigrationJob, children: list[_Child]) -> None:
+        first: ApiError | None = None
+        for child in children:
+            resource, name = child
+            wanted, before = self._wanted(job)[child], self._made.get(child)
+            try:
+                made = await self._steps(job)[resource](wanted.body)
+            except ApiError as error:
+                first = first or error
+                continue
+            if before is not None and before.digest == wanted.digest:
+                text = "%s of the job was deleted or changed by somebody and is as it should be again"
+                log.warning(text, f"{resource.plural}/{name}", extra={"job": (job.metadata.namespace, job.metadata.name)})
+            self._made[child] = _Made(wanted.digest, self._cache.made(resource, made) if made is not None else None)
+        if first is not None:
+            raise first
+
+    def _steps(self, job: LiveMigrationJob) -> dict[Resource, Callable[[Object], Awaitable[Object | None]]]:
+        return {
+            SECRETS: lambda body: self._token.ensure(job, self._stamp(body, SECRETS) is not None),
+            POLICIES: lambda body: self._apply(POLICIES, body),
+            BUDGETS: lambda body: self._apply(BUDGETS, body),
+            SERVICES: lambda body: self._apply(SERVICES, body),
+            CLAIMS: self._ensure_claim,
+        }
+
+    async def _apply(self, kind: Resource, body: Object) -> Object:
+        """The object is as ``body`` says; another's of this name is left alone. Raises ApiError."""
+        try:
+            return await self._api.apply(kind, body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            metadata = body["metadata"]
+            there = await self._api.get(kind, metadata["namespace"], metadata["name"])
+            if there is None or owner_uid(there) != owner_uid(body):
+                raise
+            # It is the job's own: somebody else has set what conflicts.
+            return await self._api.apply(kind, {**body, "metadata": {**metadata, "uid": there["metadata"]["uid"]}}, force=True)
 
     async def _ensure_claim(self, claim: Object) -> None:
         # Made once: what is in it matters more than what the spec says of it by now.
@@ -110,17 +169,8 @@ class Children:
             if not (there or error.exists):
                 raise
 
-    async def token(self, job: LiveMigrationJob) -> str | None:
-        """The token of the job's agents; None: it has no Secret. Raises ApiError."""
-        if self._token is None:
-            secret = await self._api.get(SECRETS, job.metadata.namespace, labels.secret_name(job))
-            if secret is not None and owner_uid(secret) == job.metadata.uid:
-                self._token = base64.b64decode(secret["data"]["token"]).decode()
-        return self._token
-
     async def release(self, job: LiveMigrationJob) -> None:
         """Remove all but the claims. Raises ApiError, the first, when all were tried: another time only what is left is."""
-        self._all_of = self._budget = None
         first: ApiError | None = None
         for resource, name in (
             (SERVICES, labels.trainers(job)),
@@ -130,34 +180,21 @@ class Children:
         ):
             if (resource, name) in self._released:
                 continue
+            made = self._made.get((resource, name))
+            uid = made.stamp.uid if made is not None and made.stamp is not None else None
             try:
-                uid, ours = None, (resource, name) in self._made
-                if not ours:
+                if uid is None:
                     # An operator before this one may have made it, or somebody else: then the job never had one of its own.
                     there = await self._api.get(resource, job.metadata.namespace, name)
                     uid = there["metadata"]["uid"] if there is not None and owner_uid(there) == job.metadata.uid else None
-                if ours or uid is not None:
+                if uid is not None:
                     await self._api.delete(resource, job.metadata.namespace, name, uid=uid)
             except ApiError as error:
                 first = first or error
             else:
                 self._released.add((resource, name))
-                self._made.discard((resource, name))
+                self._made.pop((resource, name), None)
         if first is not None:
             raise first
-        self._wanted = self._token = None
-
-    async def _ensure_secret(self, job: LiveMigrationJob) -> None:
-        token = secrets.token_urlsafe(32)
-        try:
-            await self._api.create(SECRETS, build_secret(job, token))
-        except ApiError as error:
-            if not error.exists and error.status != 403:  # a quota, as of the claims
-                raise
-            # It holds what living agents were started with: it is never replaced.
-            if await self.token(job) is None:
-                if not error.exists:
-                    raise
-                raise ActionError(f"Secret {labels.secret_name(job)} is there already and is not of this job") from error
-        else:
-            self._token = token
+        self._begun = False
+        self._token.forget()

@@ -1,6 +1,6 @@
 """Names, labels, ports and paths of a job's objects: fixed, for running jobs were made with them."""
 
-from lmj_api.names import GROUP
+from lmj_api.names import GROUP, parse_pod_name
 from lmj_api.spec import LiveMigrationJob
 
 JOB = f"{GROUP}/job"
@@ -39,9 +39,19 @@ def job_labels(job: LiveMigrationJob) -> Labels:
     }
 
 
-def enlisted(rank: int, serial: int) -> Labels:
-    """Labels of a pod that began as a standby and is the ``serial``-th of ``rank`` now."""
-    return {ROLE: MEMBER, RANK: str(rank), SERIAL: str(serial)}
+def of_pod(pod: str) -> Labels:
+    """What the labels of the pod of this name say of it, as long as it is what it was made as. Raises ValueError for another's pod."""
+    job, rank, serial = parse_pod_name(pod)
+    role = {ROLE: STANDBY} if rank is None else {RANK: str(rank)}
+    return {JOB: job, **role, SERIAL: str(serial)}
+
+
+def enlisted(job: str, rank: int, serial: int) -> Labels:
+    """The same of a pod of ``job`` that began as a standby and is the ``serial``-th of ``rank`` now.
+
+    All of them, each time: an apply takes away what an earlier one set and it does not.
+    """
+    return {JOB: job, ROLE: MEMBER, RANK: str(rank), SERIAL: str(serial)}
 
 
 def trainers(job: LiveMigrationJob) -> str:

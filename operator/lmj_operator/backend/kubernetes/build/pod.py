@@ -50,8 +50,7 @@ def build_pod(
     template = job.spec.template or {}
     base = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(job, settings, rank, serial)}
     pod = merge(base, template)
-    role = {labels.ROLE: labels.STANDBY} if rank is None else {labels.RANK: str(rank)}
-    own = {**labels.job_labels(job), **role, labels.SERIAL: str(serial)}
+    own = {**labels.job_labels(job), **labels.of_pod(_name(job, rank, serial))}
     carried = job.model_copy(update={"spec": job.spec.model_copy(update={"template": None}), "status": None})
     pod["metadata"] = {
         "name": _name(job, rank, serial),
