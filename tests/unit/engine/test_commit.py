@@ -20,11 +20,11 @@ from lmj_trainer.data.prepared import Prepared
 from lmj_trainer.data.split import Split
 from lmj_trainer.errors import UserError
 from lmj_trainer.pipeline.batches import Batches
-from lmj_trainer.pipeline.commit import Decision, abandon, agree
+from lmj_trainer.pipeline.commit import Commit, Decision, abandon, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.transport import inbox as inbox_module
-from lmj_trainer.transport.envelope import Kind
+from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 
@@ -193,6 +193,36 @@ def test_who_is_prepared_does_not_leave_without_the_answer(make_group, monkeypat
         assert abandoned == [1]
         assert second == "a newer view"
         assert group.states[1].holding == Holding(step=0, prepared=True)
+
+
+def test_a_commit_is_recorded_and_in_the_ledger_before_anybody_hears_of_it(make_group) -> None:
+    """Whoever dies between two of these leaves a successor that knows of whatever anybody else knows."""
+    group = make_group(CUTS[1])
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+    order: list[tuple[int, str, Any]] = []
+    send = group.transports[0].send
+
+    def sends(rank: int, envelope: Envelope) -> None:
+        order.append((0, f"sends {envelope.kind}", group.states[0].committed))
+        send(rank, envelope)
+
+    group.transports[0].send = sends
+
+    def work(rank: int) -> Any:
+        state = group.states[rank]
+
+        def decided(commit: Commit) -> None:
+            order.append((rank, "decided", state.committed))
+
+        return agree(group.pipelines[rank], state, [0.5] * rank, 0.05, 1e-3, nothing, decided)
+
+    commit, _ = group.all(work)
+    assert [entry for entry in order if entry[0] == 0] == [
+        (0, "decided", None),
+        (0, f"sends {Kind.COMMIT}", (1, commit.coefficient, 1e-3)),
+    ]
+    assert order[2:] == [(1, "decided", None)]
+    assert group.states[1].committed == (1, commit.coefficient, 1e-3)
 
 
 @pytest.mark.parametrize("stages", [1, 2])

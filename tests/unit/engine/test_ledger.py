@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import random
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from lmj_api.protocol import Holding
-from lmj_api.spec import Training
+from lmj_api.spec import Model, Training
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.model.weights import initialise
+from lmj_trainer.model.weights import freeze, initialise
 from lmj_trainer.state.ledger import Count, Ledger
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
@@ -25,11 +26,47 @@ from .conftest import RANDOM, small_config
 
 TRAINING = Training(weight_decay=0.02)
 COEFFICIENT, RATE = 0.37, 1e-3
+SMALL = small_config(vocab_size=1201, num_hidden_layers=1)
+"""Of a few groups."""
+ADAPTED = small_config()
+ADAPTERS = Model.model_validate({"scratch": {}, "lora": {}})
 CALLS = ("_foreach_copy_", "mul", "_fused_adamw_", "_foreach_zero_")
 
 
 class Killed(Exception):  # noqa: N818
     """What a SIGKILL would have done."""
+
+
+class Words:
+    """Words of a ledger, at one of which its process is killed: before it is written, or right after."""
+
+    def __init__(self, words: Any, lives: Callable[[], bool], after: bool) -> None:
+        self.words, self.lives, self.after = words, lives, after
+
+    def __getitem__(self, place: int) -> Any:
+        return self.words[place]
+
+    def __setitem__(self, place: int, value: Any) -> None:
+        lives = self.lives()
+        if lives or self.after:
+            self.words[place] = value
+        if not lives:
+            raise Killed
+
+
+def kill_at_word(state: StageState, number: int, after: bool = False) -> Callable[[], int]:
+    """The process is killed at that word, counted from 0. The answer counts words so far."""
+    written = itertools.count()
+    last = -1
+
+    def lives() -> bool:
+        nonlocal last
+        last = next(written)
+        return last != number
+
+    ledger = state._ledger
+    ledger.counts, ledger.measures = Words(ledger.counts, lives, after), Words(ledger.measures, lives, after)  # type: ignore[assignment]
+    return lambda: last + 1
 
 
 @pytest.fixture
@@ -41,8 +78,20 @@ def memory() -> Iterator[int]:
 
 def attach(memory: int | None, config: Any = None, identity: str = "job") -> StageState:
     """What a worker does that has just been started."""
-    stage = Stage(config or small_config(), range(3), seed=3)
+    config = config or small_config()
+    stage = Stage(config, range(config.num_hidden_layers), seed=3)
     return StageState(stage, torch.device("cpu"), memory, identity)
+
+
+def attach_adapters(memory: int | None) -> StageState:
+    """A stage that trains so little that all of it changes at once."""
+    stage = Stage(ADAPTED, range(1, 2), seed=3, lora=ADAPTERS.lora, source=ADAPTERS.source)
+    freeze(stage, ADAPTERS, torch.device("cpu"))
+    return StageState(stage, torch.device("cpu"), memory)
+
+
+def attach_small(memory: int | None) -> StageState:
+    return attach(memory, SMALL)
 
 
 def fresh(memory: int | None) -> StageState:
@@ -66,8 +115,17 @@ def train(state: StageState, optimizer: AdamW, steps: int) -> None:
         optimizer.apply()
 
 
-def undisturbed(steps: int) -> torch.Tensor:
-    state = fresh(None)
+def draw(state: StageState) -> StageState:
+    """First weights, of no model."""
+    generator = torch.Generator().manual_seed(3)
+    for slot in state.slots:
+        slot.weight.copy_(torch.randn(slot.weight.shape, generator=generator))
+    state.fill(0)
+    return state
+
+
+def undisturbed(steps: int, started: Callable[[int | None], StageState] = fresh) -> torch.Tensor:
+    state = started(None)
     train(state, AdamW(state, TRAINING), steps)
     return state.saved.clone()
 
@@ -165,6 +223,69 @@ def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.Monk
         assert not any(slot.grad.any() for slot in successor.slots)
         train(successor, optimizer, 3)
         assert torch.equal(successor.saved, expected), f"killed in call {number}"
+
+
+@pytest.mark.parametrize(("made", "groups", "after"), [(attach_small, 11, False), (attach_adapters, 1, True)])
+def test_killed_at_every_word_of_a_step(memory: int, made: Callable[[int | None], StageState], groups: int, after: bool) -> None:
+    """The ledger of the step before is still there: what it says of groups that were done and undone must be gone before a commit counts."""
+    expected = undisturbed(3, lambda memory: draw(made(memory)))
+    start = draw(made(memory))
+    train(start, AdamW(start, TRAINING), 1)
+    before = os.pread(memory, os.fstat(memory).st_size, 0)
+    assert start.done == len(start.groups) == groups
+    for number in itertools.count():
+        os.pwrite(memory, before, 0)
+        state = made(memory)
+        written = kill_at_word(state, number, after)
+        try:
+            train(state, AdamW(state, TRAINING), 2)
+        except Killed:
+            pass
+        else:
+            break
+        successor = made(memory)
+        optimizer = AdamW(successor, TRAINING)
+        optimizer.apply()
+        if successor.step == 1:  # not committed yet: what it has of gradients is worth nothing
+            give_gradients(successor, 1)
+        train(successor, optimizer, 3)
+        assert torch.equal(successor.saved, expected), f"killed at word {number}"
+    assert written() == number > 2 * groups
+
+
+@pytest.mark.parametrize("committed", [None, (2, 0.5, 0.25)])
+def test_killed_at_every_word_while_another_state_is_taken(memory: int, committed: tuple[int, float, float] | None) -> None:
+    """No update is made of what is not this step's: neither of the old state, while the new one comes, nor of that."""
+    start = draw(attach_small(memory))
+    train(start, AdamW(start, TRAINING), 3)
+    before, old = os.pread(memory, os.fstat(memory).st_size, 0), start.saved.clone()
+    seen = set()
+    for number in itertools.count():
+        os.pwrite(memory, before, 0)
+        state = attach_small(memory)
+        kill_at_word(state, number)
+        killed = False
+        try:
+            state.fill(-1)
+            state.saved.fill_(2.0)
+            state.fill(2, committed)
+        except Killed:
+            killed = True
+        successor = attach_small(memory)
+        left = successor.saved.clone()
+        AdamW(successor, TRAINING).apply()
+        seen.add(successor.step)
+        assert torch.equal(successor.saved, left), f"killed at word {number}"
+        if successor.step == 3:
+            assert torch.equal(left, old)
+        if successor.step == 2:
+            assert bool((left == 2.0).all())
+            assert successor.holding == Holding(step=2, prepared=False)
+            assert successor.committed in (None, committed)
+        if not killed:
+            break
+    assert successor.committed == committed
+    assert seen == {3, -1, 2}
 
 
 @pytest.mark.parametrize("steps", [60, pytest.param(150, marks=pytest.mark.slow)])

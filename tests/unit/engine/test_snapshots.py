@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,9 +19,11 @@ from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import keeper as keeper_module
 from lmj_trainer.worker import snapshots as snapshots_module
+from lmj_trainer.worker.keeper import Piece
 from lmj_trainer.worker.snapshots import MemorySnapshots
 
 from .conftest import small_config, small_state
+from .pair import eventually
 
 SECONDS = 20.0
 EVERY = 10
@@ -209,6 +212,33 @@ def test_a_neighbour_that_does_not_answer_stops_nothing_and_has_nothing_by_half(
     assert not any(each.snapshots.unsent for each in group.ranks)
     assert group.restore(Resume(step=20, snapshot=True)) == []
     group.assert_at(20)
+
+
+def test_what_still_comes_of_an_older_view_is_not_taken() -> None:
+    """A thread of the transport has a message in its hands while the next view begins."""
+    group = Group(2)
+    group.join()
+    group.take(10)
+    late: list[Envelope] = []
+    group.ranks[1].transport.inbox.divert(Kind.SNAPSHOT, late.append)
+    keeper = group.ranks[1].snapshots._keeper
+    group.ranks[0].train_to(20)
+    group.ranks[0].snapshots.take()
+    eventually(lambda: len(late) == 1)
+    pieces = [
+        Piece(start, torch.full((keeper_module.PIECE,), 7.0)) for start in range(0, late[0].payload.elements, keeper_module.PIECE)
+    ]
+    answers: list[Envelope] = []
+    group.ranks[1].transport.send = lambda rank, envelope: answers.append(envelope)
+    group.ranks[1].snapshots.join(2)  # from here on, though the inbox does not know of it
+    for envelope in (late[0], *(replace(late[0], payload=piece) for piece in pieces)):
+        keeper._take(envelope)
+    assert keeper.steps == [10]
+    assert not answers, "nobody waits for one any more"
+    # And not in the place of what comes in the new view.
+    keeper._take(replace(late[0], view=2))
+    keeper._take(replace(late[0], payload=pieces[0]))
+    assert not any(bool((keeper._shelf.values(slot) == 7.0).any()) for slot in range(2))
 
 
 def test_a_snapshot_that_is_gone_breaks_the_view() -> None:
