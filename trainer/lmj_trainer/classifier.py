@@ -14,9 +14,16 @@ from lmj_trainer.data.tokens import load_tokenizer
 from lmj_trainer.data.wording import one_line
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.config import max_positions, read_config
+from lmj_trainer.trained import read_trained
 
 if TYPE_CHECKING:
     import torch
+
+
+def model_folder(folder: Path) -> Path:
+    """``folder``, or the model in it, where it is the output folder of a run."""
+    inside = folder / "model"
+    return inside if (inside / "config.json").is_file() and not (folder / "config.json").is_file() else folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +40,13 @@ class Classifier:
     """Tokens that it reads at most."""
     types: bool
     """Whether it reads token types."""
+    trained_length: int | None = None
+    """Tokens at which rows were cut in training; None: not known."""
 
     @classmethod
     def load(cls, folder: Path) -> "Classifier":
         """The classifier that ``save_pretrained`` wrote to ``folder``. UserError: there is none that can be loaded."""
+        folder = model_folder(folder)
         if not folder.is_dir():
             near = did_you_mean(folder.name, sorted(p.name for p in folder.parent.iterdir())) if folder.parent.is_dir() else ""
             raise UserError(f"there is no model folder {folder}{near}")
@@ -56,7 +66,12 @@ class Classifier:
             raise UserError(f"model {folder} cannot be loaded: {one_line(error)}") from error
         labels = tuple(str(config.id2label[i]) for i in range(config.num_labels))
         types = int(getattr(config, "type_vocab_size", 0) or 0) > 1
-        return cls(model.eval(), tokenizer, labels, max_positions(config), types)
+        return cls(model.eval(), tokenizer, labels, max_positions(config), types, read_trained(folder).max_length)
+
+    @property
+    def usual_length(self) -> int:
+        """Tokens at which rows are cut: as in training, where that is known."""
+        return min(self.longest, self.trained_length or self.tokenizer.model_max_length)
 
     def logits(self, split: Split, batch_size: int) -> Iterator[tuple["torch.Tensor", "torch.Tensor"]]:
         """Logits ``[b, labels]`` and true label ids ``[b]``, batch by batch in the order of the rows."""

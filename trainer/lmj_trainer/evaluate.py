@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmj_api.protocol import USER_ERROR, Evaluation
-from lmj_trainer.classifier import Classifier
+from lmj_trainer.classifier import Classifier, model_folder
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.labels import labels_of
 from lmj_trainer.data.progress import Pace
@@ -15,6 +15,7 @@ from lmj_trainer.data.texts import check_texts
 from lmj_trainer.data.tokens import encode
 from lmj_trainer.errors import UserError
 from lmj_trainer.metrics import count, evaluate_counts
+from lmj_trainer.trained import read_trained
 
 
 def evaluate(
@@ -28,7 +29,7 @@ def evaluate(
     if max_length is not None and not 2 <= max_length <= classifier.longest:
         raise UserError(f"--max-length {max_length} is not between 2 and the {classifier.longest} tokens that the model reads")
     ids = labels_of(rows, classifier.labels, label).ids(rows)
-    longest = max_length or min(classifier.longest, classifier.tokenizer.model_max_length)
+    longest = max_length or classifier.usual_length
     encoded = encode(classifier.tokenizer, rows, ids, longest, classifier.types and len(text) == 2, pace, data)
     import torch
 
@@ -44,29 +45,31 @@ def evaluate(
 
 def main(argv: Sequence[str]) -> int:
     """``evaluate MODEL DATA [--text COL ...] [--label COL] ...``: prints the evaluation. Returns the exit code."""
-    parser = Parser(prog="evaluate", description="Evaluates a trained model on labelled rows.")
-    parser.add_argument("model", type=Path, help="the model's folder")
+    parser = Parser(prog="lmj evaluate", description="Evaluates a trained model on labelled rows.")
+    parser.add_argument("model", type=Path, help="the model's folder, or its run's output folder")
     parser.add_argument("data", help="a file (csv, tsv, jsonl, json, parquet), a saved dataset's folder or a hub id")
     parser.add_argument(
-        "--text", nargs="+", default=["text"], metavar="COL", help="column of the text, or the two of a pair (text)"
+        "--text", nargs="+", metavar="COL", help="column of the text, or the two of a pair (those that it was trained on)"
     )
-    parser.add_argument("--label", default="label", metavar="COL", help="column of the label (label)")
+    parser.add_argument("--label", metavar="COL", help="column of the label (the one that it was trained on)")
     parser.add_argument("--split", default="test", help="split of a folder or hub dataset (test)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="rows at a time (32)")
-    parser.add_argument("--max-length", type=int, metavar="N", help="tokens of a row; longer ones are cut (what the model reads)")
+    parser.add_argument("--max-length", type=int, metavar="N", help="tokens of a row; longer ones are cut (as in training)")
     parser.add_argument("-o", dest="output", choices=["text", "json"], default="text", help="form of the output")
     try:
         arguments: argparse.Namespace = parser.parse_args(argv)
-        if len(arguments.text) > 2:
+        if len(arguments.text or ()) > 2:
             raise UserError(f"--text names {len(arguments.text)} columns: give one, or the two of a pair")
         if arguments.batch_size < 1:
             raise UserError(f"--batch-size {arguments.batch_size} is not 1 or more")
         pace = Pace(lambda line: print(line, file=sys.stderr))
+        folder = model_folder(arguments.model)
+        trained = read_trained(folder)
         result = evaluate(
-            arguments.model,
+            folder,
             arguments.data,
-            arguments.text,
-            arguments.label,
+            arguments.text or trained.text,
+            arguments.label or trained.label,
             arguments.split,
             arguments.batch_size,
             arguments.max_length,

@@ -18,6 +18,7 @@ from lmj_trainer.data.tokens import encode
 from lmj_trainer.errors import UserError
 
 _BATCH = 32
+_HOW = 'lmj predict {model} "a text", or lines on stdin: lmj predict {model} < texts.txt'
 
 
 class Prediction(Message):
@@ -46,7 +47,7 @@ def predict(classifier: Classifier, texts: Sequence[str], pace: Pace) -> list[Pr
 
     columns = [pa.chunked_array([pa.array([pair[part] for pair in pairs], pa.large_string())]) for part in range(parts)]
     rows = Rows.of([f"text {part + 1}" for part in range(parts)], columns, [None] * len(texts), None, "the input")
-    longest = min(classifier.longest, classifier.tokenizer.model_max_length)
+    longest = classifier.usual_length
     split = encode(
         classifier.tokenizer, rows, np.zeros(len(texts), np.int64), longest, classifier.types and parts == 2, pace, "the input"
     )
@@ -69,8 +70,8 @@ def predict(classifier: Classifier, texts: Sequence[str], pace: Pace) -> list[Pr
 
 def main(argv: Sequence[str]) -> int:
     """``predict MODEL [TEXT ...] [-o json]``: a line for each text, of the arguments or of stdin. Returns the exit code."""
-    parser = Parser(prog="predict", description="Labels texts with a trained model.")
-    parser.add_argument("model", type=Path, help="the model's folder")
+    parser = Parser(prog="lmj predict", description="Labels texts with a trained model.")
+    parser.add_argument("model", type=Path, help="the model's folder, or its run's output folder")
     parser.add_argument(
         "text", nargs="*", help="the texts; without any, the lines of stdin. A tab separates the two texts of a pair"
     )
@@ -79,9 +80,11 @@ def main(argv: Sequence[str]) -> int:
     )
     try:
         arguments: argparse.Namespace = parser.parse_args(argv)
+        if not arguments.text and sys.stdin.isatty():
+            raise UserError(f"there is no text to predict: {_HOW.format(model=arguments.model)}")
         texts = arguments.text or [line.rstrip("\r\n") for line in sys.stdin]
         if not texts:
-            raise UserError("there is no text to predict: give texts as arguments, or lines on stdin")
+            raise UserError(f"stdin is empty, so there is no text to predict: {_HOW.format(model=arguments.model)}")
         results = predict(Classifier.load(arguments.model), texts, Pace(lambda line: print(line, file=sys.stderr)))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

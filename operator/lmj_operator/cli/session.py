@@ -24,7 +24,7 @@ from lmj_operator.cli.load import check_output, read_job
 from lmj_operator.cli.notices import without_effect
 from lmj_operator.cli.options import Output
 from lmj_operator.cli.reporter import JsonReporter, PlainReporter, Reporter
-from lmj_operator.cli.trainer import check_job
+from lmj_operator.cli.trainer import WARNING, check_job
 from lmj_operator.plan.units import duration
 from lmj_operator.reconcile import Reconciler
 
@@ -44,7 +44,7 @@ def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool) -> 
     if _has_succeeded(store, layout, reporter):
         return SUCCEEDED
     notice = without_effect(job.spec)
-    check_job(job)
+    check_job(job, lambda line: None if line.startswith(WARNING) else reporter.say(line))  # rank 0 warns
     try:
         layout.run.mkdir(parents=True, exist_ok=True)
         with RunLock(store.lock_file), reporter:

@@ -1,16 +1,24 @@
 """The trainer's own commands, run as processes: it is never imported here."""
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from lmj_api.spec.job import LiveMigrationJob
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, CommandError
+
+ERROR = "error: "
+"""How the line of a user's error begins."""
+WARNING = "warning: "
+MOST_LINES = 200
+"""Lines of stderr that are kept."""
 
 
 def require_trainer() -> None:
@@ -27,34 +35,52 @@ def become(command: str, arguments: Sequence[str]) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "lmj_trainer", command, *arguments])  # noqa: S606
 
 
-def check_job(job: LiveMigrationJob) -> str:
+def check_job(job: LiveMigrationJob, say: Callable[[str], None]) -> str:
     """Have the trainer look at the job's data and model, before anything is started; returns what it printed.
 
-    Raises CommandError with its ``error:`` line, and exit code 2 when the job is at fault, 1 when the check is.
+    ``say`` gets a line at once, for it takes seconds, and each that the check says meanwhile. Raises CommandError with its ``error:`` line,
+    and exit code 2 when the job is at fault, 1 when the check is.
     """
     require_trainer()
+    say("checking the data and the model")
     with tempfile.TemporaryDirectory(prefix="lmj-check-") as folder:
         file = Path(folder) / "job.json"
         file.write_text(job.to_json(), encoding="utf-8")
-        code, out, err = asyncio.run(_run([sys.executable, "-m", "lmj_trainer", "check", "--job", str(file)]))
+        code, out, told = asyncio.run(_run([sys.executable, "-m", "lmj_trainer", "check", "--job", str(file)], say))
     if code == 0:
         return out.strip()
-    lines = [line.removeprefix("error: ") for line in err.splitlines() if line.startswith("error: ")]
+    lines = [line.removeprefix(ERROR) for line in told if line.startswith(ERROR)]
     if code == BAD_INPUT and lines:
         raise CommandError(*lines)
-    last = next((line.strip() for line in reversed(err.splitlines()) if line.strip()), "no message")
+    last = next((line.strip() for line in reversed(told) if line.strip()), "no message")
     raise CommandError(f"the check of the job ended with exit code {code}: {last}", code=FAILED)
 
 
-async def _run(command: Sequence[str]) -> tuple[int, str, str]:
+async def _run(command: Sequence[str], say: Callable[[str], None]) -> tuple[int, str, list[str]]:
+    """The exit code, stdout, and the last lines of stderr; those that are no error are passed to ``say`` as they come."""
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
-        out, err = await process.communicate()
-    except asyncio.CancelledError:
-        process.kill()
+        out, told, code = await asyncio.gather(process.stdout.read(), _lines(process.stderr, say), process.wait())
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
         await process.wait()
         raise
-    assert process.returncode is not None
-    return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+    return code, out.decode(errors="replace"), told
+
+
+async def _lines(stream: asyncio.StreamReader, say: Callable[[str], None]) -> list[str]:
+    lines: deque[str] = deque(maxlen=MOST_LINES)
+    rest = b""
+    while part := await stream.read(1 << 16):
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            text = line.decode(errors="replace").rstrip()
+            lines.append(text)
+            if text and not text.startswith((ERROR, " ", "Traceback")):
+                say(text)
+    return [*lines, rest.decode(errors="replace")]

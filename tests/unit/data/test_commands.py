@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ import pytest
 
 from lmj_api.protocol import Evaluation
 from lmj_trainer import evaluate, predict
+from lmj_trainer.checkpoint import main as checkpoints
+from lmj_trainer.classifier import Classifier
 from lmj_trainer.data.prepared import prepare
 from lmj_trainer.model.config import load_config
+from lmj_trainer.trained import write_trained
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +70,6 @@ def test_predict_texts_and_lines(model: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_weights_that_are_no_numbers(model: Path, write: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    import shutil
-
     from safetensors.torch import load_file, save_file
 
     broken = shutil.copytree(model, tmp_path / "broken")
@@ -85,6 +87,53 @@ def test_weights_that_are_no_numbers(model: Path, write: Any, capsys: pytest.Cap
 def test_predict_pairs(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert predict.main([str(model), "a film\ta good one"]) == 0
     assert capsys.readouterr().out.startswith("yes\t")
+
+
+def test_on_a_terminal_predict_asks_for_texts_and_does_not_wait_for_them(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = io.StringIO("never read\n")
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert predict.main([str(model)]) == 2
+    told = f'lmj predict {model} "a text", or lines on stdin: lmj predict {model} < texts.txt'
+    assert capsys.readouterr().err == f"error: there is no text to predict: {told}\n"
+    assert terminal.tell() == 0
+
+
+@pytest.mark.parametrize("command", [evaluate.main, predict.main, checkpoints.main])
+def test_the_usage_is_of_the_command_that_was_typed(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command(["--help"])
+    assert capsys.readouterr().out.startswith("usage: lmj ")
+
+
+def test_evaluate_knows_the_columns_and_the_length_of_the_training(
+    model: Path, write: Any, capsys: pytest.CaptureFixture[str], job: Any, tmp_path: Path
+) -> None:
+    model = shutil.copytree(model, tmp_path / "run" / "model")
+    dataset = job(dataset__text=["Review Text"], dataset__label="Class", dataset__maxLength=3).spec.dataset
+    write_trained(model, dataset)
+    data = write("test.csv", "Class,Review Text\nyes,good\nno,bad film\n")
+    assert Classifier.load(model).usual_length == 3
+    for folder in (model, model.parent):  # the run's output folder does too
+        assert evaluate.main([str(folder), str(data), "-o", "json"]) == 0
+        assert Evaluation.model_validate_json(capsys.readouterr().out).samples == 2
+    other = write("other.csv", "label,Review Text\nyes,good\n")
+    assert evaluate.main([str(model), str(other)]) == 2
+    assert "has no column 'Class'" in capsys.readouterr().err
+    assert evaluate.main([str(model), str(other), "--label", "label"]) == 0
+
+
+def test_what_a_model_says_of_its_training_may_be_damaged(
+    model: Path, write: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = shutil.copytree(model, tmp_path / "model")
+    (model / "lmj.json").write_text('{"text": 5}')
+    assert evaluate.main([str(model), str(write("test.csv", "text,label\na,yes\n"))]) == 2
+    error = capsys.readouterr().err
+    assert "lmj.json is damaged (text: " in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -117,8 +166,6 @@ def test_bad_input_is_one_line_and_2(
 
 
 def test_pickled_weights_are_not_loaded(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import shutil
-
     import torch
 
     folder = tmp_path / "pickled"

@@ -18,6 +18,7 @@ from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Resume
 from lmj_trainer.errors import UserError
+from lmj_trainer.trained import read_trained
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import checkpointer as checkpointer_module
 from lmj_trainer.worker import saving as saving_module
@@ -36,6 +37,8 @@ def test_from_the_start_to_a_model(job: LiveMigrationJob) -> None:
     best = max(line.evaluated().items(), key=lambda item: (item[1], -item[0]))[0]
     of_best = load_file(Path(job.spec.output.path) / "checkpoints" / checkpoint_name(best, 1) / "rank-0.safetensors")
     assert all(torch.equal(tensor, of_best[name]) for name, tensor in weights(job).items())
+    trained, dataset = read_trained(Path(job.spec.output.path) / "model"), job.spec.dataset
+    assert (trained.text, trained.label, trained.max_length) == (dataset.text, dataset.label, dataset.max_length)
 
 
 def test_drained_and_gone_on_is_undisturbed(job: LiveMigrationJob, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.scan import Found, survey
+from lmj_trainer.cli import Parser
 from lmj_trainer.errors import UserError
 
 HEADER = ("STEP", "EPOCH", "TIME", "SIZE", "FILES", "BEST", "STATE")
@@ -16,10 +17,10 @@ HEADER = ("STEP", "EPOCH", "TIME", "SIZE", "FILES", "BEST", "STATE")
 
 def main(argv: Sequence[str]) -> int:
     """Print the checkpoints in a folder. Raises UserError when there is no such folder."""
-    parser = argparse.ArgumentParser(prog="lmj_trainer checkpoints", description="List and verify the checkpoints in a folder.")
+    parser = Parser(prog="lmj checkpoints", description="List and verify the checkpoints in a folder.")
     parser.add_argument("folder", metavar="DIR", type=Path, help="a checkpoint folder, or an output folder that has one")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="form of the output (default: table)")
-    arguments = parser.parse_args(argv)
+    arguments: argparse.Namespace = parser.parse_args(argv)
     found = survey(locate(arguments.folder), None, everything=True)
     sys.stdout.write((as_json(found) if arguments.output == "json" else as_table(found)) + "\n")
     return 0

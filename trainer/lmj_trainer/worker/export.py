@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from lmj_api.protocol import Evaluation
 from lmj_trainer.checkpoint.tensors import open_tensors, read_manifest
 from lmj_trainer.checkpoint.write import sync_file, sync_folder
+from lmj_trainer.trained import write_trained
 from lmj_trainer.worker.adapter import merged, restore_adapted, save_adapter
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def export(
     for file in tokenizer.iterdir():
         shutil.copyfile(file, partial / file.name)
     (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results))
+    write_trained(partial, spec.dataset)
     _finish(partial, layout.model)
 
 

@@ -1,0 +1,50 @@
+"""What a model's folder says of the data that it was trained on, so that ``lmj evaluate`` need not be told again."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from lmj_api.base import Message
+from lmj_api.spec import Dataset
+from lmj_trainer.errors import UserError
+
+FILE = "lmj.json"
+_MOST = 1 << 20
+
+
+class Trained(Message):
+    """Columns and length of the training rows. The folder of another program says nothing, so the usual names are taken."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    text: Annotated[list[str], Field(min_length=1, max_length=2)] = ["text"]  # noqa: RUF012 - pydantic copies it
+    """Column of the text, or the two of a pair."""
+    label: str = "label"
+    """Column of the label."""
+    max_length: Annotated[int, Field(ge=2)] | None = None
+    """Tokens at which rows were cut; None: not known."""
+
+
+def write_trained(folder: Path, dataset: Dataset) -> None:
+    """Leave it in the model's ``folder``."""
+    trained = Trained(text=list(dataset.text), label=dataset.label, max_length=dataset.max_length)
+    (folder / FILE).write_text(trained.to_json() + "\n", encoding="utf-8")
+
+
+def read_trained(folder: Path) -> Trained:
+    """What the model's ``folder`` says. UserError: the file is damaged."""
+    path = folder / FILE
+    try:
+        with path.open("rb") as file:
+            return Trained.model_validate_json(file.read(_MOST))
+    except (FileNotFoundError, NotADirectoryError):
+        return Trained()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{path} is damaged ({where}: {first['msg']}): remove it, and name the columns by --text and --label"
+        ) from error
