@@ -16,7 +16,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd chart-lint images test-images format clean cluster-up cluster-down
+.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd chart-lint images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -132,6 +132,9 @@ test-e2e: $(STAMP) ## Only the tests that run the real command with real process
 
 test-all: check $(STAMP) helm ## The slow tests too, and new examples for the tests of properties.
 	@LMJ_EXPLORE=1 OMP_NUM_THREADS=1 $(PYTEST) -q
+
+same-bits: $(STAMP) ## Compare losses and weights of a dozen jobs with those of another commit's code. BASE=main
+	@$(BIN)/python tools/same_bits.py $(or $(BASE),main)
 
 # --- make things ---------------------------------------------------------------------------------------------------------
 
