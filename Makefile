@@ -57,8 +57,8 @@ quickstart: $(STAMP) ## Train the example: a BERT classifier as a two-stage pipe
 	@echo "==> lmj run $(EXAMPLE)"
 	@$(BIN)/lmj run $(EXAMPLE)
 
-bench: $(STAMP) ## Compare this pipeline with PyTorch's and with one process.
-	@$(BIN)/python benchmarks/pipeline.py
+bench: $(STAMP) ## Compare this pipeline with PyTorch's and with what two busy cores can do. ARGS='--tiny' tries it.
+	@$(BIN)/python benchmarks/pipeline.py $(ARGS)
 
 bench-recovery: $(STAMP) ## Kill workers of a job and of the same under torchrun: time to the next new step, and what being ready costs (Linux). ARGS='--help' tells more.
 	@$(BIN)/python benchmarks/recovery.py $(ARGS)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 CONTENDERS = Path(__file__).parent / "contenders"
 # What the agent sets for its workers too: memory that was freed is kept, so that no step pays for page faults.
@@ -52,14 +53,31 @@ class Group:
         for rank in range(ranks):
             self._read(rank)
 
-    def run(self, steps: int) -> list[float]:
-        """Run ``steps`` and return the time of each, in seconds, as rank 0 saw it."""
-        for rank in range(len(self._ranks)):
-            self._write(rank, str(steps))
-        answers = [self._read(rank) for rank in range(len(self._ranks))]
-        return cast("list[float]", answers[0]["times"])
+    def slowest(self, steps: int) -> float:
+        """Run ``steps``; seconds a step of the rank that took longest, for a step is done when all have done it."""
+        return max(self._run(steps, self._all))
 
-    def close(self) -> None:
+    def mean(self, steps: int) -> float:
+        """Run ``steps`` in ranks that do not wait for each other; seconds a step, the mean of all."""
+        return statistics.mean(self._run(steps, self._all))
+
+    def one(self, steps: int) -> float:
+        """Run ``steps`` in rank 0 alone, while the others wait; seconds a step."""
+        return self._run(steps, range(1))[0]
+
+    @property
+    def _all(self) -> range:
+        return range(len(self._ranks))
+
+    def _run(self, steps: int, ranks: range) -> list[float]:
+        for rank in ranks:
+            self._write(rank, str(steps))
+        return [statistics.mean(self._read(rank)["times"]) for rank in ranks]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """End the processes."""
         for process in self._ranks:
             process.kill()

@@ -30,6 +30,7 @@ def goal(name: str, relation: str, bound: float, measured: float, unit: str = ""
         "<=": lambda a, b: a <= b,
         ">=": lambda a, b: a >= b,
         "<": lambda a, b: a < b,
+        ">": lambda a, b: a > b,
     }
     return Goal(name, f"{relation} {bound:g}{unit}", measured, met[relation](measured, bound), unit)
 

@@ -1,4 +1,4 @@
-"""One process, one thread, the same micro-batches: half its step time is the ideal of two stages without a bubble."""
+"""The whole model in one process, one thread, the same micro-batches. Two of them at once say what two busy cores can do."""
 
 from __future__ import annotations
 
