@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from lmj_operator.cli import migrate, operator, run, status, tools, validate
+from lmj_operator.cli import explain, logs, migrate, operator, run, status, stop, tools, validate
+from lmj_operator.cli import list as lists
 from lmj_operator.cli.errors import INTERRUPTED, CommandError
 from lmj_operator.cli.report import command as report
 
@@ -18,7 +19,11 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command()(validate.validate)
+app.command()(explain.explain)
+app.command("list")(lists.list_runs)
 app.command()(status.status)
+app.command()(logs.logs)
+app.command()(stop.stop)
 app.command()(migrate.migrate)
 app.command()(report.report)
 app.command()(operator.operator)

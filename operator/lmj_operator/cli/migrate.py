@@ -37,10 +37,9 @@ def migrate(
     On this machine (FILE, or the output folder DIR) a pod is a process. On a cluster (JOB, with -n NAMESPACE) the same is asked by
     kubectl annotate lmj JOB "lmj.dev/migrate=0,1 to=NODE $(date +%s)" --overwrite, where to=NODE may be left out.
     """
-    from lmj_api.layout import Layout
     from lmj_operator.cli.errors import CommandError
-    from lmj_operator.cli.load import read_job
     from lmj_operator.cli.move_progress import MoveProgress
+    from lmj_operator.cli.place import layout_of
     from lmj_operator.cli.training import ClusterTraining, LocalTraining, Training, move_request
 
     job: Training
@@ -49,7 +48,7 @@ def migrate(
     elif to is not None:
         raise CommandError(f"--to {to}: a job on this machine has no other node; say -n NAMESPACE for one on a cluster")
     else:
-        job = LocalTraining(target / ".lmj" if target.is_dir() else Layout.of(read_job(target, list(sets or ())).spec).run)
+        job = LocalTraining(layout_of(target, list(sets or ())).run)
     before = job.status()
     if not before.ranks:
         raise CommandError("the job has no ranks yet: ask again when it trains")

@@ -15,21 +15,20 @@ def status(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Tell what the job of FILE, or with the output folder DIR, is doing or has done on this machine."""
-    from lmj_api.layout import Layout
     from lmj_operator.backend.local.lock import lock_holder
     from lmj_operator.backend.local.store import RunStore, StoreError
     from lmj_operator.cli.errors import FAILED, CommandError
-    from lmj_operator.cli.load import read_job
+    from lmj_operator.cli.place import layout_of
     from lmj_operator.cli.table import status_lines
 
-    folder = target / ".lmj" if target.is_dir() else Layout.of(read_job(target, list(sets or ())).spec).run
+    folder = layout_of(target, list(sets or ())).run
     store = RunStore(folder)
     try:
         stored = store.read_status()
     except StoreError as error:
         raise CommandError(str(error)) from error
     if stored is None:
-        raise CommandError(f"{folder.parent}: no job has run here", code=FAILED)
+        raise CommandError(f"{folder.parent}: no job has run here (lmj list DIR finds runs)", code=FAILED)
     holder = lock_holder(store.lock_file)
     if output is Output.JSON:
         value = {"running": holder is not None, "process": holder, "status": stored.model_dump(mode="json", by_alias=True)}

@@ -5,7 +5,7 @@ from lmj_operator.cli.lines import evaluation_line, progress_line
 from lmj_operator.plan.conditions import copied
 from lmj_operator.plan.incidents import cost, proof
 
-_AT_REST = frozenset({Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED})
+AT_REST = frozenset({Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED})
 
 
 def status_lines(status: JobStatus, process: int | None) -> list[str]:
@@ -13,7 +13,7 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
     lines = [f"{status.phase.value}: {status.message}"]
     if process is not None:
         lines.append(f"run by process {process}")
-    elif status.phase not in _AT_REST:
+    elif status.phase not in AT_REST:
         lines.append("no command runs it now: the last one was killed; lmj run goes on from the newest checkpoint")
     if status.progress is not None:
         lines.append(progress_line(status.progress, Phase.RUNNING))

@@ -45,3 +45,25 @@ def command_line(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return []
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Whether process ``pid`` is there and has ``path`` open; where the system does not tell, whether it is there."""
+    folder = Path(f"/proc/{pid}/fd")
+    if not Path("/proc/self/fd").is_dir():
+        try:
+            os.kill(pid, 0)
+        except OSError:
+            return False
+        return pid > 0
+    try:
+        wanted = path.stat()
+        links = list(folder.iterdir())
+    except OSError:
+        return False
+    for link in links:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            found = link.stat()
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                return True
+    return False

@@ -73,6 +73,11 @@ class RunStore:
             identity = {"uid": str(uuid4()), "creation_timestamp": begun}
         return job.model_copy(update={"metadata": job.metadata.model_copy(update=identity)})
 
+    def job_name(self) -> str | None:
+        """The name of the stored job; None: there is none that can be read."""
+        stored = self._read_metadata()
+        return stored.name if stored is not None else None
+
     def _read_metadata(self) -> Metadata | None:
         """Of the stored job; None: there is none, or nobody can read it, so that what runs now is another run, in views with higher numbers."""
         try:
