@@ -18,6 +18,7 @@ from lmj_operator.backend.kubernetes.cache import Cache, Key
 from lmj_operator.backend.kubernetes.resources import NODES, PODS
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
 from lmj_operator.controller.job_task import JobTask, Place
+from lmj_operator.controller.session import session_of
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +121,9 @@ def registry(controller: Controller) -> kopf.OperatorRegistry:
     made = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=made, errors=kopf.ErrorsMode.PERMANENT)
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_via_client(**kwargs)
+    async def login(**kwargs: Any) -> kopf.AiohttpSession | None:
+        info = await asyncio.to_thread(kopf.login_via_client, **kwargs)  # it may run a program, and read files
+        return session_of(info) if info is not None else None
 
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=made)
     async def job(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so

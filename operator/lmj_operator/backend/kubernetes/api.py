@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
+from lmj_operator.backend.kubernetes.nesting import shallow
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.lines import whole_lines
 
@@ -84,7 +85,7 @@ class Api:
             try:
                 if code >= 400:
                     raise _error("watch", path, code, await answer.read())
-                async for line in _lines(answer.response.content):
+                async for line in lines(answer.response.content):
                     event = _parse(line)
                     kind, thing = str(event.get("type")), event.get("object") or {}
                     if kind == "ERROR":
@@ -201,7 +202,7 @@ def _error(
     return ApiError(verb, path, code, str(told.get("reason", "")), message, retry_after)
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Lines of any length: an object may be larger than the buffer that a reader of lines has."""
     rest = bytearray()
     async for part in content.iter_any():
@@ -213,7 +214,7 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 def _parse(data: bytes) -> Object:
     try:
-        value = json.loads(data)
+        value = json.loads(shallow(data))
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

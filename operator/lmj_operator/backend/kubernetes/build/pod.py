@@ -10,7 +10,8 @@ from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob, Volume
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
-from lmj_operator.backend.kubernetes.build.template import check_template, merge
+from lmj_operator.backend.kubernetes.build.template import merge
+from lmj_operator.backend.kubernetes.build.template_check import check_template
 from lmj_operator.backend.kubernetes.settings import Settings
 
 Object = dict[str, Any]

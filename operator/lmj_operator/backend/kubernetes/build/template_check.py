@@ -1,0 +1,131 @@
+"""What is refused of a user's pod template: what would be ignored or misread, and what nobody could merge."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lmj_api.nearest import did_you_mean
+from lmj_api.problems import SpecError, kind_of
+from lmj_operator.backend.kubernetes.build.template import KEYS
+from lmj_operator.backend.kubernetes.labels import CONTAINER
+
+_MAPPINGS = (
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("spec", "nodeSelector"),
+    ("spec", "affinity"),
+    ("spec", "affinity", "nodeAffinity"),
+    ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
+)
+"""What the operator reads as a mapping; a null takes it away."""
+_OF_TEXT = _MAPPINGS[:3]
+_LONGEST_KEY = 64
+_TERMS = (*_MAPPINGS[-1], "nodeSelectorTerms")
+
+
+def check_template(template: Mapping[str, Any] | None) -> None:
+    """Refuse what is wrong. Raises SpecError with a line for each mistake.
+
+    The API server takes whatever is in a template; what of it is wrong in a pod it says when the pod is made.
+    """
+    if template is None:
+        return
+    for check in (_check_parts, _check_types, _check_fields):
+        wrong = list(check(template))
+        if wrong:
+            raise SpecError(*wrong)
+
+
+def _check_parts(template: Mapping[str, Any]) -> Iterator[str]:
+    for key in template:
+        if key not in ("metadata", "spec"):
+            near = did_you_mean(key, ("metadata", "spec"))
+            yield f"spec.template.{_shown(key)}: unknown field{near}; known here: metadata, spec"
+    for key in ("metadata", "spec"):
+        if not isinstance(template.get(key, {}), Mapping):
+            yield f"spec.template.{key}: a mapping is needed, not {kind_of(template[key])}"
+
+
+def _check_types(template: Mapping[str, Any]) -> Iterator[str]:
+    """Everything has the type that it is merged and read as."""
+    for path in _MAPPINGS:
+        value, where = _at(template, path), f"spec.template.{'.'.join(path)}"
+        if value is None:
+            continue
+        if not isinstance(value, Mapping):
+            yield f"{where}: a mapping is needed, not {kind_of(value)}"
+        elif path in _OF_TEXT:
+            for key, text in value.items():
+                if not isinstance(text, str | None):
+                    yield f"{where}.{_shown(key)}: text is needed, not {kind_of(text)}; put it in quotes"
+    terms, where = _at(template, _TERMS), f"spec.template.{'.'.join(_TERMS)}"
+    if terms is not None and not _is_list(terms):
+        yield f"{where}: a list is needed, not {kind_of(terms)}"
+    for index, term in enumerate(terms if _is_list(terms) else ()):
+        if not isinstance(term, Mapping):
+            yield f"{where}[{index}]: a mapping is needed, not {kind_of(term)}"
+        elif not _is_list(term.get("matchFields") or []):
+            yield f"{where}[{index}].matchFields: a list is needed, not {kind_of(term['matchFields'])}"
+    yield from _check_lists("spec.template.spec", template.get("spec", {}))
+
+
+def _check_lists(path: str, value: Mapping[str, Any]) -> Iterator[str]:
+    """Each list that merges by a key of its items has it in all of them, wherever it is."""
+    for name, part in value.items():
+        where, key = f"{path}.{_shown(name)}", KEYS.get(name)
+        if isinstance(part, Mapping):
+            yield from _check_lists(where, part)
+        if key is None or part is None:
+            continue
+        if not _is_list(part):
+            yield f"{where}: a list is needed, not {kind_of(part)}"
+            continue
+        for index, item in enumerate(part):
+            found = item.get(key) if isinstance(item, Mapping) else None
+            kind, word = (int, "a number") if key == "containerPort" else (str, "text")
+            if not isinstance(item, Mapping):
+                yield f"{where}[{index}]: a mapping is needed, not {kind_of(item)}"
+            elif found is None:
+                yield f"{where}[{index}]: {key} is missing"
+            elif not isinstance(found, kind) or isinstance(found, bool):
+                yield f"{where}[{index}].{key}: {word} is needed, not {kind_of(found)}"
+            else:
+                yield from _check_lists(f"{where}[{index}]", item)
+
+
+def _check_fields(template: Mapping[str, Any]) -> Iterator[str]:
+    """What the operator sets itself."""
+    metadata, spec = template.get("metadata", {}), template.get("spec", {})
+    for key in metadata:
+        if key not in ("labels", "annotations"):
+            yield f"spec.template.metadata.{_shown(key)}: only labels and annotations can be set"
+    if spec.get("restartPolicy", "Never") != "Never":
+        yield "spec.template.spec.restartPolicy: must be Never: the operator replaces pods that end"
+    containers = spec.get("containers", [])
+    if containers is None:
+        yield f"spec.template.spec.containers: the trainer's container, {CONTAINER}, cannot be taken away"
+        return
+    names = [container["name"] for container in containers]
+    if names and CONTAINER not in names:
+        near = did_you_mean(names[0], [CONTAINER])
+        yield f"spec.template.spec.containers: the trainer's container is called {CONTAINER}{near}"
+    for container in containers:
+        if container["name"] == CONTAINER:
+            for key in ("command", "args", "workingDir"):
+                if key in container:
+                    yield f"spec.template.spec.containers[{CONTAINER}].{key}: the operator sets it"
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    """What is at ``path``; None: nothing."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _shown(key: str) -> str:
+    """A key that somebody made up, in a line for people."""
+    return key if key.isprintable() and len(key) <= _LONGEST_KEY else repr(key[:_LONGEST_KEY])
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)

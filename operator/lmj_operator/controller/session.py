@@ -1,0 +1,59 @@
+"""The session by which Kopf lists and watches jobs: what it delivers is nested no deeper than can be parsed.
+
+Kopf parses by itself, and what its parser raises ends the process: one job nested deep enough would end the operator for all, and
+again whenever it starts.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import kopf
+from aiohttp.connector import Connection
+
+from lmj_operator.backend.kubernetes.api import lines
+from lmj_operator.backend.kubernetes.nesting import shallow
+
+
+class _Content:
+    """The body of an answer, of which a watch gets whole lines, each an event."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._content, name)
+
+    async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
+        async for line in lines(self._content):
+            yield shallow(line) + b"\n"
+            del line  # the next may be long in coming
+
+
+class ShallowResponse(aiohttp.ClientResponse):
+    """An answer in JSON, or in lines of JSON."""
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        """As the base says."""
+        await super().start(connection)
+        self.content: Any = _Content(self.content)
+        return self
+
+    async def json(self, **_: Any) -> Any:
+        """As the base says."""
+        return json.loads(shallow(await self.read()))
+
+
+def session_of(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+    """The session that Kopf would make of ``info``, with such answers."""
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+        headers=info.as_http_headers(),
+        proxy=info.proxy_url,
+        trust_env=info.trust_env,
+        response_class=ShallowResponse,
+    )
+    return kopf.AiohttpSession(
+        aiohttp_session=session, server=info.server, default_namespace=info.default_namespace, expiration=info.expiration
+    )
