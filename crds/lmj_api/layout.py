@@ -45,6 +45,16 @@ class Layout:
         return self.output / "evaluation.json"
 
     @property
+    def trained(self) -> Path:
+        """The job whose results are in the folder, JSON: written when its training begins."""
+        return self.output / ".job.json"
+
+    @property
+    def pretrained(self) -> Path:
+        """The hub's model that the run began with, a folder for each name."""
+        return self.output / "pretrained"
+
+    @property
     def tensorboard(self) -> Path:
         """TensorBoard event files."""
         return self.output / "tensorboard"
@@ -63,3 +73,15 @@ class Layout:
     def run(self) -> Path:
         """Bookkeeping of a local run: ``job.json``, ``status.json``, ``lock``, ``pods/NAME/``."""
         return self.output / ".lmj"
+
+    def has_results(self) -> bool:
+        """Whether anything was trained into the folder. Raises OSError when that cannot be told."""
+        if self.model.exists() or self.evaluation.exists():
+            return True
+        if self.metrics.exists() and self.metrics.stat().st_size > 0:
+            return True
+        return (
+            any((entry / "manifest.json").exists() for entry in self.checkpoints.iterdir())
+            if self.checkpoints.is_dir()
+            else False
+        )

@@ -35,7 +35,7 @@ def test_a_finished_job_is_not_trained_again(undisturbed: Job) -> None:
     before = undisturbed.status()
     again = undisturbed.run()
     assert again.returncode == 0
-    assert "already trained to the end" in again.stdout
+    assert "finished already, nothing to do" in again.stdout
     assert undisturbed.status() == before
 
 

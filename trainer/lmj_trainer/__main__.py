@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from lmj_api.nearest import did_you_mean
 from lmj_api.protocol import USER_ERROR
-from lmj_trainer.errors import UserError
+from lmj_trainer.errors import OutageError, UserError
 
 COMMANDS = {
     "agent": ("lmj_trainer.agent.main", "supervise the worker of one rank and answer the operator"),
     "worker": ("lmj_trainer.worker.main", "train one rank (started by the agent)"),
     "warm": ("lmj_trainer.worker.warm", "be what workers are forked from (started by the agent)"),
     "check": ("lmj_trainer.check", "check a job's data and model before anything is started"),
+    "continue": ("lmj_trainer.continuing", "say where a run goes on that is to be longer (started by lmj run)"),
     "evaluate": ("lmj_trainer.evaluate", "evaluate a saved model on labelled data"),
     "predict": ("lmj_trainer.predict", "label texts with a saved model"),
     "checkpoints": ("lmj_trainer.checkpoint.main", "list and verify the checkpoints in a folder"),
@@ -47,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         sys.stderr.write("error: " + " ".join(str(error).split()) + "\n")
         return USER_ERROR
+    except OutageError as error:
+        sys.stderr.write("error: " + " ".join(str(error).split()) + "; try again later\n")
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -16,15 +16,21 @@ from lmj_api.layout import Layout
 from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import Device, JobSpec, LiveMigrationJob, Weights
 from lmj_trainer.cli import Parser
+from lmj_trainer.data.hub import patiently
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
+from lmj_trainer.data.prepared import at_hand
 from lmj_trainer.data.selection import select
-from lmj_trainer.data.source import Say
+from lmj_trainer.data.source import Say, Source
 from lmj_trainer.data.tokens import require_vocabulary
 from lmj_trainer.data.wording import one_line
-from lmj_trainer.errors import UserError
+from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.gpu import missing_gpu
 from lmj_trainer.model import lora
 from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
+from lmj_trainer.model.kept import kept
+
+PATIENCE_SECONDS = 60.0
+"""For which a hub that does not answer is asked again: somebody waits for this command."""
 
 
 class Summary(Message):
@@ -52,12 +58,13 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
     if spec.checkpoint.path is not None:
         _check_writable(checkpoints, "checkpoint.path")
     _check_device(spec.training.device)
+    check_frozen_source(spec)
+    # What a run of this job has already is not asked of anybody again.
+    spec = kept(spec)
     # The model first: it is quick to look at, the data may be large.
-    layers = check_model(spec)
-    selection = select(spec, say)
-    labels = selection.labels.names
+    layers = patiently(lambda: check_model(spec), PATIENCE_SECONDS, say)
+    labels, rows = patiently(lambda: _data(spec, say), PATIENCE_SECONDS, say)
     config = load_config(spec.model, labels, spec.model.scratch.vocabulary if spec.model.scratch else 0)
-    rows = {name: len(part.rows) for name, part in selection.splits.items()}
     check_rows(spec, rows)
     return Summary(
         rows=rows,
@@ -69,6 +76,16 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
     )
 
 
+def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The labels, and how many rows each split has."""
+    dataset = spec.dataset
+    asked = Source(dataset.source, dataset.config, dataset.revision).kind == "hub"
+    if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
+        return prepared.labels, {name: len(split) for name, split in prepared.splits.items()}
+    selection = select(spec, say)
+    return tuple(selection.labels.names), {name: len(part.rows) for name, part in selection.splits.items()}
+
+
 def check_model(spec: JobSpec) -> int:
     """Layers of the model. Reads no data. UserError: something is wrong with the model, or asked of it that it cannot do."""
     _check_model_folder(spec)
@@ -77,7 +94,6 @@ def check_model(spec: JobSpec) -> int:
     _check_stages(spec, layers)
     if spec.model.lora is not None:
         lora.targets(config.model_type, spec.model.lora)
-        _check_frozen_source(spec)
     if spec.dataset.max_length > max_positions(config):
         raise UserError(
             f"dataset.maxLength {spec.dataset.max_length} is over the {max_positions(config)} tokens the model reads: lower it"
@@ -126,13 +142,18 @@ def _check_model_folder(spec: JobSpec) -> None:
     require_vocabulary(folder)
 
 
-def _check_frozen_source(spec: JobSpec) -> None:
-    """Weights that are not trained are in no checkpoint: each worker gets them anew, so they must be the same tomorrow."""
+def check_frozen_source(spec: JobSpec) -> None:
+    """Weights that are not trained are in no checkpoint: whoever loads the adapter gets them anew, so they must be the same tomorrow."""
     source, revision = spec.model.source, spec.model.revision
-    if source is not None and not Path(source).is_dir() and not re.fullmatch("[0-9a-f]{40}", revision or ""):
+    if (
+        spec.model.lora is not None
+        and source is not None
+        and not Path(source).is_dir()
+        and not re.fullmatch("[0-9a-f]{40}", revision or "")
+    ):
         raise UserError(
             f"model.lora with the hub's {source!r} needs its commit as model.revision, 40 hex digits, not "
-            f"{'none' if revision is None else repr(revision)}: what is not trained is fetched anew by each worker and must not change"
+            f"{'none' if revision is None else repr(revision)}: whoever loads the adapter fetches the rest anew, which must not change"
         )
 
 
@@ -174,6 +195,9 @@ def run(argv: Sequence[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
+    except OutageError as error:
+        print(f"error: {error}; try again later", file=sys.stderr)
+        return 1
     if arguments.output == "json":
         print(summary.to_json())
         return 0

@@ -3,3 +3,12 @@
 
 class UserError(Exception):
     """A mistake in the job, its data or its model that no restart mends. Its text is one line: what, where, and what to do."""
+
+
+class OutageError(Exception):
+    """Something elsewhere does not answer now, and may later: nobody's mistake here. Its text is one line."""
+
+    def __init__(self, text: str, retry_after: float | None = None) -> None:
+        """``retry_after``: seconds after which it wants to be asked again, where it said so."""
+        super().__init__(text)
+        self.retry_after = retry_after

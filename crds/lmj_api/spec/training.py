@@ -31,6 +31,15 @@ class Device(StrEnum):
     CUDA = "CUDA"
 
 
+class Continued(Message):
+    """An earlier part of a run, trained with other values."""
+
+    step: Annotated[int, Field(ge=1)]
+    """Its last step: the next part goes on from the checkpoint of that."""
+    state_digest: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """What its checkpoints say in their manifests."""
+
+
 class Training(Message):
     """One run: how long, on which batches, with which optimizer (AdamW)."""
 
@@ -71,8 +80,21 @@ class Training(Message):
     device: Device = Device.AUTO
     """Where stages compute."""
 
+    continues: Annotated[list[Continued], Field(max_length=64)] = []
+    """The parts of the run before this one, oldest first, which stay as they were trained: from the last one's step on, all values here
+    count. ``lmj run --continue`` writes it."""
+
     @model_validator(mode="after")
     def _one_warmup(self) -> Self:
         if self.warmup_steps and self.warmup_ratio:
             raise ValueError("set warmupSteps or warmupRatio, not both")
         return self
+
+    def follows(self, step: int, state_digest: str) -> bool:
+        """Whether the state after ``step``, as a run with ``state_digest`` has it, is one that this run had."""
+        return any(part.state_digest == state_digest and step <= part.step for part in self.continues)
+
+    @property
+    def begins(self) -> int:
+        """The step from which on these values count."""
+        return max((part.step for part in self.continues), default=0)

@@ -7,7 +7,7 @@ SAME_PRESS_SECONDS = 1.0
 """A Ctrl-C this soon after the first is the same wish: a key that bounces, or one signal that came by two ways."""
 
 
-class Wish(StrEnum):
+class Meaning(StrEnum):
     """What a signal asks for."""
 
     CHECKPOINT = "take a checkpoint and leave"
@@ -24,12 +24,12 @@ class Leaving:
         self._asked = False
         self._interrupted: float | None = None
 
-    def heard(self, number: int, now: float) -> Wish:
+    def heard(self, number: int, now: float) -> Meaning:
         """What signal ``number`` means that came at ``now``, by a monotonic clock."""
         first, self._asked = not self._asked, True
         if number == signal.SIGINT:
             if self._interrupted is None:
                 self._interrupted = now
             elif now - self._interrupted >= SAME_PRESS_SECONDS:
-                return Wish.AT_ONCE
-        return Wish.CHECKPOINT if first else Wish.NOTHING
+                return Meaning.AT_ONCE
+        return Meaning.CHECKPOINT if first else Meaning.NOTHING

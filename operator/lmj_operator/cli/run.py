@@ -13,13 +13,24 @@ def run(
     sets: SetOption = None,
     output: OutputOption = Output.TEXT,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines, also on a terminal.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew. What is in the output folder is moved into a folder earlier-N there.")
+    ] = False,
+    goes_on: Annotated[
+        bool,
+        typer.Option("--continue", help="Go on from the newest checkpoint with more epochs or steps, or another learning rate."),
+    ] = False,
 ) -> None:
     """Train the job in FILE on this machine: one process group a rank, no cluster needed.
 
     Ctrl-C takes a checkpoint and leaves; the same command resumes. Another Ctrl-C, at least a second later, leaves at once.
     SIGTERM takes a checkpoint and leaves too, however often it comes: timeout and service managers send it twice.
+    An output folder with the results of a job with other values is refused.
+    --continue goes on from its newest checkpoint when only epochs, maxSteps, learningRate, schedule and warm-up differ. Steps before stay
+    as they are; the learning rate is that of the new schedule from there on, so the weights are not those of a run that had the new
+    values from its beginning.
     Exit codes: 0 succeeded, 1 failed, 2 bad input, 130 interrupted.
     """
     from lmj_operator.cli.session import run_job
 
-    raise typer.Exit(run_job(Path(file), list(sets or ()), output, plain=plain))
+    raise typer.Exit(run_job(Path(file), list(sets or ()), output, plain=plain, fresh=fresh, goes_on=goes_on))

@@ -14,12 +14,14 @@ from lmj_api.protocol import USER_ERROR
 from lmj_api.spec.job import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.local.adopt import adopt
+from lmj_operator.backend.local.aside import move_aside
 from lmj_operator.backend.local.backend import LocalBackend
 from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
 from lmj_operator.backend.local.sweep import sweep
+from lmj_operator.cli.earlier import Wish, continued, earlier, wish_of, with_parts_of
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, SUCCEEDED, CommandError
-from lmj_operator.cli.leaving import Leaving, Wish
+from lmj_operator.cli.leaving import Leaving, Meaning
 from lmj_operator.cli.load import check_output, read_job
 from lmj_operator.cli.notices import without_effect
 from lmj_operator.cli.options import Output
@@ -29,7 +31,7 @@ from lmj_operator.plan.units import duration
 from lmj_operator.reconcile import Reconciler
 
 
-def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool) -> int:
+def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool, fresh: bool = False, goes_on: bool = False) -> int:
     """Run the job in ``file`` to its end and return the exit code. Raises CommandError before anything is started."""
     job = read_job(file, sets)
     check_output(job)
@@ -41,19 +43,37 @@ def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool) -> 
     holder = lock_holder(store.lock_file)
     if holder is not None:
         raise CommandError(f"another lmj run (process {holder}) trains into {layout.output}", code=FAILED)
-    if _has_succeeded(store, layout, reporter):
-        return SUCCEEDED
+    wish = wish_of(layout, fresh=fresh, goes_on=goes_on)
+    status = _read(store) if wish is not Wish.FRESH else None
+    finished = status is not None and status.phase is Phase.SUCCEEDED
+    found = earlier(job, layout, wish, finished=finished)
+    changed = found is not None and bool(found.changes)
+    if finished and status is not None and not changed:
+        return _nothing_to_do(status, layout, reporter)
     notice = without_effect(job.spec)
-    check_job(job, lambda line: None if line.startswith(WARNING) else reporter.say(line))  # rank 0 warns
+    notices = [f"{file}: {notice}"] if notice is not None else []
+
+    def told(line: str) -> None:
+        if not line.startswith(WARNING):  # rank 0 warns
+            reporter.say(line)
+
+    if found is not None and changed:
+        job, line = continued(job, found, told)
+        notices.append(line)
+    else:
+        job = with_parts_of(job, found.job) if found is not None else job
+        check_job(job, told)
     try:
         layout.run.mkdir(parents=True, exist_ok=True)
         with RunLock(store.lock_file), reporter:
-            if notice is not None:
-                reporter.say(f"{file}: {notice}")
             sweep(store.pods)
-            stored = _read(store)
+            stored = _read(store) if wish is not Wish.FRESH else None
             job = store.identified(job, datetime.now(UTC), anew=stored is None)
-            status = adopt(stored or JobStatus(), job.metadata.name, time.time())
+            if wish is Wish.FRESH and (aside := move_aside(layout, job.metadata.name)) is not None:
+                notices.append(f"begins anew: what was in {layout.output} is in {aside} now")
+            for line in notices:
+                reporter.say(line)
+            status = adopt(stored or JobStatus(), job.metadata.name, time.time(), goes_on=changed)
             return asyncio.run(_train(job, store, status, reporter, layout))
     except RunLocked as error:
         raise CommandError(str(error), code=FAILED) from error
@@ -80,14 +100,11 @@ def _read(store: RunStore) -> JobStatus | None:
         raise CommandError(str(error)) from error
 
 
-def _has_succeeded(store: RunStore, layout: Layout, reporter: Reporter) -> bool:
-    status = _read(store)
-    if status is None or status.phase is not Phase.SUCCEEDED:
-        return False
+def _nothing_to_do(status: JobStatus, layout: Layout, reporter: Reporter) -> int:
     result, lines = summary(status, layout, None)
-    lines = [f"already trained to the end: choose another spec.output.path, or remove {layout.output}, to train anew", *lines]
+    lines = ["finished already, nothing to do: --fresh trains it anew, --continue with more epochs or steps for longer", *lines]
     reporter.result({**result, "exitCode": SUCCEEDED}, lines)
-    return True
+    return SUCCEEDED
 
 
 async def _train(job: LiveMigrationJob, store: RunStore, status: JobStatus, reporter: Reporter, layout: Layout) -> int:
@@ -99,10 +116,10 @@ async def _train(job: LiveMigrationJob, store: RunStore, status: JobStatus, repo
         leaving = Leaving()
 
         def leave(number: int) -> None:
-            wish = leaving.heard(number, time.monotonic())
-            if wish is Wish.AT_ONCE:
+            meaning = leaving.heard(number, time.monotonic())
+            if meaning is Meaning.AT_ONCE:
                 running.cancel()
-            elif wish is Wish.CHECKPOINT:
+            elif meaning is Meaning.CHECKPOINT:
                 backend.interrupted = True
                 again = ", once more to leave at once" if number == signal.SIGINT else ""
                 reporter.say(f"{signal.Signals(number).name}: takes a checkpoint and leaves{again}; the same command resumes")

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import importlib.util
+import json
 import os
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lmj_api.spec.job import LiveMigrationJob
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, CommandError
@@ -41,17 +42,31 @@ def check_job(job: LiveMigrationJob, say: Callable[[str], None]) -> str:
     ``say`` gets a line at once, for it takes seconds, and each that the check says meanwhile. Raises CommandError with its ``error:`` line,
     and exit code 2 when the job is at fault, 1 when the check is.
     """
+    return _asked("check", {"--job": job}, say)
+
+
+def continuation(job: LiveMigrationJob, old: LiveMigrationJob, say: Callable[[str], None]) -> dict[str, Any]:
+    """Where ``job`` goes on from what ``old`` has trained in its folder, as the trainer says. Checks it, and raises, as :func:`check_job`."""
+    found: dict[str, Any] = json.loads(_asked("continue", {"--job": job, "--earlier": old}, say).splitlines()[-1])
+    return found
+
+
+def _asked(command: str, jobs: Mapping[str, LiveMigrationJob], say: Callable[[str], None]) -> str:
+    """What the trainer's ``command`` about ``jobs``, by option, printed."""
     require_trainer()
     say("checking the data and the model")
     with tempfile.TemporaryDirectory(prefix="lmj-check-") as folder:
-        file = Path(folder) / "job.json"
-        file.write_text(job.to_json(), encoding="utf-8")
-        code, out, told = asyncio.run(_run([sys.executable, "-m", "lmj_trainer", "check", "--job", str(file)], say))
+        arguments = []
+        for option, job in jobs.items():
+            file = Path(folder) / f"{option.strip('-')}.json"
+            file.write_text(job.to_json(), encoding="utf-8")
+            arguments += [option, str(file)]
+        code, out, told = asyncio.run(_run([sys.executable, "-m", "lmj_trainer", command, *arguments], say))
     if code == 0:
         return out.strip()
     lines = [line.removeprefix(ERROR) for line in told if line.startswith(ERROR)]
-    if code == BAD_INPUT and lines:
-        raise CommandError(*lines)
+    if code in (BAD_INPUT, FAILED) and lines:
+        raise CommandError(*lines, code=code)
     last = next((line.strip() for line in reversed(told) if line.strip()), "no message")
     raise CommandError(f"the check of the job ended with exit code {code}: {last}", code=FAILED)
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from lmj_api.base import Message
+from lmj_api.identity import DATASET, IGNORED, MODEL, PIPELINE, SPLITS, TRAINING, differences
 from lmj_api.spec import Dataset, JobSpec, Model, Pipeline, Splits, Training
-from lmj_trainer.checkpoint.identity import DATASET, IGNORED, MODEL, PIPELINE, SPLITS, TRAINING, state_digest
+from lmj_trainer.checkpoint.identity import state_digest
 
 BASE: dict[str, Any] = {
     "model": {"source": "/jobs/a/model"},
@@ -15,11 +16,15 @@ BASE: dict[str, Any] = {
 }
 
 
-def digest(**parts: dict[str, Any] | bool) -> str:
+def spec(**parts: dict[str, Any] | bool) -> JobSpec:
     value = {key: dict(part) for key, part in BASE.items()}
     for key, part in parts.items():
         value[key] = {**value.get(key, {}), **part} if isinstance(part, dict) else part  # type: ignore[assignment]
-    return state_digest(JobSpec.model_validate(value))
+    return JobSpec.model_validate(value)
+
+
+def digest(**parts: dict[str, Any] | bool) -> str:
+    return state_digest(spec(**parts))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +59,7 @@ def test_every_part_is_decided_on() -> None:
 )
 def test_goes_on(parts: dict[str, Any]) -> None:
     assert digest(**parts) == digest()
+    assert not differences(spec(), spec(**parts), finished=False)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +82,13 @@ def test_goes_on(parts: dict[str, Any]) -> None:
         {"training": {"max_grad_norm": None}},
         {"training": {"precision": "BFloat16"}},
         {"training": {"schedule": "Constant"}},
+        {"training": {"continues": [{"step": 5, "state_digest": "0" * 32}]}},
         {"pipeline": {"micro_batches": 8}},
     ],
 )
 def test_is_another_training(parts: dict[str, Any]) -> None:
     assert digest(**parts) != digest()
+    assert differences(spec(), spec(**parts), finished=False), "and somebody is told why"
 
 
 def test_a_test_cap_counts_where_test_rows_are_cut_off() -> None:

@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoModelForSequenceClassification
 
 from lmj_api.spec import Architecture, Model, Scratch
-from lmj_trainer.errors import UserError
+from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
 
 LABELS = ["a", "b", "c"]
@@ -78,6 +78,11 @@ def test_a_hub_id_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("lmj_trainer.model.config.hub_is_reachable", lambda: False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match="no model nobody/bert: there is no such folder, and the hub cannot be reached") as raised:
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    says = "no model nobody/bert: there is no such file or folder, the hub cannot be reached, and it is not in the hub's cache"
+    with pytest.raises(OutageError, match=says) as raised:
         load_config(Model(source="nobody/bert"), LABELS, 10)
     assert "\n" not in str(raised.value)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # who says that there is no hub has to have the model
+    with pytest.raises(UserError, match=says):
+        load_config(Model(source="nobody/bert"), LABELS, 10)

@@ -10,7 +10,7 @@ from pyarrow import parquet
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.source import Source, digest_path
 from lmj_trainer.data.texts import check_texts
-from lmj_trainer.errors import UserError
+from lmj_trainer.errors import OutageError, UserError
 
 
 def read(path: Path, split: str = "train", text: str = "text", label: str = "label") -> Rows:
@@ -153,7 +153,7 @@ def test_a_hub_dataset_without_a_network_says_so_at_once(monkeypatch: pytest.Mon
     import datasets.config
     import huggingface_hub.constants
 
-    from lmj_trainer.data.hub import hub_is_reachable
+    from lmj_trainer.data import hub
 
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -161,12 +161,11 @@ def test_a_hub_dataset_without_a_network_says_so_at_once(monkeypatch: pytest.Mon
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    hub_is_reachable.cache_clear()
-    try:
-        with pytest.raises(UserError, match="no dataset nobody/nothing: no such file or folder, the hub cannot be reached"):
-            Source("nobody/nothing").read("train", ["text"], "label", print)
-    finally:
-        hub_is_reachable.cache_clear()
+    monkeypatch.setattr(hub, "_set_here", False)  # so that it is put back
+    with pytest.raises(
+        OutageError, match="no dataset nobody/nothing: there is no such file or folder, the hub cannot be reached"
+    ):
+        Source("nobody/nothing").read("train", ["text"], "label", print)
 
 
 def test_digests_follow_the_content(write: Any, tmp_path: Path) -> None:

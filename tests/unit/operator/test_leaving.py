@@ -4,14 +4,14 @@ import signal
 
 import pytest
 
-from lmj_operator.cli.leaving import Leaving, Wish
+from lmj_operator.cli.leaving import Leaving, Meaning
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
-CHECKPOINT, AT_ONCE, NOTHING = Wish.CHECKPOINT, Wish.AT_ONCE, Wish.NOTHING
+CHECKPOINT, AT_ONCE, NOTHING = Meaning.CHECKPOINT, Meaning.AT_ONCE, Meaning.NOTHING
 
 
 @pytest.mark.parametrize(
-    ("heard", "wishes"),
+    ("heard", "meanings"),
     [
         ([(TERM, 0.0), (TERM, 0.02)], [CHECKPOINT, NOTHING]),
         ([(TERM, 0.0), (TERM, 5.0), (TERM, 60.0)], [CHECKPOINT, NOTHING, NOTHING]),
@@ -23,6 +23,6 @@ CHECKPOINT, AT_ONCE, NOTHING = Wish.CHECKPOINT, Wish.AT_ONCE, Wish.NOTHING
         ([(TERM, 0.0), (INT, 5.0), (INT, 5.3), (INT, 7.0)], [CHECKPOINT, NOTHING, NOTHING, AT_ONCE]),
     ],
 )
-def test_only_a_second_ctrl_c_is_in_a_hurry(heard: list[tuple[int, float]], wishes: list[Wish]) -> None:
+def test_only_a_second_ctrl_c_is_in_a_hurry(heard: list[tuple[int, float]], meanings: list[Meaning]) -> None:
     leaving = Leaving()
-    assert [leaving.heard(number, now) for number, now in heard] == wishes
+    assert [leaving.heard(number, now) for number, now in heard] == meanings

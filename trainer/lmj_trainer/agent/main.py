@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from lmj_api.layout import Layout
-from lmj_api.spec import LiveMigrationJob
+from lmj_api.spec import LiveMigrationJob, Training
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.birth import Program
@@ -152,15 +152,15 @@ async def begin(supervisor: Supervisor, job: LiveMigrationJob) -> None:
     """What an agent does unasked: a standby gets warm and waits for its rank; then it looks through the checkpoints."""
     if supervisor.state.rank is None:
         await standby.wait(supervisor)
-    await look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec))
+    await look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec), job.spec.training)
 
 
-async def look(supervisor: Supervisor, root: Path, digest: str) -> None:
+async def look(supervisor: Supervisor, root: Path, digest: str, training: Training | None = None) -> None:
     """Look through the checkpoints in ``root``. While that is impossible nothing is known, which is not the same as there being none."""
     told = ""
     while True:
         try:
-            supervisor.found(await scan_in_thread(root, digest))
+            supervisor.found(await scan_in_thread(root, digest, training))
         except OSError as error:
             message = f"{root} cannot be looked through for checkpoints, trying again: {error}"
             if message != told:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, parse_checkpoint_name, rank_file
 from lmj_api.protocol import CheckpointInfo
+from lmj_api.spec import Training
 from lmj_trainer.checkpoint.digest import file_digest
 from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.write import MANIFEST
@@ -34,16 +35,19 @@ class _UnusableError(Exception):
     """Why a checkpoint cannot be used."""
 
 
-def scan(root: Path, state_digest: str) -> list[CheckpointInfo]:
+def scan(root: Path, state_digest: str, training: Training | None = None) -> list[CheckpointInfo]:
     """All checkpoints in ``root``, newest first; ``[]`` when the folder is not there. Raises OSError when it cannot be listed.
 
     Verified from the newest on, with all digests up to the first good one; behind it only sizes are compared, since nothing
-    older is loaded while that one stands. ``state_digest``: the job's, see :mod:`lmj_trainer.checkpoint.identity`.
+    older is loaded while that one stands. ``state_digest``: the job's, see :mod:`lmj_trainer.checkpoint.identity`; ``training``:
+    the job's, where it may continue an earlier run.
     """
-    return [found.info for found in survey(root, state_digest)]
+    return [found.info for found in survey(root, state_digest, training)]
 
 
-def survey(root: Path, state_digest: str | None, *, everything: bool = False, digests: bool = True) -> list[Found]:
+def survey(
+    root: Path, state_digest: str | None, training: Training | None = None, *, everything: bool = False, digests: bool = True
+) -> list[Found]:
     """As :func:`scan`, with manifests. ``state_digest`` None: any job's. ``everything``: all digests of all checkpoints.
 
     ``digests`` False: none at all, sizes only.
@@ -51,7 +55,7 @@ def survey(root: Path, state_digest: str | None, *, everything: bool = False, di
     result: list[Found] = []
     good = best = False
     for folder in _folders(root):
-        found = verify(folder, state_digest, digests=digests and (everything or not good))
+        found = verify(folder, state_digest, training, digests=digests and (everything or not good))
         if found is None:
             continue
         usable = found.info.problem is None
@@ -64,7 +68,7 @@ def survey(root: Path, state_digest: str | None, *, everything: bool = False, di
     return result
 
 
-def verify(folder: Path, state_digest: str | None, *, digests: bool = True) -> Found | None:
+def verify(folder: Path, state_digest: str | None, training: Training | None = None, *, digests: bool = True) -> Found | None:
     """The checkpoint in ``folder``; ``info.problem`` tells the file and the reason when it cannot be used.
 
     None: the folder is gone. ``state_digest`` None: any job's. ``digests`` False compares sizes only.
@@ -78,7 +82,7 @@ def verify(folder: Path, state_digest: str | None, *, digests: bool = True) -> F
             name=folder.name, step=step, size=sum(file.size for file in manifest.files), best=manifest.best, time=time
         )
         try:
-            _check(folder, manifest, state_digest)
+            _check(folder, manifest, state_digest, training)
             for file in manifest.files:
                 _check_file(folder / file.name, file, digests)
         except _UnusableError as problem:
@@ -97,7 +101,7 @@ def survey_one(folder: Path) -> Manifest | None:
     return found.manifest if found is not None else None
 
 
-async def scan_in_thread(root: Path, state_digest: str) -> list[CheckpointInfo]:
+async def scan_in_thread(root: Path, state_digest: str, training: Training | None = None) -> list[CheckpointInfo]:
     """:func:`scan` beside the event loop. In a daemon thread, so that a process can end while gigabytes are being read."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[list[CheckpointInfo]] = loop.create_future()
@@ -114,7 +118,7 @@ async def scan_in_thread(root: Path, state_digest: str) -> list[CheckpointInfo]:
         result: list[CheckpointInfo] | None = None
         error: BaseException | None = None
         try:
-            result = scan(root, state_digest)
+            result = scan(root, state_digest, training)
         except BaseException as raised:  # noqa: BLE001  handed to the awaiting task
             error = raised
         if not loop.is_closed():
@@ -156,7 +160,7 @@ def _manifest(folder: Path) -> tuple[Manifest, float]:
         raise _UnusableError(f"{path} is not a manifest: {where + ': ' if where else ''}{reason}") from None
 
 
-def _check(folder: Path, manifest: Manifest, state_digest: str | None) -> None:
+def _check(folder: Path, manifest: Manifest, state_digest: str | None, training: Training | None) -> None:
     """Raise _UnusableError when ``manifest`` contradicts itself or its folder's name, or was written for another job."""
     path = folder / MANIFEST
     if folder.name not in (checkpoint_name(manifest.step, manifest.view), checkpoint_name(manifest.step)):
@@ -165,7 +169,8 @@ def _check(folder: Path, manifest: Manifest, state_digest: str | None) -> None:
         raise _UnusableError(
             f"{path} does not name one file for each rank in order: {', '.join(f.name for f in manifest.files) or 'none'}"
         )
-    if state_digest is not None and manifest.state_digest != state_digest:
+    followed = training is not None and training.follows(manifest.step, manifest.state_digest)
+    if state_digest is not None and manifest.state_digest != state_digest and not followed:
         raise _UnusableError(
             f"{path} was written with another model, data or hyper-parameters (digest {manifest.state_digest}, this job's is "
             f"{state_digest}): undo the change, or use another checkpoint folder"

@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
+from lmj_trainer.data.hub import patiently
 from lmj_trainer.data.progress import Pace
 from lmj_trainer.data.selection import select, selection_key
 from lmj_trainer.data.split import Split
@@ -65,10 +67,22 @@ def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Prepared:
         site = Path(mkdtemp(prefix=f".building-{digest}-", dir=cache))
         try:
             _build(spec, site, say)
-            _publish(site, folder)
+            publish(site, folder)
         finally:
             shutil.rmtree(site, ignore_errors=True)
     return load(folder)
+
+
+def prepare_patiently(spec: JobSpec, say: Callable[[str], None]) -> Prepared:
+    """As :func:`prepare`, in the job's output folder; a hub that does not answer is waited for as a model's is."""
+    cache = Layout.of(spec).cache
+    return patiently(lambda: prepare(spec, cache, say), 0.8 * spec.recovery.start_timeout_seconds, say)
+
+
+def at_hand(spec: JobSpec, cache: Path) -> Prepared | None:
+    """The dataset of ``spec``, if ``cache`` has it. UserError: it is damaged, or what it is made of is gone."""
+    folder = cache / prepared_digest(spec) if cache.is_dir() else None
+    return load(folder) if folder is not None and folder.is_dir() else None
 
 
 def prepared_digest(spec: JobSpec) -> str:
@@ -136,7 +150,7 @@ def _map(folder: Path, name: str, rows: int, max_length: int) -> Split:
     return split
 
 
-def _publish(site: Path, folder: Path) -> None:
+def publish(site: Path, folder: Path) -> None:
     """Makes what is in ``site`` durable, then gives it its name, unless another process was faster."""
     for path in [*site.rglob("*"), site]:
         _sync(path)

@@ -6,7 +6,7 @@ from typing import Any
 
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.files import rows_of_table
-from lmj_trainer.data.hub import hub_is_reachable
+from lmj_trainer.data.hub import hub_is_reachable, judged
 from lmj_trainer.data.rows import Rows, require_columns
 from lmj_trainer.data.wording import listed, one_line
 from lmj_trainer.errors import UserError
@@ -29,7 +29,7 @@ def open_folder(path: Path) -> Mapping[str, Any]:
 
 
 def open_hub(name: str, config: str | None, revision: str | None) -> Mapping[str, Any]:
-    """The splits of the hub dataset ``name``. UserError: unknown, unreachable or in need of a configuration."""
+    """The splits of the hub dataset ``name``. UserError: unknown, or in need of a configuration. OutageError: the hub does not answer."""
     reachable = hub_is_reachable()
     import datasets
     from datasets.exceptions import DatasetsError
@@ -38,11 +38,7 @@ def open_hub(name: str, config: str | None, revision: str | None) -> Mapping[str
     try:
         return datasets.load_dataset(name, config, revision=revision)  # type: ignore[no-any-return]
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
-        if not reachable:
-            raise UserError(
-                f"no dataset {called}: no such file or folder, the hub cannot be reached, and it is not in the hub's cache"
-            ) from error
-        raise UserError(f"no dataset {called}: there is no such file or folder, and the hub says: {one_line(error)}") from error
+        raise judged(error, f"no dataset {called}", reachable) from error
 
 
 def read_split(splits: Mapping[str, Any], split: str, text: Sequence[str], label: str, origin: str) -> Rows:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lmj_api.nearest import did_you_mean
 from lmj_api.spec import Architecture, Model, Scratch
-from lmj_trainer.data.hub import hub_is_reachable, is_hub_id
+from lmj_trainer.data.hub import hub_is_reachable, is_hub_id, judged
 from lmj_trainer.data.wording import one_line
 from lmj_trainer.errors import UserError
 
@@ -78,12 +78,11 @@ def _read(source: str, revision: str | None) -> Any:
                 f"model {source} is of type {kind!r}, which cannot be trained in stages: use one of {', '.join(SUPPORTED)}"
             )
         return AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         if folder.is_dir():
             raise UserError(f"model {source}: its config.json cannot be read: {one_line(error)}") from error
         what = f"no model {source}" + (f" of revision {revision}" if revision else "")
-        why = f"the hub says: {one_line(error)}" if reachable else "the hub cannot be reached, and it is not in the hub's cache"
-        raise UserError(f"{what}: there is no such folder, and {why}") from error
+        raise judged(error, what, reachable) from error
 
 
 def scratch_config(scratch: Scratch, vocab_size: int) -> Any:

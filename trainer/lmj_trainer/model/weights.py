@@ -53,7 +53,7 @@ def _fill(stage: Stage, wanted: Mapping[str, torch.Tensor], model: Model) -> set
     """Write the first weights into ``wanted``, by the parameters' names. Returns those that the model's source does not have."""
     fresh = set(wanted)
     if model.source is not None:
-        fresh = _load(stage, wanted, model_folder(model.source, model.revision), model.source)
+        fresh = _load(stage, wanted, Path(model.source), model.source)
     # The random rule works on whole modules: keep what was loaded beside a fresh parameter (a module is loaded whole or not at all).
     # Values are drawn on the CPU, so that they are the same on every device.
     modules = dict(stage.modules_by_name())
@@ -68,20 +68,6 @@ def _fill(stage: Stage, wanted: Mapping[str, torch.Tensor], model: Model) -> set
                 wanted[f"{name}.{key}"].copy_(getattr(module, key))
                 setattr(module, key, parameter)
     return fresh
-
-
-def model_folder(source: str, revision: str | None) -> Path:
-    """The folder of a pretrained model: ``source`` itself, or the hub's snapshot of it (weights as safetensors only)."""
-    if Path(source).is_dir():
-        return Path(source)
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return Path(snapshot_download(source, revision=revision, allow_patterns=["*.safetensors", "*.json", "*.txt"]))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"model.source {source!r} is neither a folder nor a hub model that can be had: {reason}") from error
 
 
 def _load(stage: Stage, wanted: Mapping[str, torch.Tensor], folder: Path, source: str) -> set[str]:

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from lmj_trainer.checkpoint.tensors import open_tensors, require_frozen
+from lmj_trainer.model.kept import kept
 from lmj_trainer.model.lora import ADAPTER
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.model.weights import freeze
@@ -24,7 +25,7 @@ def restore_adapted(checkpoint: Path, manifest: Manifest, config: PretrainedConf
     """The whole model on the CPU: what was trained from the checkpoint, the rest from where it came from."""
     layers = range(int(config.num_hidden_layers))
     stage = Stage(config, layers, seed=spec.training.seed, lora=spec.model.lora, source=spec.model.source)
-    freeze(stage, spec.model, torch.device("cpu"))
+    freeze(stage, kept(spec).model, torch.device("cpu"))
     require_frozen(checkpoint, manifest, stage.frozen)
     for name, value in open_tensors(checkpoint, manifest, [name for name, _ in stage.parameters_by_name()]).items():
         module, _, key = name.rpartition(".")

@@ -8,6 +8,7 @@ MODULES = (
     "lmj_trainer.checkpoint.identity",
     "lmj_trainer.data.prepared",
     "lmj_trainer.model.config",
+    "lmj_trainer.model.kept",
     "lmj_trainer.model.partition",
     "lmj_trainer.model.stage",
     "lmj_trainer.model.weights",

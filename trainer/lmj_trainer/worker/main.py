@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmj_api.layout import Layout
 from lmj_api.protocol import USER_ERROR, EventKind
 from lmj_api.spec import Device, LiveMigrationJob, Precision
 from lmj_trainer import linux
 from lmj_trainer.errors import UserError
 from lmj_trainer.worker import libraries
+from lmj_trainer.worker.claim import refuse_other
 from lmj_trainer.worker.control import Control
 from lmj_trainer.worker.preparation import prepare_standby, teller
 
@@ -75,12 +75,13 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     )  # a warm parent has loaded them
     libraries.load(lora=spec.model.lora is not None)
 
-    from lmj_trainer.check import check_model, check_rows
+    from lmj_trainer.check import check_frozen_source, check_model, check_rows
     from lmj_trainer.checkpoint.identity import state_digest
-    from lmj_trainer.data.prepared import prepare
+    from lmj_trainer.data.prepared import prepare_patiently
     from lmj_trainer.follow.feed import Offer
     from lmj_trainer.follow.follower import Follower
     from lmj_trainer.model.config import load_config
+    from lmj_trainer.model.kept import keep
     from lmj_trainer.model.partition import partition
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.model.weights import freeze
@@ -93,8 +94,11 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     device = pick_device(spec.training.device, rank)
     make_deterministic(device, spec.training.threads)
     # On a cluster nobody looked before: no restart mends what is wrong here.
+    refuse_other(job, lambda message: control.emit(EventKind.WARNING, message))
+    check_frozen_source(spec)
+    spec = keep(spec, say)
     check_model(spec)
-    prepared = prepare(spec, Layout.of(spec).cache, say)
+    prepared = prepare_patiently(spec, say)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     layers = partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[rank]
@@ -106,14 +110,14 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
         bfloat16=bfloat16,
         recompute=spec.training.gradient_checkpointing,
         lora=spec.model.lora,
-        source=spec.model.source,
+        source=job.spec.model.source,
     )
     if spec.model.lora is not None:
         say("the weights that stay as they are")
         fresh = freeze(stage, spec.model, device)
         if fresh:
             say(f"at random, and not trained: {', '.join(fresh)}")
-    state = StageState(stage, device, memory, state_digest(spec))
+    state = StageState(stage, device, memory, state_digest(job.spec))
     stage.set_training(True)
     batches = Batches(prepared, spec, device)
     # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.

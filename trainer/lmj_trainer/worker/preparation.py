@@ -19,23 +19,24 @@ def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
     Raises UserError for what is wrong with them.
     """
     # The warm parent has imported these; a process that is started cold does it here.
-    from lmj_trainer.check import check_model, check_rows
-    from lmj_trainer.data.prepared import prepare
+    from lmj_trainer.check import check_frozen_source, check_model, check_rows
+    from lmj_trainer.data.prepared import prepare_patiently
     from lmj_trainer.model.config import load_config
-    from lmj_trainer.model.weights import model_folder
+    from lmj_trainer.model.kept import keep
 
     spec = job.spec
 
     say = teller(control, None)
     say("checking the model")
+    check_frozen_source(spec)
+    spec = keep(spec, say)
     check_model(spec)
-    cache = Layout.of(spec).cache
-    prepared = prepare(spec, cache, say)
+    prepared = prepare_patiently(spec, say)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
     load_config(spec.model, prepared.labels, prepared.vocab_size)
-    read = sum(_read(path) for path in sorted((cache / prepared.digest).glob("*.npy")))
+    read = sum(_read(path) for path in sorted((Layout.of(spec).cache / prepared.digest).glob("*.npy")))
     if spec.model.source is not None:
-        read += sum(_read(path) for path in sorted(model_folder(spec.model.source, spec.model.revision).glob("*.safetensors")))
+        read += sum(_read(path) for path in sorted(Path(spec.model.source).glob("*.safetensors")))
     say(f"dataset and model are at hand ({read / 1e6:.1f} MB)")
 
 

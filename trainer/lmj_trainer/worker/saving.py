@@ -55,7 +55,7 @@ class Saving:
     def good(self, step: int) -> list[CheckpointInfo]:
         """Those up to ``step``; none of a folder that cannot be read now, for the view may go on from memory."""
         try:
-            there = [found.info for found in survey(self._root, self._digest, digests=False)]
+            there = [found.info for found in survey(self._root, self._digest, self._job.spec.training, digests=False)]
         except OSError as error:
             message = f"{self._root} cannot be read: {error}; older checkpoints are not removed"
             self._control.emit(EventKind.WARNING, message)

@@ -14,6 +14,7 @@ from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.follow.source import Source
 from lmj_trainer.metrics import evaluate_counts
+from lmj_trainer.model.kept import kept
 from lmj_trainer.model.weights import initialise
 from lmj_trainer.pipeline.commit import Commit, Decision, abandon, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
@@ -23,6 +24,7 @@ from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.checkpointer import Checkpointer
+from lmj_trainer.worker.claim import claim, require_start
 from lmj_trainer.worker.ending import Ending
 from lmj_trainer.worker.pace import Pace
 from lmj_trainer.worker.recorder import Recorder
@@ -102,6 +104,7 @@ class Trainer:
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
         if self._rank == 0:
+            claim(self._job, self._warn)
             recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard, self._warn)
             self._checkpointer.begin(self._saving.good(view.resume.step))
         try:
@@ -123,6 +126,7 @@ class Trainer:
         if the view believes it.
         """
         state, resume = self._state, view.resume
+        require_start(self._spec.training, resume.step, self._batches.steps)
         self._checkpointer.before_apply()
         # A state that does not come of what is in memory is followed by none of that.
         anew = resume.checkpoint is not None or resume.step == 0
@@ -153,7 +157,7 @@ class Trainer:
         if resume.step == 0 and not level:
             self._source.restart()
             state.best, state.seconds, state.evaluated = Best(), 0.0, -1
-            fresh = initialise(self._stage, state, self._spec.model)
+            fresh = initialise(self._stage, state, kept(self._spec).model)
             if fresh:
                 message = f"starts at random: {', '.join(fresh)}"
                 self._control.emit(EventKind.PREPARING, message, progress=self._pace.at(0))

@@ -5,16 +5,16 @@ from lmj_operator.plan.naming import name_of
 from lmj_operator.plan.times import rfc3339
 
 
-def adopt(status: JobStatus, job: str, now: float) -> JobStatus:
+def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> JobStatus:
     """The status to go on from, at ``now``: suspended, for no process outlives its command; the plan wakes it with new pods.
 
     A new command is a person's decision, so it starts with a full restart budget; incidents, the view and the serials stay.
-    A job that has succeeded is returned as it is.
+    A job that has succeeded is returned as it is, unless it ``goes_on``: it is to be trained for longer.
     """
-    if status.phase is Phase.SUCCEEDED:
+    if status.phase is Phase.SUCCEEDED and not goes_on:
         return status
     incidents = list(status.incidents)
-    if status.phase not in (Phase.SUSPENDED, Phase.FAILED) and status.view is not None:
+    if status.phase not in (Phase.SUSPENDED, Phase.FAILED, Phase.SUCCEEDED) and status.view is not None:
         step = status.progress.step if status.progress is not None else 0
         pod = name_of(job, status.claims, 0, status.serials.get("0", 1))
         message = "the command that ran the job was killed, and all pods with it"

@@ -1,0 +1,207 @@
+"""What a job's weights and results depend on: which checkpoints it may go on from, and whose results an output folder has.
+
+Every field of the spec's parts named here is decided on; a test fails when a new one is not.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from lmj_api.base import Message
+from lmj_api.spec.dataset import Dataset, Splits
+from lmj_api.spec.job import JobSpec
+from lmj_api.spec.model import Model
+from lmj_api.spec.pipeline import Pipeline
+from lmj_api.spec.training import LearningRateSchedule, Training
+
+Fields = dict[str, str]
+"""Field: why it is where it is."""
+
+MODEL: Fields = {
+    "source": "the initial weights; by its last part when it is a folder, so that a job may move to another place",
+    "revision": "the initial weights",
+    "scratch": "sizes of all tensors",
+    "task": "the head and the loss",
+    "labels": "the meaning of the head's rows",
+    "dropout": "the forward pass",
+    "lora": "which weights are trained, and the forward pass",
+}
+DATASET: Fields = {
+    "source": "the rows; by its last part when it is a file or folder",
+    "config": "the rows",
+    "revision": "the rows",
+    "text": "the input",
+    "label": "the target",
+    "splits": "which rows are trained on, see SPLITS",
+    "max_samples": "which rows are trained on; its test cap only where test rows are cut off the training rows",
+    "max_length": "the tokens",
+}
+SPLITS: Fields = {
+    "train": "the rows",
+    "validation": "not the weights, but which of them are the best: accuracies in manifests must stay comparable",
+    "validation_fraction": "takes rows from training",
+    "test_fraction": "takes rows from training",
+}
+TRAINING: Fields = {
+    "epochs": "length of the learning rate schedule, where it has one",
+    "max_steps": "length of the learning rate schedule, where it has one",
+    "batch_size": "the rows of a step",
+    "gradient_accumulation_steps": "the rows of a step",
+    "learning_rate": "the update",
+    "schedule": "the update",
+    "warmup_steps": "the update",
+    "warmup_ratio": "the update",
+    "weight_decay": "the update",
+    "adam_beta1": "the update",
+    "adam_beta2": "the update",
+    "adam_epsilon": "the update",
+    "max_grad_norm": "the update",
+    "seed": "random weights, order, dropout",
+    "precision": "forward and backward",
+    "continues": "the state that it goes on from",
+}
+PIPELINE: Fields = {"micro_batches": "the order of the gradient's sum, which changes its bits, and the masks of dropout"}
+
+IGNORED: dict[type[Message], Fields] = {
+    Model: {},
+    Dataset: {},
+    Splits: {"test": "rows of another split: nothing of the weights, nor of which are best"},
+    Training: {
+        "gradient_checkpointing": "the same arithmetic done twice: a job short of memory may turn it on and go on",
+        "threads": "rounding alone; a job may go on with another number of cores",
+        "device": "rounding alone; a job may go on on another device",
+    },
+    Pipeline: {
+        "stages": "tensors are named by layer: any number of stages loads them",
+        "layers": "as stages",
+    },
+    JobSpec: {
+        "strategy": "how the work is shared, not what it is",
+        "checkpoint": "when state is saved, not what it is",
+        "output": "where results go",
+        "storage": "where results go and data lies",
+        "recovery": "what happens on failure",
+        "migration": "where ranks run",
+        "placement": "where ranks run",
+        "template": "where ranks run",
+        "suspend": "when it runs",
+        "active_deadline_seconds": "when it runs",
+        "ttl_seconds_after_finished": "when it goes",
+        "clean_pod_policy": "what goes",
+    },
+}
+"""What the digest leaves out, and why that is right."""
+
+
+CONTINUABLE = frozenset({"epochs", "max_steps", "learning_rate", "schedule", "warmup_steps", "warmup_ratio"})
+"""Fields of ``training`` that may be others from some step on: how long, and with which learning rate. The rows of each step stay the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A field that two jobs have with different values."""
+
+    path: str
+    """In the spec, as in YAML."""
+    old: str
+    new: str
+    continuable: bool
+    """A run may go on with the new value from where it is."""
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.old} → {self.new}"
+
+
+def state_fields(spec: JobSpec) -> dict[str, Any]:
+    """All that the state of training depends on.
+
+    Equal for two specs exactly if the state after step k of one is the state after step k of the other (up to rounding, where
+    ``IGNORED`` says so).
+    """
+    return {
+        "model": _model(spec.model),
+        "dataset": _dataset(spec.dataset),
+        "training": _training(spec.training),
+        "pipeline": _pick(spec.pipeline, PIPELINE),
+    }
+
+
+def differences(old: JobSpec, new: JobSpec, *, finished: bool) -> tuple[Difference, ...]:
+    """Why ``new`` may not go on in the place of ``old``; none: it may. ``finished``: what the results depend on counts too."""
+    return tuple(_differences("", _compared(old, finished), _compared(new, finished)))
+
+
+def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
+    fields = state_fields(spec)
+    fields["model"].setdefault("lora", None)
+    fields["training"].setdefault("continues", [])
+    if finished:
+        test = {"test": _name(spec.dataset.splits.test)}
+        caps = {"test": spec.dataset.max_samples.test}
+        fields["dataset"]["splits"] |= test
+        fields["dataset"]["max_samples"] |= caps
+        fields["training"] |= {"epochs": spec.training.epochs, "max_steps": spec.training.max_steps}
+        fields["output"] = {"weights": spec.output.weights.value}
+    return fields
+
+
+def _differences(above: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    # A field that counts in one of them alone does so because of another field, which differs too.
+    for name in (name for name in old if name in new and old[name] != new[name]):
+        path, before, after = f"{above}{to_camel(name)}", old[name], new[name]
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from _differences(f"{path}.", before, after)
+        else:
+            yield Difference(path, _shown(before), _shown(after), above == "training." and name in CONTINUABLE)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, Mapping):
+        return "set"
+    if isinstance(value, list):
+        # A part of a run is one by its last step; its digest says nothing to anybody.
+        value = ", ".join(f"from step {item['step']}" if isinstance(item, Mapping) else str(item) for item in value) or "none"
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _pick(part: Message, fields: Fields) -> dict[str, Any]:
+    return part.model_dump(mode="json", include=set(fields))
+
+
+def _name(source: str | None) -> str | None:
+    """``source`` by name: a path (a job's paths are absolute, a hub id never is) by its last part."""
+    return PurePath(source).name if source is not None and PurePath(source).is_absolute() else source
+
+
+def _model(model: Model) -> dict[str, Any]:
+    fields = _pick(model, MODEL) | {"source": _name(model.source)}
+    if model.lora is None:
+        del fields["lora"]  # a job without it is what it was before there was any
+    elif model.lora.target_modules is not None:
+        fields["lora"]["target_modules"] = sorted(set(model.lora.target_modules))
+    return fields
+
+
+def _dataset(dataset: Dataset) -> dict[str, Any]:
+    splits = _pick(dataset.splits, SPLITS)
+    splits |= {"train": _name(dataset.splits.train), "validation": _name(dataset.splits.validation)}
+    samples = dataset.max_samples.model_dump(mode="json")
+    if not dataset.splits.test_fraction:
+        del samples["test"]  # test rows come from elsewhere: how many there are changes nothing here
+    return _pick(dataset, DATASET) | {"source": _name(dataset.source), "splits": splits, "max_samples": samples}
+
+
+def _training(training: Training) -> dict[str, Any]:
+    fields = _pick(training, TRAINING)
+    if training.schedule is LearningRateSchedule.CONSTANT and not training.warmup_ratio:
+        # No step's learning rate depends on how many follow: such a job may be made longer and go on.
+        del fields["epochs"], fields["max_steps"]
+    if not training.continues:
+        del fields["continues"]  # a run that goes on from none is what it was before any could
+    return fields

@@ -1,0 +1,125 @@
+"""A hub on loopback: as much of the Hugging Face hub's interface as its client asks for to fetch a model, and its bad days."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlparse
+
+
+@dataclass
+class Hub:
+    """Models by id, each a folder for each commit."""
+
+    commits: dict[str, dict[str, Path]] = field(default_factory=dict)
+    """Model → commit → its files."""
+    branches: dict[str, str] = field(default_factory=dict)
+    """Model → the commit of ``main``."""
+    answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
+    """What the next requests get instead: a status and headers each."""
+    always: int | None = None
+    """What every request gets instead."""
+    asked: list[str] = field(default_factory=list)
+    """Paths of all requests."""
+    port: int = 0
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def publish(self, model: str, folder: Path) -> str:
+        """Make ``folder`` the newest commit of ``model``; its name."""
+        digest = hashlib.sha1(usedforsecurity=False)
+        for path in sorted(folder.iterdir()):
+            digest.update(path.name.encode() + path.read_bytes())
+        self.commits.setdefault(model, {})[digest.hexdigest()] = folder
+        self.branches[model] = digest.hexdigest()
+        return digest.hexdigest()
+
+    @contextmanager
+    def serving(self) -> Iterator["Hub"]:
+        """Answer meanwhile, at the same port each time."""
+        hub = self
+
+        class Handler(_Handler):
+            of = hub
+
+        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self.port = server.server_port
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join(10)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    of: Hub
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+    def _answer(self) -> None:
+        path = urlparse(self.path).path
+        if path.startswith("/api/agent"):
+            # The client looks once what programs it may run in, whatever that is; it has no use for the answer.
+            self._send(404, b"", {})
+            return
+        self.of.asked.append(path)
+        if self.of.answers:
+            status, headers = self.of.answers.pop(0)
+            self._send(status, b"", headers)
+        elif self.of.always is not None:
+            self._send(self.of.always, b"", {})
+        else:
+            self._model(path)
+
+    def _model(self, path: str) -> None:
+        api = path.startswith("/api/models/")
+        owner, name, *rest = path.removeprefix("/api/models/" if api else "/").split("/")
+        model = f"{owner}/{name}"
+        revision = rest[1] if len(rest) > 1 else "main"
+        commit = self.of.branches.get(model) if revision == "main" else revision
+        folder = self.of.commits.get(model, {}).get(commit or "")
+        if folder is None or commit is None:
+            self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound" if model in self.of.commits else "RepoNotFound"})
+        elif api and rest[:1] == ["tree"]:
+            entries = [
+                {"type": "file", "path": p.name, "size": p.stat().st_size, "oid": _oid(p)} for p in sorted(folder.iterdir())
+            ]
+            self._send(200, json.dumps(entries).encode(), {"Content-Type": "application/json"})
+        elif api:
+            siblings = [{"rfilename": p.name} for p in sorted(folder.iterdir())]
+            about = {"_id": "0", "id": model, "modelId": model, "sha": commit, "siblings": siblings, "private": False, "tags": []}
+            self._send(200, json.dumps(about).encode(), {"Content-Type": "application/json"})
+        elif rest[:1] == ["resolve"] and (folder / rest[2]).is_file():
+            file = folder / rest[2]
+            self._send(200, file.read_bytes(), {"ETag": f'"{_oid(file)}"', "X-Repo-Commit": commit})
+        else:
+            self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for key, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+
+def _oid(path: Path) -> str:
+    return hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()

@@ -1,0 +1,208 @@
+"""A hub that moves, is slow, refuses or is gone: what a job has of it stays, and an outage is nobody's mistake."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub import Hub
+
+from lmj_trainer.data.hub import patiently
+from lmj_trainer.errors import OutageError, UserError
+
+MODEL = "someone/tiny"
+PROGRAM = """
+import json, sys
+sys.modules["torch"] = None
+from lmj_api.spec import JobSpec
+from lmj_trainer.errors import OutageError, UserError
+from lmj_trainer.model.kept import keep
+try:
+    kept = keep(JobSpec.model_validate_json(sys.argv[1]), lambda line: print("say:", line, flush=True))
+    print("kept:", kept.model.source, kept.model.revision)
+except (UserError, OutageError) as error:
+    print(type(error).__name__ + ":", error)
+"""
+
+
+def model(folder: Path, layers: int = 1, kind: str = "bert") -> Path:
+    folder.mkdir()
+    config = {"model_type": kind, "num_hidden_layers": layers, "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 9}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    (folder / "model.safetensors").write_bytes(bytes(range(256)) * layers)
+    (folder / "pytorch_model.bin").write_bytes(b"pickled")
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    made = Hub()
+    made.publish(MODEL, model(tmp_path / "first"))
+    with made.serving():
+        yield made
+
+
+def start(hub: Hub, folder: Path, seconds: float = 60.0, **changes: Any) -> "subprocess.Popen[str]":
+    """A process that keeps the hub's model in the output folder ``folder / out``; the hub's own cache is empty in each."""
+    spec = {
+        "model": {"source": MODEL, **changes},
+        "dataset": {"source": "/d.csv", "text": ["text"], "label": "label"},
+        "recovery": {"startTimeoutSeconds": seconds / 0.8},
+        "output": {"path": str(folder / "out")},
+    }
+    home = folder / f"home-{time.monotonic_ns()}"
+    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and not k.startswith("HF_")}
+    environment |= {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home), "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    command = [sys.executable, "-c", PROGRAM, json.dumps(spec)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def told(process: "subprocess.Popen[str]") -> list[str]:
+    out, err = process.communicate(timeout=120)
+    assert out, err
+    return out.splitlines()
+
+
+def keep(hub: Hub, folder: Path, seconds: float = 60.0, **changes: Any) -> list[str]:
+    return told(start(hub, folder, seconds, **changes))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_what_was_fetched_once_is_asked_for_no_more(hub: Hub, tmp_path: Path) -> None:
+    commit = hub.branches[MODEL]
+    folder = tmp_path / "out" / "pretrained" / "someone--tiny"
+    assert keep(hub, tmp_path) == [f"say: fetching {MODEL} at commit {commit}", f"kept: {folder} None"]
+    kept = content(folder)
+    assert set(kept) == {"config.json", "tokenizer_config.json", "vocab.txt", "model.safetensors", "lmj-origin.json"}
+    assert json.loads(kept["lmj-origin.json"]) == {"source": MODEL, "revision": None, "commit": commit}
+    assert kept["model.safetensors"] == (tmp_path / "first" / "model.safetensors").read_bytes()
+    assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name], "nothing half-made is left"
+
+    hub.asked.clear()
+    hub.publish(MODEL, model(tmp_path / "second", layers=2))  # the branch moves
+    assert keep(hub, tmp_path) == [f"kept: {folder} None"]
+    hub.always = 429
+    assert keep(hub, tmp_path) == [f"kept: {folder} None"]
+    assert (hub.asked, content(folder)) == ([], kept)
+
+
+def test_it_is_kept_at_the_commit_that_the_branch_had(hub: Hub, tmp_path: Path) -> None:
+    first = hub.branches[MODEL]
+    hub.publish(MODEL, model(tmp_path / "second", layers=2))
+    folder = tmp_path / "out" / "pretrained"
+    assert keep(hub, tmp_path, revision=first)[-1] == f"kept: {folder}/someone--tiny@{first} None"
+    assert json.loads((folder / f"someone--tiny@{first}" / "config.json").read_text())["num_hidden_layers"] == 1
+    assert keep(hub, tmp_path)[-1] == f"kept: {folder}/someone--tiny None"
+    assert json.loads((folder / "someone--tiny" / "config.json").read_text())["num_hidden_layers"] == 2
+
+
+def test_ranks_that_fetch_at_once_have_one_folder(hub: Hub, tmp_path: Path) -> None:
+    ranks = [start(hub, tmp_path) for _ in range(2)]
+    folder = tmp_path / "out" / "pretrained"
+    assert [told(rank)[-1] for rank in ranks] == [f"kept: {folder}/someone--tiny None"] * 2
+    assert [path.name for path in folder.iterdir()] == ["someone--tiny"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_what_the_hub_does_not_have_for_us_is_a_user_s_mistake(hub: Hub, tmp_path: Path, status: int) -> None:
+    hub.always = status
+    [line] = keep(hub, tmp_path)
+    assert line.startswith(f"UserError: no model {MODEL}: there is no such file or folder, and the hub says: ")
+    assert not list((tmp_path / "out").rglob("*.safetensors"))
+
+
+def test_a_model_of_another_family_is_not_fetched(hub: Hub, tmp_path: Path) -> None:
+    hub.publish(MODEL, model(tmp_path / "second", kind="gpt2"))
+    [line] = keep(hub, tmp_path)
+    assert "is of type 'gpt2'" in line
+    assert not [path for path in hub.asked if path.endswith(".safetensors")]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_hub_that_has_no_time_is_asked_again_when_it_wishes(hub: Hub, tmp_path: Path, status: int) -> None:
+    hub.answers = [(status, {"Retry-After": "7"})]
+    said = keep(hub, tmp_path)
+    assert said[0].startswith(f"say: no model {MODEL}: the hub answers {status}")
+    assert "; tries again in 7 s" in said[0]
+    assert "; tries again in 2 s" in said[1]
+    assert said[-1].startswith("kept: ")
+
+
+def test_a_hub_that_is_gone_is_waited_for(hub: Hub, tmp_path: Path) -> None:
+    other = Hub(commits=hub.commits, branches=hub.branches)
+    with other.serving():
+        pass  # a port where nobody listens now
+    process = start(other, tmp_path)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    assert first.startswith(f"say: no model {MODEL}: ")
+    assert "the hub cannot be reached" in first
+    assert "tries again in" in first
+    with other.serving():
+        assert told(process)[-1].startswith("kept: ")
+
+
+def test_the_patience_has_an_end_that_is_no_user_s_mistake(hub: Hub, tmp_path: Path) -> None:
+    hub.always = 503
+    said = keep(hub, tmp_path, seconds=3.0)
+    assert said[-1].startswith(f"OutageError: no model {MODEL}: the hub answers 503")
+    assert any("tries again in" in line for line in said)
+
+
+class Clock:
+    """A clock that only waiting moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.tried: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def wait(self, outages: list[OutageError], seconds: float) -> list[str]:
+        said: list[str] = []
+
+        def ask() -> str:
+            self.tried.append(round(self.now, 3))
+            if outages:
+                raise outages.pop(0)
+            return "there"
+
+        assert patiently(ask, seconds, said.append, lambda: self.now, self.sleep) == "there"
+        return said
+
+
+def test_it_is_asked_less_and_less_often() -> None:
+    clock = Clock()
+    said = clock.wait([OutageError("gone") for _ in range(8)], 600)
+    assert clock.tried == [0, 1, 3, 7, 15, 31, 61, 91, 121]
+    assert said[0] == "gone; tries again in 1 s, for 600 s more"
+    assert len(said) == 1 + 1 + 1 + 2 + 4 + 6 + 6 + 6, "a word every five seconds"
+
+
+def test_it_is_asked_when_it_wishes_and_for_no_longer_than_agreed() -> None:
+    clock = Clock()
+    clock.wait([OutageError("busy", 40.0), OutageError("busy", 0.0)], 600)
+    assert clock.tried == [0, 40, 42]
+    clock = Clock()
+    with pytest.raises(OutageError, match="last"):
+        clock.wait([OutageError("busy", 9999.0), OutageError("last")], 50)
+    assert clock.tried == [0, 50]
+    clock = Clock()
+
+    def wrong() -> str:
+        raise UserError("no such model")
+
+    with pytest.raises(UserError):
+        patiently(wrong, 60, print, lambda: clock.now, clock.sleep)
+    assert clock.now == 0

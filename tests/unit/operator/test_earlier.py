@@ -1,0 +1,186 @@
+"""What an output folder has from before: refused, moved aside, or gone on from."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmj_api.layout import Layout
+from lmj_api.names import checkpoint_name
+from lmj_api.spec import LiveMigrationJob
+from lmj_operator.backend.local import aside
+from lmj_operator.backend.local.aside import is_unfinished, move_aside
+from lmj_operator.cli.earlier import Wish, earlier, wish_of, with_parts_of
+from lmj_operator.cli.errors import BAD_INPUT, CommandError
+
+
+def job(output: Path, **training: Any) -> LiveMigrationJob:
+    spec = {
+        "model": {"scratch": {}},
+        "dataset": {"source": "/d.csv", "text": ["text"], "label": "label"},
+        "training": training,
+        "output": {"path": str(output)},
+    }
+    return LiveMigrationJob.model_validate({"metadata": {"name": "a"}, "spec": spec})
+
+
+def trained(output: Path, **training: Any) -> LiveMigrationJob:
+    """A job of which ``output`` has results."""
+    made = job(output, **training)
+    layout = Layout.of(made.spec)
+    layout.run.mkdir(parents=True)
+    layout.metrics.write_text("{}\n")
+    layout.trained.write_text(made.to_json())
+    return made
+
+
+def refusal(output: Path, wish: Wish, *, finished: bool = False, **training: Any) -> str:
+    with pytest.raises(CommandError) as error:
+        earlier(job(output, **training), Layout.of(job(output).spec), wish, finished=finished)
+    assert error.value.code == BAD_INPUT
+    assert len(error.value.lines) == 1
+    return error.value.lines[0]
+
+
+def test_another_job_is_told_what_differs_and_what_to_do(tmp_path: Path) -> None:
+    trained(tmp_path)
+    assert refusal(tmp_path, Wish.RESUME, learning_rate=1e-4, epochs=5) == (
+        f"{tmp_path} has the results of another job (training.epochs 3 → 5, training.learningRate 5e-05 → 0.0001): choose another "
+        "output.path, --continue to train on from its newest checkpoint with the new values, or --fresh to begin anew (what is there "
+        "is moved aside)"
+    )
+    assert refusal(tmp_path, Wish.RESUME, seed=1).endswith(
+        "(training.seed 0 → 1): choose another output.path, or --fresh to begin anew (what is there is moved aside)"
+    )
+    assert "for training.seed 0 → 1:" in refusal(tmp_path, Wish.CONTINUE, seed=1, epochs=5)
+
+
+def test_the_same_job_goes_on(tmp_path: Path) -> None:
+    mine = trained(tmp_path)
+    for wish in (Wish.RESUME, Wish.CONTINUE):
+        found = earlier(job(tmp_path, threads=3), Layout.of(mine.spec), wish, finished=True)
+        assert found is not None
+        assert (found.job, found.changes) == (mine, "")
+
+
+def test_what_may_be_changed_goes_on_when_that_is_asked_for(tmp_path: Path) -> None:
+    mine = trained(tmp_path)
+    found = earlier(job(tmp_path, epochs=5), Layout.of(mine.spec), Wish.CONTINUE, finished=True)
+    assert found is not None
+    assert found.changes == "training.epochs 3 → 5"
+    assert earlier(job(tmp_path, seed=5), Layout.of(mine.spec), Wish.FRESH, finished=False) is None
+
+
+def test_a_continued_run_is_resumed_without_its_parts_in_the_file(tmp_path: Path) -> None:
+    mine = trained(tmp_path, epochs=5, continues=[{"step": 9, "state_digest": "0" * 32}])
+    written = job(tmp_path, epochs=5)
+    found = earlier(written, Layout.of(mine.spec), Wish.RESUME, finished=False)
+    assert found is not None
+    assert found.changes == ""
+    assert with_parts_of(written, found.job) == mine
+
+
+def test_a_record_that_nobody_can_read_is_one_line(tmp_path: Path) -> None:
+    trained(tmp_path)
+    (tmp_path / ".job.json").write_text("{")
+    assert refusal(tmp_path, Wish.RESUME).endswith(": choose another output.path, or --fresh")
+
+
+def test_one_of_both_wishes(tmp_path: Path) -> None:
+    layout = Layout.of(job(tmp_path).spec)
+    assert wish_of(layout, fresh=False, goes_on=False) is Wish.RESUME
+    assert wish_of(layout, fresh=False, goes_on=True) is Wish.CONTINUE
+    assert wish_of(layout, fresh=True, goes_on=False) is Wish.FRESH
+    with pytest.raises(CommandError, match="give one of them"):
+        wish_of(layout, fresh=True, goes_on=True)
+
+
+def fill(layout: Layout) -> dict[str, str]:
+    """All that a run leaves; the files and what is in them, by their names in the output folder."""
+    for path in (
+        layout.model,
+        layout.adapter,
+        layout.logs,
+        layout.tensorboard,
+        layout.pretrained,
+        layout.cache,
+        layout.run / "pods",
+    ):
+        path.mkdir(parents=True)
+        (path / "file").write_text(str(path))
+    checkpoint = layout.checkpoints / checkpoint_name(7, 1)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text('{"job": "a"}')
+    for path in (layout.metrics, layout.evaluation, layout.recorder, layout.trained):
+        path.write_text(str(path))
+    for name in ("status.json", "job.json", "migrate", "lock", "token"):
+        (layout.run / name).write_text(name)
+    (layout.output / "mine.yaml").write_text("mine")
+    return files(layout.output)
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+STAYS = {".lmj/lock", ".lmj/token", ".lmj/pods/file", "cache/file", "mine.yaml"}
+
+
+def test_nothing_is_lost_when_a_run_begins_anew(tmp_path: Path) -> None:
+    layout = Layout.of(job(tmp_path / "out").spec)
+    before = fill(layout)
+    assert move_aside(layout, "a") == layout.output / "earlier-1"
+    assert set(files(layout.output)) - {f"earlier-1/{name}" for name in before} == STAYS
+    assert files(layout.output / "earlier-1") == {name: text for name, text in before.items() if name not in STAYS}
+    assert move_aside(layout, "a") is None, "nothing is there any more"
+    layout.metrics.write_text("again")
+    assert move_aside(layout, "a") == layout.output / "earlier-2"
+
+
+def test_a_new_beginning_that_was_ended_half_way_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename, moves = os.rename, 0
+    for fatal in range(1, 14):
+        layout = Layout.of(job(tmp_path / f"out{fatal}").spec)
+        before = fill(layout)
+        moves = 0
+
+        def dies(source: Path, target: Path, fatal: int = fatal) -> None:
+            nonlocal moves
+            moves += 1
+            if moves == fatal:
+                raise KeyboardInterrupt
+            rename(source, target)
+
+        monkeypatch.setattr(aside.os, "rename", dies)
+        with pytest.raises(KeyboardInterrupt):
+            move_aside(layout, "a")
+        monkeypatch.setattr(aside.os, "rename", rename)
+        assert is_unfinished(layout)
+        assert wish_of(layout, fresh=False, goes_on=False) is Wish.FRESH, "whatever the next command says"
+        assert move_aside(layout, "a") == layout.output / "earlier-1"
+        assert not is_unfinished(layout)
+        assert files(layout.output / "earlier-1") == {name: text for name, text in before.items() if name not in STAYS}
+
+
+def test_checkpoints_elsewhere_go_when_they_are_the_job_s(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    made = job(tmp_path / "out")
+    made = made.model_copy(
+        update={
+            "spec": made.spec.model_copy(update={"checkpoint": made.spec.checkpoint.model_copy(update={"path": str(shared)})})
+        }
+    )
+    layout = Layout.of(made.spec)
+    layout.run.mkdir(parents=True)
+    for name, content in {
+        checkpoint_name(1, 1): "a",
+        checkpoint_name(2, 1): "b",
+        "notes": "a",
+        checkpoint_name(3, 1): None,
+    }.items():
+        (shared / name).mkdir(parents=True)
+        (shared / name / "manifest.json").write_text(f'{{"job": "{content}"}}' if content else "[]")
+    assert move_aside(layout, "a") == layout.output / "earlier-1"
+    assert sorted(path.name for path in shared.iterdir()) == ["earlier-1", "notes", checkpoint_name(2, 1), checkpoint_name(3, 1)]
+    assert [path.name for path in (shared / "earlier-1").iterdir()] == [checkpoint_name(1, 1)]

@@ -1,0 +1,88 @@
+"""A model of the hub as a run has it: fetched once, at one commit, and kept in the output folder for all that start later.
+
+What the hub answers may be another thing tomorrow, or nothing. A branch moves, a model is taken away, a machine is cut off: none of
+that is a mistake of a job that trains already, and none of it may change a bit of what it trains.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+
+from lmj_api.layout import Layout
+from lmj_api.spec import JobSpec
+from lmj_trainer.data.hub import hub_is_reachable, is_hub_id, judged, patiently
+from lmj_trainer.data.prepared import publish
+from lmj_trainer.data.tokens import FILES
+from lmj_trainer.errors import UserError
+from lmj_trainer.model.config import read_config
+
+Say = Callable[[str], None]
+
+SMALL = ("*.json", *(name for name in FILES if not name.endswith(".json")))
+WEIGHTS = ("*.safetensors",)
+ORIGIN = "lmj-origin.json"
+"""Says where the files of the folder are from."""
+
+
+def keep(spec: JobSpec, say: Say) -> JobSpec:
+    """As :func:`kept`; a model that is not there yet is fetched first. Several ranks may do so at once: the first wins, others take its.
+
+    Raises UserError when the hub says that there is no such model, or that it is not for everybody; OutageError when it does not answer
+    for most of the time that a worker has to start.
+    """
+    source, folder = spec.model.source, _folder(spec)
+    if source is None or folder is None or folder.is_dir():
+        return kept(spec)
+    revision = spec.model.revision
+    seconds = 0.8 * spec.recovery.start_timeout_seconds  # less than what counts as a start that failed: so it is known why
+    small = patiently(lambda: _snapshot(source, revision, SMALL), seconds, say)
+    read_config(str(small), None)  # before gigabytes of what cannot be trained
+    # The folder that the hub's client made is called by the commit.
+    commit = small.name
+    say(f"fetching {source} at commit {commit}")
+    whole = patiently(lambda: _snapshot(source, commit, SMALL + WEIGHTS), seconds, say)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make the folder {folder.parent}: {error.strerror}") from error
+    site = Path(mkdtemp(prefix=".fetching-", dir=folder.parent))
+    try:
+        for file in sorted(path for path in whole.iterdir() if path.is_file()):
+            shutil.copyfile(file, site / file.name)  # what the cache has is a link
+        (site / ORIGIN).write_text(json.dumps({"source": source, "revision": revision, "commit": commit}, indent=1) + "\n")
+        publish(site, folder)
+    finally:
+        shutil.rmtree(site, ignore_errors=True)
+    return kept(spec)
+
+
+def kept(spec: JobSpec) -> JobSpec:
+    """``spec`` with the folder in which the run keeps its model as the model's source, where it keeps one."""
+    folder = _folder(spec)
+    if folder is None or not folder.is_dir():
+        return spec
+    return spec.model_copy(update={"model": spec.model.model_copy(update={"source": str(folder), "revision": None})})
+
+
+def _folder(spec: JobSpec) -> Path | None:
+    """Where the run keeps its model; None: it is no hub's."""
+    source = spec.model.source
+    if source is None or Path(source).is_dir() or not is_hub_id(source):
+        return None
+    name = source if spec.model.revision is None else f"{source}@{spec.model.revision}"
+    return Layout.of(spec).pretrained / name.replace("/", "--")
+
+
+def _snapshot(source: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
+    """The folder of the hub's cache with those files of the model, fetched where they are not there. Raises UserError and OutageError."""
+    reachable = hub_is_reachable()
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    called = f"no model {source}" + (f" of revision {revision}" if revision else "")
+    try:
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
+    except (HfHubHTTPError, HFValidationError, OSError, ValueError, RuntimeError) as error:
+        raise judged(error, called, reachable) from error

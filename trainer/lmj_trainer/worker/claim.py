@@ -1,0 +1,65 @@
+"""Whose results the output folder has: another job's are not written over."""
+
+import json
+from collections.abc import Callable
+
+from lmj_api.layout import Layout
+from lmj_api.results import ResultsError, other_job, trained_job
+from lmj_api.spec import JobSpec, LiveMigrationJob, Training
+from lmj_trainer.checkpoint.identity import state_digest
+from lmj_trainer.checkpoint.write import write_atomically
+from lmj_trainer.errors import UserError
+
+Warn = Callable[[str], None]
+
+
+def refuse_other(job: LiveMigrationJob, warn: Warn) -> None:
+    """Raise UserError when the results of a job that this one cannot go on from are in its output folder.
+
+    Storage that cannot be read now is no reason not to train, as it is none to stop.
+    """
+    layout = Layout.of(job.spec)
+    try:
+        old = trained_job(layout)
+    except ResultsError as error:
+        raise UserError(str(error)) from error
+    except OSError as error:
+        warn(f"whose results are in {layout.output} cannot be told now: {error}")
+        return
+    if old is None or _continues(job.spec, old.spec):
+        return
+    # A finished one of which nothing but the end is to be another gets another end: its steps stay.
+    if (wrong := other_job(layout.output, old.spec, job.spec, finished=False)) is not None:
+        raise UserError(wrong[0])
+
+
+def _continues(new: JobSpec, old: JobSpec) -> bool:
+    """Whether ``new`` says that it goes on from a state of ``old``, which may be one of a run that ``old`` itself went on from."""
+    states = {state_digest(old), *(part.state_digest for part in old.training.continues)}
+    return any(part.state_digest in states for part in new.training.continues)
+
+
+def claim(job: LiveMigrationJob, warn: Warn) -> None:
+    """From now on the results are those of ``job``. Raises as :func:`refuse_other`; to be called before anything is written."""
+    refuse_other(job, warn)
+    layout = Layout.of(job.spec)
+    # What a template holds is nobody's business here, and changes nothing of the results.
+    kept = job.model_copy(update={"spec": job.spec.model_copy(update={"template": None}), "status": None})
+    content = (json.dumps(json.loads(kept.to_json()), indent=1) + "\n").encode()
+    try:
+        if not layout.trained.exists() or layout.trained.read_bytes() != content:
+            layout.output.mkdir(parents=True, exist_ok=True)
+            write_atomically(layout.trained, content)
+    except OSError as error:
+        warn(f"{layout.trained} cannot be written: {error}")
+
+
+def require_start(training: Training, step: int, steps: int) -> None:
+    """Raise UserError when a job of ``steps`` steps cannot begin with the state after ``step``."""
+    if step < training.begins:
+        raise UserError(
+            f"the run goes on from step {training.begins} of an earlier part (training.continues), whose checkpoint cannot be used any "
+            "more: choose another output.path"
+        )
+    if step > steps:
+        raise UserError(f"{step} steps are trained already, and the job has {steps}: raise training.epochs or training.maxSteps")
