@@ -23,6 +23,8 @@ MOST_LABEL_CHARACTERS = 16_384
 MOST_CHECKPOINTS = 1000
 """That an agent tells of; the newest."""
 MOST_SNAPSHOTS = 1000
+MOST_NAMES = 8
+"""Of checkpoints that an agent is told to look for."""
 
 
 class WorkerPhase(StrEnum):
@@ -241,6 +243,9 @@ class AgentState(Message):
     """Checkpoints that the pod sees, newest first; those with a problem too."""
     scanned: bool = False
     """``checkpoints`` is complete: the scan of the checkpoint folder, which begins with the agent, is done."""
+    looked: Count | None = None
+    """The newest view that was over when the newest complete scan began; 0: the first scan, which knows of none. None: an agent of
+    before, which scans once."""
     checkpoint_trouble: CheckpointTrouble | None = None
     """Why there is no newer checkpoint, when it should be there; only on the rank that writes manifests (0)."""
     evaluations: Annotated[list[Told], FIRST, Field(max_length=MOST_EVALUATIONS)] = []
@@ -272,6 +277,7 @@ class EventKind(StrEnum):
     WORKER_EXITED = "workerExited"
     WARM = "warm"
     LEAVING = "leaving"
+    LOOKED = "looked"
 
 
 class Event(Message):
@@ -344,6 +350,15 @@ class Following(Message):
 
     follower: Member | None = None
     """Who; None: nobody any more."""
+
+
+class LookThrough(Message):
+    """Body of ``POST /v1/look``: look through the checkpoint folder again. Idempotent; the agent says in ``looked`` when it is done."""
+
+    number: Annotated[int, Field(ge=1, le=LARGEST)]
+    """Number of the newest view that is over: nobody saves a checkpoint in it any more."""
+    names: Annotated[list[Name], FIRST, Field(max_length=MOST_NAMES)] = []
+    """Checkpoints that were heard of: they are looked for where the folder does not list them yet."""
 
 
 class ViewNumber(Message):

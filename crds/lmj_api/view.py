@@ -44,6 +44,11 @@ class Resume(Message):
     """Without ``snapshot``: step of the newest that all have in memory. Later ones, which somebody lacks, are forgotten: so this one stays until
     the next is everywhere."""
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the members go on from the newest step that they have in memory: nothing durable, and no snapshot, can be newer."""
+        return self.step > 0 and self.checkpoint is None and not self.snapshot
+
 
 class View(Message):
     """One membership of the group."""

@@ -3,6 +3,7 @@
 from lmj_api.names import checkpoint_name, pod_name, standby_name
 from lmj_api.protocol import AgentState, CheckpointInfo, WorkerPhase, WorkerState
 from lmj_api.spec import JobSpec
+from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus
 from lmj_api.view import View
 from lmj_operator.plan import (
@@ -14,6 +15,7 @@ from lmj_operator.plan import (
     Follow,
     HandOver,
     LeaveView,
+    Look,
     Observed,
     Plan,
     PodObserved,
@@ -53,8 +55,6 @@ class Cluster(World):
         self.move_request: str | None = None
         self.nodes_known = False
         """The operator may watch nodes."""
-        self.scan_once = False
-        """An agent looks through the checkpoints when it starts, and then hears of those of its own worker alone."""
         self.ahead: dict[str, float] = {}
         """Seconds by which each node's clock is ahead of the operator's."""
         self.gpu = False
@@ -89,8 +89,8 @@ class Cluster(World):
         if old is not None and (new is None or new.number < old.number):
             raise Violation(f"the stored view fell from {old.number} to {new.number if new else None}")
         if old is not None and new is not None and new.number > old.number:
-            # What only memory held may be lost with it, what is durable never.
-            durable = max([s for s in self.checkpoints if s <= old.resume.step], default=0)
+            # What only memory held may be lost with it, what is durable never; nor what a pod that is told to end is about to save.
+            durable = max([s for s in self.checkpoints if not self._is_stray(s, old)], default=0)
             if new.resume.step < durable:
                 raise Violation(f"view {new.number} resumes at {new.resume.step}, a checkpoint is of step {durable}")
         if any(status.serials.get(rank, 0) < serial for rank, serial in self.status.serials.items()):
@@ -123,8 +123,8 @@ class Cluster(World):
                 name = pod_name(JOB, rank, serial)
                 able = [node for node in self.nodes if node not in avoid and wanted in (None, node)]
                 node = able[rank % len(able)] if able else None
-                known = [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
-                self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node, known=known))
+                self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node))
+                self.look_through(self.pods[name])
             case DeletePod(name):
                 if name in self.pods and self.pods[name].told_to_end is not None and not self.pods[name].gone:
                     self.pods[name].draining = True  # it goes by itself
@@ -156,9 +156,17 @@ class Cluster(World):
             case Stay(name):
                 if name in self.pods and self.answers(self.pods[name]):
                     self.pods[name].staying = True
+            case Look(name, number, names):
+                if name in self.pods and self.answers(self.pods[name]) and number > self.pods[name].looked:
+                    self.look_through(self.pods[name], names)
+                    self.pods[name].looked = number
             case Drain(name):
                 if name in self.pods and self.answers(self.pods[name]):
                     self.pods[name].draining = True
+
+    def _is_stray(self, step: int, newest: View) -> bool:
+        """Whether an older view than ``newest`` saved it, of a step that this one does itself."""
+        return self.written.get(step, newest.number) < newest.number and step > newest.resume.step
 
     def _start(self, name: str, incarnation: int, rank: int | None) -> None:
         pod = self.pods.get(name)
@@ -170,6 +178,7 @@ class Cluster(World):
             if pod.rank not in (None, rank):
                 raise Violation(f"{name} is rank {pod.rank} and is told to be rank {rank}")
             pod.rank, pod.warm = rank, False
+            self.look_through(pod)
         if pod.rank is None:
             raise Violation(f"worker {incarnation} of {name} is started without a rank")
         if self.gpu:
@@ -190,19 +199,23 @@ class Cluster(World):
         if (mine.pod, mine.incarnation) == (name, pod.worker.incarnation) and pod.worker.phase in ALIVE:
             pod.view = view
 
+    def _is_hurried(self, pod: Pod) -> bool:
+        """Whether it has no time to stay for another, or is not let: then it only drains."""
+        return pod.hurried or self.spec.migration.strategy is not MigrationStrategy.LIVE
+
     def _pod_observed(self, pod: Pod) -> PodObserved:
         if pod.node is None and not pod.gone:
             wait = PodWait("Unschedulable", "0 of 2 nodes are available", pod.created)
             return PodObserved(pod.name, pod.rank, pod.serial, PodPhase.PENDING, pod.created, waits=wait)
         phase = PodPhase.GONE if pod.gone else PodPhase.RUNNING
-        if phase is PodPhase.RUNNING and pod.told_to_end is not None and pod.draining:
-            return PodObserved(
-                pod.name, None if pod.standby else pod.rank, pod.serial, PodPhase.TERMINATING, pod.created, pod.node
-            )
+        if phase is PodPhase.RUNNING and pod.told_to_end is not None and (pod.draining or self._is_hurried(pod)):
+            phase = PodPhase.TERMINATING
         agent = None
         if self.answers(pod):
-            known = pod.known if self.scan_once else [(s, self.saved.get(s, 0.0)) for s in self.checkpoints]
-            infos = [CheckpointInfo(name=checkpoint_name(s), step=s, time=time) for s, time in reversed(known)]
+            infos = [
+                CheckpointInfo(name=checkpoint_name(s, self.written.get(s)), step=s, time=self.saved[s])
+                for s in sorted(pod.known, reverse=True)
+            ]
             ahead = self.ahead.get(pod.node or "", 0.0)
             times = {"since": pod.worker.since + ahead, "heartbeat": pod.worker.heartbeat + ahead}
             agent = AgentState(
@@ -214,6 +227,7 @@ class Cluster(World):
                 worker=pod.worker.model_copy(update=times) if ahead else pod.worker,
                 checkpoints=infos,
                 scanned=True,
+                looked=pod.looked,
                 leaving=pod.told_to_end is not None,
                 staying=pod.staying,
                 draining=pod.draining,
@@ -236,5 +250,5 @@ class Cluster(World):
             since,
             dark=(pod.dark or pod.cut) and not pod.reachable,
             unlisted=not pod.listed,
-            leaves=agent is not None and agent.leaving and not agent.draining,
+            leaves=phase is PodPhase.RUNNING and agent is not None and agent.leaving and not agent.draining,
         )

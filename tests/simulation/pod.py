@@ -29,6 +29,8 @@ class Pod:
     draining: bool = False
     told_to_end: float | None = None
     """When somebody deleted it."""
+    hurried: bool = False
+    """Its grace is short, or its node ends all pods soon."""
     forced: bool = False
     """That was by force: it is not in the cluster any more, and its processes live for a moment yet."""
     staying: bool = False
@@ -52,8 +54,10 @@ class Pod:
     """The view that its worker is to leave for its follower."""
     node: str | None = "node"
     """None: no node takes it."""
-    known: list[tuple[int, float]] = field(default_factory=list)
-    """Checkpoints that its agent knows, and when they were made: those of its start, and those that its own worker made as rank 0."""
+    known: set[int] = field(default_factory=set)
+    """Checkpoints that its agent knows: those that it found when it looked, and those that its own worker made as rank 0 since."""
+    looked: int = 0
+    """The newest view that was over when it last looked."""
     own: list[int] = field(default_factory=list)
     """Steps of the snapshots of its rank in its memory, newest first."""
     kept: list[int] = field(default_factory=list)

@@ -138,7 +138,6 @@ def test_a_move_that_takes_too_long_goes_through_a_checkpoint() -> None:
 def test_what_was_saved_while_the_target_was_made_is_gone_on_from() -> None:
     """The new rank 0's agent looked through the checkpoints when it began to follow, and has not heard of those since."""
     cluster = cluster_of()
-    cluster.scan_once = True
     cluster.move_request = "0"
     go_on(cluster, lambda: follower(cluster, 0) is not None)
     cluster.save(own(cluster, 0).step or 0, own(cluster, 0))

@@ -1,5 +1,8 @@
 """What happens in a cluster by itself, with a clock of its own: workers train, follow, leave and die."""
 
+from collections.abc import Collection
+
+from lmj_api.names import checkpoint_name
 from lmj_api.protocol import USER_ERROR, Copied, Exit, Progress, WorkerPhase
 from lmj_api.spec import JobSpec
 from lmj_api.view import Resume, View
@@ -26,6 +29,12 @@ class World:
         self.checkpoints: list[int] = []
         self.saved: dict[int, float] = {}
         """When each was made."""
+        self.written: dict[int, int] = {}
+        """The view that made it; one that a test made is of none."""
+        self.save_seconds = 0.0
+        """What a last checkpoint takes. All who leave with it wait for it."""
+        self._saves: tuple[int, int, float] | None = None
+        """The last checkpoint that is being written: its view, its step, and when it will be there."""
         self.exported = False
         self.user_error = False
         """The next worker that starts finds the data unusable."""
@@ -48,8 +57,9 @@ class World:
         self._follow()
         self._train()
 
-    def tell_to_end(self, pod: Pod) -> None:
+    def tell_to_end(self, pod: Pod, *, hurried: bool = False) -> None:
         """Somebody deletes it: its agent is told to end."""
+        pod.hurried = hurried
         if pod.worker.phase is WorkerPhase.RUNNING:
             pod.told_to_end = self.now
         else:
@@ -263,6 +273,10 @@ class World:
         if len(steps) != 1:
             raise Violation(f"members of view {view.number} are at different steps: {steps}")
         step = group[0].step or 0
+        if self._saves is not None and self._saves[:2] == (view.number, step):
+            if self.now >= self._saves[2]:
+                self._end(view, group, step)
+            return
         if step < self.steps:
             step += 1
             self.losses[step] = self.losses.get(step, 0) + 1
@@ -272,6 +286,14 @@ class World:
                 pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now})
                 self._tell_follower(pod, committed=True)
         self._snap(view, group, step)
+        stop = any(pod.draining for pod in group)
+        if stop and step < self.steps and self.save_seconds:
+            self._saves = (view.number, step, self.now + self.save_seconds)
+            return
+        self._end(view, group, step)
+
+    def _end(self, view: View, group: list[Pod], step: int) -> None:
+        """What is done at the boundary of ``step``."""
         stop = any(pod.draining for pod in group)
         if step % self.checkpoint_every == 0 or step == self.steps or stop:
             self.save(step, group[0])
@@ -303,8 +325,18 @@ class World:
         if step not in self.checkpoints:
             self.checkpoints.append(step)
             self.saved[step] = self.now
+            if writer is None and self.committed_view:
+                writer = self.pods.get(self.views[self.committed_view].members[0].pod)
             if writer is not None:
-                writer.known.append((step, self.now))
+                self.written[step] = writer.worker.view
+                writer.known.add(step)
+
+    def look_through(self, pod: Pod, names: Collection[str] = ()) -> None:
+        """Its agent looks through the checkpoints."""
+        known = {checkpoint_name(step, self.written.get(step)) for step in self.checkpoints}
+        if unknown := set(names) - known:
+            raise Violation(f"{pod.name} is to look for {unknown}, which was never taken")
+        pod.known = set(self.checkpoints)
 
     def _become(self, pod: Pod, phase: WorkerPhase, **changes: object) -> None:
         pod.worker = pod.worker.model_copy(update={"phase": phase, "since": self.now, "heartbeat": self.now, **changes})

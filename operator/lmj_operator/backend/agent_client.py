@@ -4,12 +4,12 @@ An agent answers what whatever runs in its pod makes it answer. All that it can 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import aiohttp
 from pydantic import ValidationError
 
-from lmj_api.protocol import AgentState, Event, Following, StartWorker, ViewNumber
+from lmj_api.protocol import AgentState, Event, Following, LookThrough, StartWorker, ViewNumber
 from lmj_api.view import Member, View
 from lmj_operator.backend.event_stream import StreamError, lines
 from lmj_operator.backend.reach import is_there
@@ -65,6 +65,11 @@ class AgentClient:
     async def leave_view(self, number: int) -> AgentState:
         """Have the worker leave view ``number`` and all before it; what the agent knows then. Raises :class:`AgentError`."""
         return await self._call("POST", "leave", ViewNumber(number=number).to_json(), CALL_SECONDS)
+
+    async def look(self, number: int, names: Sequence[str]) -> AgentState:
+        """Have it look through the checkpoints again, now that view ``number`` is over, and for ``names``. Raises :class:`AgentError`."""
+        body = LookThrough(number=number, names=list(names)).to_json()
+        return await self._call("POST", "look", body, CALL_SECONDS)
 
     async def put_follower(self, follower: Member | None) -> AgentState:
         """Have ``follower`` follow the pod's worker; what the agent knows then. Raises :class:`AgentError`."""

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from lmj_api.protocol import AgentState
 from lmj_operator.backend.agent_client import AgentClient
-from lmj_operator.plan import Drain, Follow, HandOver, LeaveView, PutView, StartWorker, Stay
+from lmj_operator.plan import Drain, Follow, HandOver, LeaveView, Look, PutView, StartWorker, Stay
 
 Call = Callable[[AgentClient], Awaitable[AgentState]]
-Told = Drain | Follow | HandOver | LeaveView | PutView | StartWorker | Stay
+Told = Drain | Follow | HandOver | LeaveView | Look | PutView | StartWorker | Stay
 
 
 def call_of(action: Told) -> Call:
@@ -19,6 +19,8 @@ def call_of(action: Told) -> Call:
             return lambda agent: agent.put_view(view)
         case LeaveView(_, number):
             return lambda agent: agent.leave_view(number)
+        case Look(_, number, names):
+            return lambda agent: agent.look(number, names)
         case Follow(_, follower):
             return lambda agent: agent.put_follower(follower)
         case HandOver(_, number):

@@ -69,6 +69,19 @@ class LeaveView:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Have the agent of ``pod`` look through the checkpoints again, now that view ``number`` is over and nobody saves any in it."""
+
+    pod: str
+    number: int
+    names: tuple[str, ...] = ()
+    """Checkpoints that were heard of: storage may list them later than another machine has written them."""
+
+    def __str__(self) -> str:
+        return f"look through the checkpoints of view {self.number} and before in {self.pod}"
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """Ask ``pod`` to take a checkpoint with its peers and leave."""
 
@@ -122,4 +135,4 @@ class EnlistPod:
         return f"enlist {self.pod} as rank {self.rank}"
 
 
-Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Follow | HandOver | Stay | Drain | EnlistPod
+Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Look | Follow | HandOver | Stay | Drain | EnlistPod

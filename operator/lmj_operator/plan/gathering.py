@@ -30,7 +30,7 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
     """
     if view is None or gather_left(observed, now) <= 0 or any(f.agent is not None and f.agent.draining for f in ranks):
         return False
-    saved = checkpoint(ranks, observed.status.checkpoint)
+    saved = checkpoint(observed, ranks, view)
     durable = saved.step if saved is not None else 0
     if step <= durable:
         return False
@@ -40,7 +40,7 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
     snapshots = observed.spec.recovery.memory_snapshot is not None
     if not all(snapshots or _may_hold(f) for f in ranks):
         return False
-    choice = next_view(ranks, view, observed.pods, in_row(observed.status, step), saved)
+    choice = next_view(ranks, view, now, observed.pods, in_row(observed.status, step), saved)
     holds = joined(ranks, view) and not any(left(f, view) for f in ranks)
     if choice.view is None or not (choice.formed or holds):
         return True  # what they have is not known yet

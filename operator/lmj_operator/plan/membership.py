@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 from lmj_api.names import parse_pod_name
-from lmj_api.protocol import AgentState, CheckpointInfo, WorkerPhase
+from lmj_api.protocol import CheckpointInfo, WorkerPhase
 from lmj_api.status import JobStatus
 from lmj_api.view import Member, View
+from lmj_operator.plan.actions import Look
 from lmj_operator.plan.common_step import common_step
 from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.looking import has_looked, last_saver, look
 from lmj_operator.plan.observed import PodObserved, PodPhase
 
 _AWAY = (WorkerPhase.RUNNING, WorkerPhase.FOLLOWING)
@@ -26,6 +28,10 @@ class Membership:
     """Why it was formed, or why none was."""
     leaving: tuple[str, ...] = ()
     """Pods whose workers are still in a view that cannot hold: they have to leave it, and say what they have, before the next."""
+    look: Look | None = None
+    """What has the checkpoints looked through again."""
+    due: float | None = None
+    """Seconds until the wait is over, where nobody tells of it."""
 
 
 def newest_view(status: JobStatus, pods: tuple[PodObserved, ...]) -> View | None:
@@ -89,7 +95,8 @@ def _gone(view: View, pods: tuple[PodObserved, ...]) -> bool:
 
 def _abandoned(view: View, pods: tuple[PodObserved, ...]) -> bool:
     """Whether a member of ``view`` says that it is in it no more."""
-    there = {pod.name: pod for pod in pods}
+    # One that is on its way out leaves with a checkpoint of all: its peers know when it has.
+    there = {pod.name: pod for pod in pods if pod.phase is not PodPhase.TERMINATING}
     return any(_is_out(m, there.get(m.pod), view.number) for m in view.members)
 
 
@@ -102,17 +109,10 @@ def _is_out(mine: Member, pod: PodObserved | None, number: int) -> bool:
     return worker.phase is WorkerPhase.READY and worker.view >= number
 
 
-def unseen(agent: AgentState, saved: CheckpointInfo) -> bool:
-    """Whether ``agent`` cannot know of ``saved``: it looked through the folder when it began, and hears of its own worker's alone.
-
-    So it is with a follower that became rank 0: what the one before it saved meanwhile only the status remembers.
-    """
-    return saved.time > agent.started and all(c.name != saved.name for c in agent.checkpoints)
-
-
 def next_view(
     ranks: tuple[RankFacts, ...],
     newest: View | None,
+    now: float,
     pods: tuple[PodObserved, ...] = (),
     tries: int = 0,
     saved: CheckpointInfo | None = None,
@@ -120,7 +120,8 @@ def next_view(
     """The view that the ranks should be in: the newest while it holds, else the next number with all ranks, once all can join.
 
     ``pods``: all of the job's, those of older serials too; ``tries``: restarts in a row without a new step; ``saved``: the newest
-    checkpoint that was ever told of.
+    checkpoint that was ever told of. What is in memory is gone on from at once. Anything else only once it is sure what the newest
+    checkpoint is.
     """
     members = [member(f) for f in ranks]
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]
@@ -145,10 +146,15 @@ def next_view(
     first = ranks[0].agent
     if first is None or not first.scanned:
         return Membership(newest, False, "waits for rank 0 to have looked through the checkpoints")
-    checkpoints = [*first.checkpoints, *([saved] if saved is not None and unseen(first, saved) else [])]
     holdings = [f.worker.holding if f.worker else None for f in ranks]
     snapshots = [f.worker.snapshots if f.worker else None for f in ranks]
-    resume, start = common_step(holdings, checkpoints, tries, snapshots)
+    resume, start = common_step(holdings, first.checkpoints, tries, snapshots)
+    if newest is not None and not resume.goes_on and not has_looked(first, newest):
+        saver = last_saver(ranks, pods, now)
+        if saver is not None:
+            return Membership(newest, False, f"waits for {saver[0]}, which ends and may save a checkpoint yet", due=saver[1])
+        asked = look(ranks, newest, pods, saved, now)
+        return Membership(newest, False, "waits for rank 0 to look through the checkpoints again", look=asked)
     reason = f"{_why(newest, present)}; {start}"
     number = newest.number + 1 if newest else 1
     return Membership(View(number=number, members=present, resume=resume, reason=reason), True, reason)

@@ -68,7 +68,7 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
         if not any(f.agent is not None and f.agent.draining for f in ranks):
             actions += [HandOver(pod, view.number) for m in under_way if (pod := _replaceable(ranks[m.rank], view)) is not None]
         ends = any(isinstance(a, HandOver) for a in actions) or any(to_be_left(f, view) for f in ranks)
-        if not ends and not is_stale(ranks, status):  # else nobody could leave, and what is trained since would be lost
+        if not ends and not is_stale(observed, ranks):  # else nobody could leave, and what is trained since would be lost
             going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m in _in_turn(moves, spec))]
             # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
             actions += [Drain(pod) for m in going if (pod := _told_to_leave(m, ranks[m.rank])) is not None]

@@ -9,8 +9,8 @@ from lmj_api.view import View
 from lmj_operator.plan.conditions import STALE
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.failures import Failure
-from lmj_operator.plan.membership import unseen
-from lmj_operator.plan.observed import PodPhase
+from lmj_operator.plan.looking import has_looked
+from lmj_operator.plan.observed import Observed, PodPhase
 from lmj_operator.plan.wants import Want
 
 TRAINED = (WorkerPhase.RUNNING, WorkerPhase.COMPLETED, WorkerPhase.DRAINED)
@@ -65,11 +65,14 @@ def evaluations(ranks: tuple[RankFacts, ...], old: list[Evaluation]) -> list[Eva
     return agent.evaluations if agent is not None and agent.evaluations else old
 
 
-def checkpoint(ranks: tuple[RankFacts, ...], old: CheckpointInfo | None) -> CheckpointInfo | None:
-    """The newest usable checkpoint that any rank sees; the old one while nobody who must know it has looked."""
-    seen = [c for f in ranks if f.agent is not None for c in f.agent.checkpoints if c.problem is None]
-    if old is not None and (ranks[0].agent is None or unseen(ranks[0].agent, old)):
-        seen.append(old)
+def checkpoint(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | None) -> CheckpointInfo | None:
+    """The newest usable checkpoint: what rank 0 knows if it has looked since ``newest`` began, else what anybody tells of or has told."""
+    old, first = observed.status.checkpoint, ranks[0].agent
+    if first is not None and has_looked(first, newest):
+        seen = [c for c in first.checkpoints if c.problem is None]
+    else:
+        told = [c for pod in observed.pods if pod.agent is not None for c in pod.agent.checkpoints if c.problem is None]
+        seen = [*told, *([old] if old is not None else [])]
     return max(seen, key=lambda c: c.step, default=old)
 
 
@@ -84,15 +87,16 @@ def is_renewed(old: CheckpointInfo | None, saved: CheckpointInfo | None) -> bool
     return saved is not None and (old is None or saved.step > old.step)
 
 
-def is_stale(ranks: tuple[RankFacts, ...], status: JobStatus) -> bool:
+def is_stale(observed: Observed, ranks: tuple[RankFacts, ...]) -> bool:
     """Whether checkpoints fail, as far as anybody knows.
 
     A pod that took rank 0's place knows of no failure before its own, so what was known holds until there is a newer checkpoint.
     """
     if checkpoint_trouble(ranks) is not None:
         return True
+    status = observed.status
     known = any(c.type == STALE and c.status == "True" for c in status.conditions)
-    return known and not is_renewed(status.checkpoint, checkpoint(ranks, status.checkpoint))
+    return known and not is_renewed(status.checkpoint, checkpoint(observed, ranks, status.view))
 
 
 def rank_table(

@@ -13,6 +13,7 @@ from lmj_operator.plan.gathering import gather_left
 from lmj_operator.plan.incidents import is_open, record
 from lmj_operator.plan.ladder import climb
 from lmj_operator.plan.links import DROPPED, find_dropped
+from lmj_operator.plan.looking import early_look
 from lmj_operator.plan.membership import next_view, runs
 from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
 from lmj_operator.plan.moves import overdue
@@ -141,19 +142,23 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
     actions = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now)
     waits = [not_before - now] if now < not_before else []
     view, why = scene.newest, reason
+    saved = checkpoint(observed, scene.ranks, view)
+    asked = early_look(scene.ranks, view, observed.pods, saved, now)
     if grace is not None:
         waits.append(grace)
         why = why or "a member left the view; its cause may still show"
     elif not scene.failures and now >= not_before:
-        saved = checkpoint(scene.ranks, observed.status.checkpoint)
         tries = in_row(observed.status, scene.step)
-        choice = next_view(scene.ranks, scene.newest, observed.pods, tries, saved)
+        choice = next_view(scene.ranks, scene.newest, now, observed.pods, tries, saved)
         view, why = choice.view, choice.reason
         if view is not None:
             actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)
             actions += view_actions(scene.ranks, view)
+        asked = asked or choice.look
+        waits += [choice.due] if choice.due is not None else []
     elif not why:
         why = observed.status.message
+    actions += (asked,) if asked is not None else ()
     waiting = scene.waiting
     if waiting is not None and waiting.waits is not None and not scene.failures:
         why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"

@@ -30,7 +30,7 @@ def status_of(
     phase = move(old.phase, phase)
     at = progress(scene.ranks, view, old.progress)
     done = phase is Phase.SUCCEEDED
-    saved = checkpoint(scene.ranks, old.checkpoint)
+    saved = checkpoint(scene.observed, scene.ranks, scene.newest)
     evaluated = evaluations(scene.ranks, old.evaluations)
     incidents, lost = settle(
         scene.changes.get("incidents", old.incidents),

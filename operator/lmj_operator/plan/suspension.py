@@ -25,7 +25,7 @@ def suspend(scene: Scene) -> Plan:
     """Ask all to take a last checkpoint; when nobody runs any more, remove the pods."""
     observed, now = scene.observed, scene.now
     if not observed.pods and observed.status.phase in (Phase.PENDING, Phase.SUSPENDING):
-        saved = checkpoint(scene.ranks, observed.status.checkpoint)
+        saved = checkpoint(observed, scene.ranks, scene.newest)
         at = f"stopped; goes on from step {saved.step if saved is not None else 0}"
         status = status_of(scene, Phase.SUSPENDED, at)
         blank = [r.model_copy(update={"pod": None, "incarnation": 0}) for r in status.ranks]

@@ -205,15 +205,16 @@ def test_checkpoints() -> None:
     again = fold(before, event(K.CHECKPOINTED, checkpoint=info(30)), NOW)
     assert again.checkpoints == [info(30), info(20, best=True), info(10)]
     # What the scan found is older than what workers told while it ran.
-    scanned = with_scan(after, [info(40), info(25, problem="half-written"), info(10)], [info(10).name])
-    assert [c.step for c in scanned.checkpoints] == [40, 30, 25, 20]
-    assert scanned.checkpoints[2].problem is None
-    assert scanned.scanned
+    scanned = with_scan(after, [info(40), info(25, problem="half-written"), info(10)], [info(25).name], [info(10).name], 7)
+    # What it did not find, and nobody has told of since, is there no more.
+    assert [c.step for c in scanned.checkpoints] == [40, 25]
+    assert scanned.checkpoints[1].problem is None
+    assert (scanned.scanned, scanned.looked) == (True, 7)
 
 
 def test_of_very_many_checkpoints_the_newest_are_told() -> None:
     found = [CheckpointInfo(name=f"step-{step:09d}", step=step) for step in range(1, MOST_CHECKPOINTS + 3)]
-    scanned = with_scan(state(P.RUNNING), found, [])
+    scanned = with_scan(state(P.RUNNING), found, [], [])
     assert [c.step for c in scanned.checkpoints] == list(range(MOST_CHECKPOINTS + 2, 2, -1))
 
 

@@ -53,6 +53,7 @@ async def test_no_token_no_answer(client: Make) -> None:
             ("PUT", "/v1/worker"),
             ("PUT", "/v1/view"),
             ("POST", "/v1/leave"),
+            ("POST", "/v1/look"),
             ("POST", "/v1/drain"),
             ("GET", "/nothing"),
         ):
@@ -80,6 +81,14 @@ async def test_worker_view_drain(client: Make, make_view: Make) -> None:
     assert (await state(await http.post("/v1/drain"))).draining
     await it.until(lambda s: s.worker.exit)
     assert (await state(await http.get("/v1/state"))).worker.phase is WorkerPhase.DRAINED
+
+
+async def test_a_look_is_asked_for(client: Make) -> None:
+    it, http = await client("")
+    assert (await state(await http.post("/v1/look", json={"number": 3, "names": ["step-000000007-v3"]}))).looked == 0
+    assert await asyncio.wait_for(it.supervisor.looks.next(), 5) == (3, ("step-000000007-v3",))
+    await refused(await http.post("/v1/look", json={"number": 0}), 400, "not a LookThrough: number")
+    await refused(await http.post("/v1/look", json={"number": 1, "names": ["x"] * 9}), 400, "not a LookThrough: names")
 
 
 async def test_leaving_a_view_tells_what_is_in_memory(client: Make, make_view: Make) -> None:

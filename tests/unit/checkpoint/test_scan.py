@@ -1,8 +1,10 @@
 """What can be in a checkpoint folder, and what is made of it."""
 
 import asyncio
+import contextlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +57,38 @@ def test_good_ones_newest_first(tmp_path: Path) -> None:
     assert [(c.step, c.name, c.problem) for c in found] == [(s, checkpoint_name(s, 1), None) for s in (100, 20, 3)]
     assert found[0].size == sum((tmp_path / found[0].name / rank_file(r)).stat().st_size for r in (0, 1))
     assert found[0].time == (tmp_path / found[0].name / MANIFEST).stat().st_mtime
+
+
+def test_one_that_was_heard_of_is_found_where_it_is_not_listed_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on storage that lists for a while what another machine had there before."""
+    put(tmp_path, 10)
+    put(tmp_path, 20)
+    listed, scandir = [e for e in os.scandir(tmp_path) if "20" not in e.name], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: contextlib.nullcontext(listed) if path == tmp_path else scandir(path))
+    assert [c.step for c in scan(tmp_path, DIGEST)] == [10]
+    heard = ["step-000000020-v1", "step-000000030-v1", "../job", "step-000000010-v1"]
+    assert [(c.step, c.problem) for c in scan(tmp_path, DIGEST, names=heard)] == [(20, None), (10, None)]
+    (tmp_path / "step-000000040-v1").symlink_to(tmp_path / "step-000000020-v1")
+    assert [c.step for c in scan(tmp_path, DIGEST, names=["step-000000040-v1"])] == [10]
+
+
+def test_what_was_verified_before_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, 10)
+    known = {c.name: c.size for c in scan(tmp_path, DIGEST)}
+    read: list[Path] = []
+    monkeypatch.setattr("lmj_trainer.checkpoint.scan.file_digest", lambda path: read.append(path) or file_digest(path))
+    assert [c.problem for c in scan(tmp_path, DIGEST, trusted=known)] == [None]
+    assert read == []
+    newer = put(tmp_path, 20)
+    assert [c.problem for c in scan(tmp_path, DIGEST, trusted=known)] == [None, None]
+    assert read == [newer / "rank-0.safetensors", newer / "rank-1.safetensors"]
+    # Another of the name is not what was verified, and one that was cut short is noticed.
+    os.truncate(tmp_path / "step-000000010-v1" / "rank-0.safetensors", 3)
+    assert [c.problem is None for c in scan(tmp_path, DIGEST, trusted=known)] == [True, False]
+    put(tmp_path, 10, ranks=3)
+    flip(tmp_path / "step-000000010-v1" / "rank-0.safetensors")
+    shutil.rmtree(newer)
+    assert [c.problem is None for c in scan(tmp_path, DIGEST, trusted=known)] == [False]
 
 
 def test_no_folder_and_strangers(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ class Fixture:
         store = StatusStore(self.api, body, 2.0, self.clock)  # type: ignore[arg-type]
         self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, self.clock)  # type: ignore[arg-type]
         self.told: list[str] = []
+        self.healthy = True
+        """The agent has an answer when it is asked for its state."""
         self.state = AgentState(pod="tiny-r0-1", rank=0, started=1.0)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -41,6 +43,8 @@ class Fixture:
             await response.write(Event(seq=1, time=0, kind=EventKind.READY).to_json().encode() + b"\n")
             await asyncio.Event().wait()
         self.told.append(f"{request.method} {request.path}")
+        if not self.healthy:
+            return web.Response(status=503)
         return web.Response(text=self.state.to_json())
 
     def calls(self, verb: str, plural: str) -> int:

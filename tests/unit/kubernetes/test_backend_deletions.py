@@ -13,6 +13,7 @@ from lmj_api.status import JobStatus, RankStatus
 from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.plan import CreatePod, DeletePod, PodPhase, Stay
+from lmj_operator.plan.looking import SILENT_SECONDS
 
 
 async def test_a_pod_is_told_to_go_once(at: Fixture) -> None:
@@ -73,6 +74,28 @@ async def test_a_pod_that_is_deleted_runs_while_its_rank_can_move(
     at.backend._agents.keep(set())
     seen = (await at.backend.observe()).pods[0]
     assert (seen.phase, seen.leaves) == (PodPhase.TERMINATING, False)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+async def test_rank_0_is_asked_until_its_pod_is_gone_or_silent(at: Fixture, rank: int) -> None:
+    """Before it ends it may save a checkpoint, which nobody else hears of."""
+    await at.backend.apply(CreatePod(rank, 1))
+    pod = running(f"tiny-r{rank}-1")
+    pod["metadata"]["deletionTimestamp"] = "1970-01-01T00:17:40Z"
+    at.cache.put_pod(pod)
+    at.state = at.state.model_copy(update={"leaving": True, "draining": True})
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.agent) == (PodPhase.TERMINATING, at.state if rank == 0 else None)
+    at.backend._agents.keep(set())
+    at.healthy = False
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.agent, seen.unreachable_since) == (PodPhase.TERMINATING, None, at.clock.now if rank == 0 else None)
+    asked = len(at.told)
+    assert (asked > 0) == (rank == 0)
+    at.clock.now += SILENT_SECONDS + 0.1
+    seen = (await at.backend.observe()).pods[0]
+    assert (seen.phase, seen.agent) == (PodPhase.TERMINATING, None)
+    assert len(at.told) == asked
 
 
 async def test_a_pod_that_goes_and_may_have_been_told_to_stay_is_let_go(at: Fixture) -> None:

@@ -134,11 +134,17 @@ def with_pid(state: AgentState, incarnation: int, pid: int) -> AgentState:
     return state.model_copy(update={"worker": worker.model_copy(update={"pid": pid})})
 
 
-def with_scan(state: AgentState, found: Sequence[CheckpointInfo], removed: Collection[str]) -> AgentState:
-    """The state once the scan of the checkpoint folder is done; what workers told meanwhile (``removed`` too) is newer and wins."""
-    known = {checkpoint.name for checkpoint in state.checkpoints} | set(removed)
-    merged = [*state.checkpoints, *(c for c in found if c.name not in known)]
-    return state.model_copy(update={"checkpoints": _in_order(merged), "scanned": True})
+def with_scan(
+    state: AgentState, found: Sequence[CheckpointInfo], told: Collection[str], removed: Collection[str], number: int = 0
+) -> AgentState:
+    """The state once the checkpoint folder was looked through; what workers ``told`` and ``removed`` meanwhile is newer and wins.
+
+    ``number``: the newest view that was known to be over when the look began.
+    """
+    newer = {*told, *removed}
+    kept = [c for c in state.checkpoints if c.name in told]
+    merged = _in_order([*kept, *(c for c in found if c.name not in newer)])
+    return state.model_copy(update={"checkpoints": merged, "scanned": True, "looked": number})
 
 
 def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, Any]:

@@ -6,13 +6,14 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from lmj_api.layout import Layout
+from lmj_api.protocol import CheckpointInfo
 from lmj_api.spec import LiveMigrationJob, Training
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
@@ -149,26 +150,39 @@ async def _until(stopping: asyncio.Task[bool], *others: asyncio.Future[None]) ->
 
 
 async def begin(supervisor: Supervisor, job: LiveMigrationJob) -> None:
-    """What an agent does unasked: a standby gets warm and waits for its rank; then it looks through the checkpoints."""
+    """What an agent does unasked: a standby gets warm and waits for its rank; then it looks through the checkpoints.
+
+    It looks again when it is told to: what others save it does not hear of.
+    """
     if supervisor.state.rank is None:
         await standby.wait(supervisor)
     await look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec), job.spec.training)
 
 
 async def look(supervisor: Supervisor, root: Path, digest: str, training: Training | None = None) -> None:
-    """Look through the checkpoints in ``root``. While that is impossible nothing is known, which is not the same as there being none."""
+    """Look through the checkpoints in ``root``, at once and whenever that is asked for; for ever."""
+    number: int = 0
+    names: tuple[str, ...] = ()
+    while True:
+        supervisor.found(await _look_once(supervisor, root, digest, training, names), number)
+        number, names = await supervisor.looks.next()
+
+
+async def _look_once(
+    supervisor: Supervisor, root: Path, digest: str, training: Training | None, names: Collection[str]
+) -> list[CheckpointInfo]:
+    """What is there. While it is impossible to look nothing is known, which is not the same as there being none."""
+    trusted = {c.name: c.size for c in supervisor.state.checkpoints if c.problem is None}
     told = ""
     while True:
         try:
-            supervisor.found(await scan_in_thread(root, digest, training))
+            return await scan_in_thread(root, digest, training, names, trusted)
         except OSError as error:
             message = f"{root} cannot be looked through for checkpoints, trying again: {error}"
             if message != told:
                 supervisor.warn(message)
                 told = message
             await asyncio.sleep(RETRY_SECONDS)
-        else:
-            return
 
 
 def program(

@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from lmj_api.base import Message
-from lmj_api.protocol import AgentState, Following, StartWorker, ViewNumber
+from lmj_api.protocol import AgentState, Following, LookThrough, StartWorker, ViewNumber
 from lmj_api.view import View
 from lmj_trainer.agent import metrics
 from lmj_trainer.agent.fencing import Answer, Verdict
@@ -37,6 +37,7 @@ def make_app(supervisor: Supervisor, token: str) -> web.Application:
             web.put("/v1/worker", routes.worker),
             web.put("/v1/view", routes.view),
             web.post("/v1/leave", routes.leave),
+            web.post("/v1/look", routes.look),
             web.put("/v1/follower", routes.follower),
             web.post("/v1/handover", routes.handover),
             web.post("/v1/stay", routes.stay),
@@ -82,6 +83,12 @@ class Routes:
     async def leave(self, request: web.Request) -> web.Response:
         """Body: ViewNumber. Answers the AgentState."""
         self._supervisor.leave_view((await _body(request, ViewNumber)).number)
+        return _answer(self._supervisor.state)
+
+    async def look(self, request: web.Request) -> web.Response:
+        """Body: LookThrough. Answers the AgentState."""
+        wanted = await _body(request, LookThrough)
+        self._supervisor.looks.ask(wanted.number, wanted.names)
         return _answer(self._supervisor.state)
 
     async def follower(self, request: web.Request) -> web.Response:

@@ -10,7 +10,8 @@ from lmj_api.view import Member, View
 from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Answer, Verdict, admit_view, admit_worker
-from lmj_trainer.agent.fold import fold, with_pid, with_scan
+from lmj_trainer.agent.fold import fold, with_pid
+from lmj_trainer.agent.looks import Looks
 from lmj_trainer.agent.process import WorkerProcess
 
 DEATH_SECONDS = 10.0
@@ -32,7 +33,7 @@ class Supervisor:
 
         ``inherited``: open files that every worker is given, by the option that names them (``{"--memory-fd": 7}``).
         """
-        self.state = AgentState(pod=pod, rank=rank, started=time.time())
+        self.state = AgentState(pod=pod, rank=rank, started=time.time(), looked=0)
         self.log = EventLog()
         self.changed = asyncio.Event()
         """Set at the next event; each has its own, so take it before you look."""
@@ -46,10 +47,10 @@ class Supervisor:
         """The pod has a rank."""
         if rank is not None:
             self.ranked.set()
+        self.looks = Looks()
         self._process: WorkerProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._told = 0  # number of the newest view that the living worker was told
-        self._removed: set[str] = set()
         self._starting = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -116,7 +117,7 @@ class Supervisor:
         if self._process is not None:
             self._process.send(Command(kind=CommandKind.DRAIN))
         if self.state.leaving:
-            self._tell_leaving("drains")
+            self._tell(EventKind.LEAVING, "drains")
         self._notify()
 
     def stay(self) -> None:
@@ -160,27 +161,29 @@ class Supervisor:
     def warmed(self, message: str) -> None:
         """A standby has done all that it can do without a rank."""
         self.state = self.state.model_copy(update={"warm": self.state.rank is None})
-        self.log.add(Event(time=time.time(), kind=EventKind.WARM, message=message), time.monotonic())
-        self._notify()
+        self._tell(EventKind.WARM, message)
 
-    def found(self, checkpoints: Sequence[CheckpointInfo]) -> None:
-        """The scan of the checkpoint folder is done."""
-        self.state = with_scan(self.state, checkpoints, self._removed)
-        self._removed.clear()
+    def found(self, checkpoints: Sequence[CheckpointInfo], number: int = 0) -> None:
+        """The checkpoint folder was looked through, after view ``number`` was over."""
+        before = set(self.state.checkpoints)
+        self.state = self.looks.done(self.state, checkpoints, number)
         for checkpoint in checkpoints:
-            if checkpoint.problem is not None:
+            if checkpoint.problem is not None and checkpoint not in before:
                 self.warn(f"checkpoint {checkpoint.name} is skipped: {checkpoint.problem}")
+        if number > 0:
+            newest = next((c.name for c in self.state.checkpoints if c.problem is None), "none")
+            self._tell(EventKind.LOOKED, f"view {number} is over; the newest checkpoint is {newest}")
 
-    def _tell_leaving(self, message: str) -> None:
-        self.log.add(Event(time=time.time(), kind=EventKind.LEAVING, message=message), time.monotonic())
+    def _tell(self, kind: EventKind, message: str) -> None:
+        self.log.add(Event(time=time.time(), kind=kind, message=message), time.monotonic())
+        self._notify()
 
     async def _linger(self, seconds: float) -> None:
         """Tell that this pod leaves, and wait while it may stay, at most ``seconds``."""
         if self.state.draining or self.state.worker.phase is not WorkerPhase.RUNNING:
             return
         self.state = self.state.model_copy(update={"leaving": True})
-        self._tell_leaving("told to end")
-        self._notify()
+        self._tell(EventKind.LEAVING, "told to end")
         begin = time.monotonic()
         while not self.state.draining and self.state.worker.phase not in _DONE:
             changed = self.changed
@@ -230,8 +233,7 @@ class Supervisor:
     def _happen(self, event: Event) -> None:
         """Fold ``event`` into the state and tell it. Raises IllegalEventError: then nothing was changed."""
         self.state = fold(self.state, event, time.time())
-        if not self.state.scanned:
-            self._removed.update(event.removed)
+        self.looks.hear(event)
         self.log.add(event, time.monotonic())
         self._notify()
 

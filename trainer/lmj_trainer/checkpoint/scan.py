@@ -5,9 +5,10 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -35,18 +36,32 @@ class _UnusableError(Exception):
     """Why a checkpoint cannot be used."""
 
 
-def scan(root: Path, state_digest: str, training: Training | None = None) -> list[CheckpointInfo]:
+def scan(
+    root: Path,
+    state_digest: str,
+    training: Training | None = None,
+    names: Collection[str] = (),
+    trusted: Mapping[str, int] = MappingProxyType({}),
+) -> list[CheckpointInfo]:
     """All checkpoints in ``root``, newest first; ``[]`` when the folder is not there. Raises OSError when it cannot be listed.
 
     Verified from the newest on, with all digests up to the first good one; behind it only sizes are compared, since nothing
     older is loaded while that one stands. ``state_digest``: the job's, see :mod:`lmj_trainer.checkpoint.identity`; ``training``:
-    the job's, where it may continue an earlier run.
+    the job's, where it may continue an earlier run. ``names``: some that were heard of, for storage may list them later than another
+    machine has written them. ``trusted``: bytes of those that were verified before, by name: of these, too, only sizes are compared.
     """
-    return [found.info for found in survey(root, state_digest, training)]
+    return [found.info for found in survey(root, state_digest, training, names, trusted)]
 
 
 def survey(
-    root: Path, state_digest: str | None, training: Training | None = None, *, everything: bool = False, digests: bool = True
+    root: Path,
+    state_digest: str | None,
+    training: Training | None = None,
+    names: Collection[str] = (),
+    trusted: Mapping[str, int] = MappingProxyType({}),
+    *,
+    everything: bool = False,
+    digests: bool = True,
 ) -> list[Found]:
     """As :func:`scan`, with manifests. ``state_digest`` None: any job's. ``everything``: all digests of all checkpoints.
 
@@ -54,8 +69,9 @@ def survey(
     """
     result: list[Found] = []
     good = best = False
-    for folder in _folders(root):
-        found = verify(folder, state_digest, training, digests=digests and (everything or not good))
+    for folder in _folders(root, names):
+        read = digests and (everything or not good)
+        found = verify(folder, state_digest, training, digests=read, trusted=trusted.get(folder.name))
         if found is None:
             continue
         usable = found.info.problem is None
@@ -68,10 +84,12 @@ def survey(
     return result
 
 
-def verify(folder: Path, state_digest: str | None, training: Training | None = None, *, digests: bool = True) -> Found | None:
+def verify(
+    folder: Path, state_digest: str | None, training: Training | None = None, *, digests: bool = True, trusted: int | None = None
+) -> Found | None:
     """The checkpoint in ``folder``; ``info.problem`` tells the file and the reason when it cannot be used.
 
-    None: the folder is gone. ``state_digest`` None: any job's. ``digests`` False compares sizes only.
+    None: the folder is gone. ``state_digest`` None: any job's. ``digests`` False compares sizes only, as for one of ``trusted`` bytes.
     """
     step, _ = parse_checkpoint_name(folder.name)
     blank = CheckpointInfo(name=folder.name, step=step)
@@ -84,7 +102,7 @@ def verify(folder: Path, state_digest: str | None, training: Training | None = N
         try:
             _check(folder, manifest, state_digest, training)
             for file in manifest.files:
-                _check_file(folder / file.name, file, digests)
+                _check_file(folder / file.name, file, digests and info.size != trusted)
         except _UnusableError as problem:
             return Found(info.model_copy(update={"problem": str(problem)}), manifest)
     except _UnusableError as problem:
@@ -101,7 +119,13 @@ def survey_one(folder: Path) -> Manifest | None:
     return found.manifest if found is not None else None
 
 
-async def scan_in_thread(root: Path, state_digest: str, training: Training | None = None) -> list[CheckpointInfo]:
+async def scan_in_thread(
+    root: Path,
+    state_digest: str,
+    training: Training | None = None,
+    names: Collection[str] = (),
+    trusted: Mapping[str, int] = MappingProxyType({}),
+) -> list[CheckpointInfo]:
     """:func:`scan` beside the event loop. In a daemon thread, so that a process can end while gigabytes are being read."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[list[CheckpointInfo]] = loop.create_future()
@@ -118,7 +142,7 @@ async def scan_in_thread(root: Path, state_digest: str, training: Training | Non
         result: list[CheckpointInfo] | None = None
         error: BaseException | None = None
         try:
-            result = scan(root, state_digest, training)
+            result = scan(root, state_digest, training, names, trusted)
         except BaseException as raised:  # noqa: BLE001  handed to the awaiting task
             error = raised
         if not loop.is_closed():
@@ -128,11 +152,12 @@ async def scan_in_thread(root: Path, state_digest: str, training: Training | Non
     return await done
 
 
-def _folders(root: Path) -> Iterator[Path]:
-    """Folders with a checkpoint's name, newest first: by step, and of one step that of the newest view."""
+def _folders(root: Path, heard: Collection[str]) -> Iterator[Path]:
+    """Folders with a checkpoint's name, newest first: by step, and of one step that of the newest view. Those ``heard`` of are tried."""
+    names = {name for name in heard if is_checkpoint(name) and not (root / name).is_symlink()}
     try:
         with os.scandir(root) as entries:
-            names = [entry.name for entry in entries if is_checkpoint(entry.name) and entry.is_dir(follow_symlinks=False)]
+            names |= {entry.name for entry in entries if is_checkpoint(entry.name) and entry.is_dir(follow_symlinks=False)}
     except FileNotFoundError:
         return iter(())
     return iter([root / name for name in sorted(names, key=parse_checkpoint_name, reverse=True)])

@@ -23,7 +23,15 @@ from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
 from lmj_operator.backend.kubernetes.labels import AGENT_PORT, DIGEST
 from lmj_operator.backend.kubernetes.pod_labels import PodLabels
-from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, owner_uid, pod_address, pod_observed, seconds
+from lmj_operator.backend.kubernetes.pod_state import (
+    NodeState,
+    is_started,
+    misplaced,
+    owner_uid,
+    pod_address,
+    pod_observed,
+    seconds,
+)
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.status_store import StatusStore
@@ -38,6 +46,7 @@ from lmj_operator.plan import (
     Follow,
     HandOver,
     LeaveView,
+    Look,
     Observed,
     PodObserved,
     PodPhase,
@@ -45,6 +54,7 @@ from lmj_operator.plan import (
     StartWorker,
     Stay,
 )
+from lmj_operator.plan.looking import SILENT_SECONDS
 from lmj_operator.plan.phases import TERMINAL
 
 log = logging.getLogger(__name__)
@@ -151,7 +161,7 @@ class KubernetesBackend:
                 await self._delete(name)
             case EnlistPod(name, rank, serial):
                 await self._enlist(name, rank, serial)
-            case Drain() | Follow() | HandOver() | LeaveView() | PutView() | StartWorker() | Stay():
+            case Drain() | Follow() | HandOver() | LeaveView() | Look() | PutView() | StartWorker() | Stay():
                 await self._tell(action.pod, call_of(action))
 
     async def events(self) -> AsyncIterator[PodEvent]:
@@ -206,12 +216,24 @@ class KubernetesBackend:
 
     async def _with_agents(self, pods: list[tuple[Object, PodObserved]]) -> list[PodObserved]:
         """``pods`` with what the agents say; those of which nothing is known are asked at the same time."""
-        known = {seen.name: self._agents.recent(_agent_key(pod)) for pod, seen in pods if seen.phase is PodPhase.RUNNING}
+        known = {seen.name: self._agents.recent(_agent_key(pod)) for pod, seen in pods if self._is_asked(pod, seen)}
         asked = [(pod, seen) for pod, seen in pods if seen.name in known and known[seen.name] is None]
         at = self._clock()
         if asked:
             known |= await self._answers(asked)
         return [self._with_agent(pod, seen, known[seen.name], at) if seen.name in known else seen for pod, seen in pods]
+
+    def _is_asked(self, pod: Object, seen: PodObserved) -> bool:
+        """Whether the agent of ``pod`` is asked: it runs, or it was rank 0's and may save a checkpoint before it ends."""
+        if seen.phase is not PodPhase.TERMINATING:
+            return seen.phase is PodPhase.RUNNING
+        status = self._store.status
+        rank = next((claim.rank for claim in status.claims if claim.pod == seen.name), seen.rank)
+        if rank != 0 or self.deleted or status.phase in TERMINAL or not is_started(pod):
+            return False
+        since = self._unreachable.get(pod["metadata"]["uid"])
+        # Every pass would wait for it.
+        return since is None or self._clock() - since <= SILENT_SECONDS
 
     async def _answers(self, asked: list[tuple[Object, PodObserved]]) -> dict[str, AgentState | None]:
         """What each agent says, by its pod's name; None: it does not answer, or its pod went meanwhile, which is news that waits."""
@@ -256,16 +278,17 @@ class KubernetesBackend:
         return await self._agents.state(_agent_key(pod), seen.name, seen.rank, client) if client is not None else None
 
     def _with_agent(self, pod: Object, seen: PodObserved, agent: AgentState | None, asked: float) -> PodObserved:
-        """``seen``, which runs, with what its agent said when it was ``asked``, or that it did not answer."""
+        """``seen``, which runs or ends, with what its agent said when it was ``asked``, or that it did not answer."""
         uid = pod["metadata"]["uid"]
         if "deletionTimestamp" in pod["metadata"]:
             idle = agent is not None and not agent.leaving and agent.worker.phase is not WorkerPhase.RUNNING
-            if agent is None or agent.draining or idle:
-                return replace(seen, phase=PodPhase.TERMINATING)
-            # Where it was told late (a hook ran before), too little may be left for both.
-            left = seconds(pod["metadata"]["deletionTimestamp"]) - self._clock()
-            in_time = agent.staying or left > self._settings.grace_seconds - TOLD_SECONDS
-            seen = replace(seen, leaves=agent.leaving and in_time)
+            if seen.phase is PodPhase.TERMINATING or agent is None or agent.draining or idle:
+                seen = replace(seen, phase=PodPhase.TERMINATING)
+            else:
+                # Where it was told late (a hook ran before), too little may be left for both.
+                left = seconds(pod["metadata"]["deletionTimestamp"]) - self._clock()
+                in_time = agent.staying or left > self._settings.grace_seconds - TOLD_SECONDS
+                seen = replace(seen, leaves=agent.leaving and in_time)
         if agent is not None:
             self._unreachable.pop(uid, None)
             return replace(seen, agent=agent)

@@ -143,6 +143,11 @@ def pod_address(pod: Object) -> str | None:
     return f"[{ip}]" if ip and ":" in ip else ip
 
 
+def is_started(pod: Object) -> bool:
+    """Whether its container runs."""
+    return bool((_container(pod.get("status") or {}).get("state") or {}).get("running"))
+
+
 def terminating_since(pod: Object) -> float | None:
     """When the pod's time to leave ended or ends; None: it was not told to go."""
     stamp = pod["metadata"].get("deletionTimestamp")

@@ -27,6 +27,7 @@ from lmj_operator.plan import (
     Follow,
     HandOver,
     LeaveView,
+    Look,
     Observed,
     PodObserved,
     PodPhase,
@@ -109,7 +110,7 @@ class LocalBackend:
                 await self._delete(name)
             case EnlistPod():
                 pass  # no pod has labels here
-            case Drain() | Follow() | HandOver() | LeaveView() | PutView() | StartWorker() | Stay():
+            case Drain() | Follow() | HandOver() | LeaveView() | Look() | PutView() | StartWorker() | Stay():
                 await self._tell(action.pod, call_of(action))
                 if isinstance(action, StartWorker) and action.rank is not None and action.pod in self._pods:
                     self._pods[action.pod].rank = action.rank

@@ -1,0 +1,70 @@
+"""Which checkpoint is the newest: known for certain once somebody has looked after the last who could save one was done."""
+
+from lmj_api.protocol import MOST_NAMES, AgentState, CheckpointInfo, WorkerPhase
+from lmj_api.view import View
+from lmj_operator.plan.actions import Look
+from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.observed import PodObserved, PodPhase
+
+SILENT_SECONDS = 3.0
+"""A pod that is being deleted and does not answer for so long is not waited for: what it still saves is of a view that is over."""
+
+_SAVES = (WorkerPhase.RUNNING, WorkerPhase.READY)
+
+
+def has_looked(first: AgentState | None, newest: View | None) -> bool:
+    """Whether rank 0's agent, ``first``, knows all checkpoints: it looked when ``newest`` was over, and hears of its own worker's since."""
+    if first is None or not first.scanned:
+        return False
+    return newest is None or first.looked is None or first.looked >= newest.number
+
+
+def last_saver(ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, ...], now: float) -> tuple[str, float | None] | None:
+    """A pod that was rank 0's, and may still make a checkpoint valid, with the seconds for which it is waited for (None: until it is done).
+
+    Rank 0 alone writes manifests. The wait is bounded: a pod that answers is ended with its grace period, by its agent and its node.
+    """
+    for pod in pods:
+        if pod.rank != 0 or pod.serial >= ranks[0].serial or pod.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING):
+            continue
+        if pod.agent is not None:
+            if pod.agent.worker.phase in _SAVES:
+                return pod.name, None
+            continue
+        # None: nobody asked it, for nothing runs in it.
+        left = pod.unreachable_since + SILENT_SECONDS - now if pod.unreachable_since is not None and not pod.dark else 0.0
+        if left > 0:
+            return pod.name, left
+    return None
+
+
+def look(
+    ranks: tuple[RankFacts, ...], newest: View, pods: tuple[PodObserved, ...], saved: CheckpointInfo | None, now: float
+) -> Look | None:
+    """What has rank 0's agent look now that ``newest`` is over; None: it has, is not there, or is not to look yet."""
+    first = ranks[0]
+    if first.pod is None or first.agent is None or first.agent.looked is None or has_looked(first.agent, newest):
+        return None
+    if last_saver(ranks, pods, now) is not None:
+        return None
+    told = [c for pod in pods if pod.agent is not None for c in pod.agent.checkpoints if c.problem is None]
+    known = {c.name for c in first.agent.checkpoints}
+    newest_first = sorted([*told, *([saved] if saved is not None else [])], key=lambda c: (c.step, c.name), reverse=True)
+    names = list(dict.fromkeys(c.name for c in newest_first if c.name not in known))
+    return Look(first.pod.name, newest.number, tuple(names[:MOST_NAMES]))
+
+
+def early_look(
+    ranks: tuple[RankFacts, ...], newest: View | None, pods: tuple[PodObserved, ...], saved: CheckpointInfo | None, now: float
+) -> Look | None:
+    """A :func:`look` while a rank's first worker in another pod than in ``newest`` is not ready yet.
+
+    What the rank had in memory is gone, so a checkpoint may be needed. Asked for now, nobody waits for it.
+    """
+    if newest is None:
+        return None
+    members = {m.pod for m in newest.members}
+    new = [f for f in ranks if f.incarnation == 1 and f.pod is not None and f.pod.name not in members]
+    if not any(f.worker is None or f.worker.phase is WorkerPhase.STARTING for f in new):
+        return None
+    return look(ranks, newest, pods, saved, now)
