@@ -14,6 +14,7 @@ COMMANDS = {
     "warm": ("lmj_trainer.worker.warm", "be what workers are forked from (started by the agent)"),
     "check": ("lmj_trainer.check", "check a job's data and model before anything is started"),
     "continue": ("lmj_trainer.continuing", "say where a run goes on that is to be longer (started by lmj run)"),
+    "init": ("lmj_trainer.init", "write a job's file for a file of rows"),
     "evaluate": ("lmj_trainer.evaluate", "evaluate a saved model on labelled data"),
     "predict": ("lmj_trainer.predict", "label texts with a saved model"),
     "checkpoints": ("lmj_trainer.checkpoint.main", "list and verify the checkpoints in a folder"),

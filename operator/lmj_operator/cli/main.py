@@ -27,7 +27,7 @@ app.command()(stop.stop)
 app.command()(migrate.migrate)
 app.command()(report.report)
 app.command()(operator.operator)
-for tool in (tools.evaluate, tools.predict, tools.checkpoints):
+for tool in (tools.init, tools.evaluate, tools.predict, tools.checkpoints):
     app.command(context_settings=dict(tools.PASS_ON), add_help_option=False)(tool)
 
 

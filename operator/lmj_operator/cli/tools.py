@@ -1,9 +1,14 @@
-"""``lmj evaluate``, ``lmj predict`` and ``lmj checkpoints``: the trainer's commands, with all arguments passed on."""
+"""``lmj init``, ``lmj evaluate``, ``lmj predict`` and ``lmj checkpoints``: the trainer's commands, with all arguments passed on."""
 
 import typer
 
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Context settings of these commands: every argument, ``--help`` too, is the trainer's."""
+
+
+def init(context: typer.Context) -> None:
+    """Write a job's file for a file of labelled texts: lmj init DATA [OPTION...]."""
+    _become("init", context)
 
 
 def evaluate(context: typer.Context) -> None:

@@ -18,6 +18,8 @@ from lmj_operator.cli.errors import BAD_INPUT, FAILED, CommandError
 ERROR = "error: "
 """How the line of a user's error begins."""
 WARNING = "warning: "
+PYTHON = (sys.executable, "-P", "-m", "lmj_trainer")
+"""-P: a file of the user's that is called csv.py is no module of ours, though the command stands beside it."""
 MOST_LINES = 200
 """Lines of stderr that are kept."""
 
@@ -33,7 +35,7 @@ def become(command: str, arguments: Sequence[str]) -> NoReturn:
     """Go on as ``python -m lmj_trainer COMMAND ARGUMENT...``. Raises CommandError when it is not installed."""
     require_trainer()
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "lmj_trainer", command, *arguments])  # noqa: S606
+    os.execv(sys.executable, [*PYTHON, command, *arguments])  # noqa: S606
 
 
 def check_job(job: LiveMigrationJob, say: Callable[[str], None]) -> str:
@@ -61,7 +63,7 @@ def _asked(command: str, jobs: Mapping[str, LiveMigrationJob], say: Callable[[st
             file = Path(folder) / f"{option.strip('-')}.json"
             file.write_text(job.to_json(), encoding="utf-8")
             arguments += [option, str(file)]
-        code, out, told = asyncio.run(_run([sys.executable, "-m", "lmj_trainer", command, *arguments], say))
+        code, out, told = asyncio.run(_run([*PYTHON, command, *arguments], say))
     if code == 0:
         return out.strip()
     lines = [line.removeprefix(ERROR) for line in told if line.startswith(ERROR)]

@@ -26,7 +26,7 @@ def check(program: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]
     real = trainer._run
 
     async def run(command: Sequence[str], say: "trainer.Callable[[str], None]") -> tuple[int, str, list[str]]:
-        assert command[1:4] == ["-m", "lmj_trainer", "check"]
+        assert command[1:5] == ["-P", "-m", "lmj_trainer", "check"]
         return await real([sys.executable, "-c", program], say)
 
     monkeypatch.setattr(trainer, "_run", run)

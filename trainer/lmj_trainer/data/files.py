@@ -84,7 +84,7 @@ def _read_csv(path: Path, text: tuple[str, ...], label: str) -> Rows:
 def _read_json(path: Path, text: tuple[str, ...], label: str) -> Rows:
     import pyarrow as pa
 
-    records = _json_lines(path) if path.suffix.lower() == ".jsonl" else _json_records(path)
+    records = _json_lines(path) if path.suffix.lower() == ".jsonl" else json_records(path)
     for number, record in enumerate(records, 1):
         if not isinstance(record, dict):
             raise UserError(f"row {number} of {path} is not an object with columns, but {one_line(json.dumps(record), 60)}")
@@ -115,7 +115,8 @@ def _json_lines(path: Path) -> list[Any]:
     return records
 
 
-def _json_records(path: Path) -> list[Any]:
+def json_records(path: Path) -> list[Any]:
+    """The rows of a JSON file: a list of objects, one in an object, or an object a line. Raises ValueError or UserError."""
     content = path.read_text(encoding="utf-8-sig")
     if not content.strip():
         raise UserError(f"{path} is empty")

@@ -78,7 +78,11 @@ class LocalPod:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={
+                    **os.environ,
+                    "PYTHONUNBUFFERED": "1",
+                    "PYTHONSAFEPATH": "1",
+                },  # beside a csv.py of the user's, it would be ours,
             )
         return cls(place, process, time.time())
 
