@@ -1,10 +1,10 @@
 """The loop: observe, plan, store the status, act; woken by news and by the plan's own clock."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Protocol
 
+from lmj_api.clock import steady_time
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import ActionError, Backend, PodEvent
 from lmj_operator.plan import Action, Plan, plan
@@ -47,7 +47,7 @@ class Reconciler:
         self,
         backend: Backend,
         listener: Listener,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady_time,
         rest_seconds: float | None = None,
         start_seconds: float = SHORTEST_PASS_SECONDS,
     ) -> None:

@@ -1,11 +1,14 @@
 """A cluster of a few dataclasses whose agents follow the protocol, and the operator's way to it."""
 
+from dataclasses import replace
+
 from lmj_api.names import checkpoint_name, pod_name, standby_name
 from lmj_api.protocol import AgentState, CheckpointInfo, WorkerPhase, WorkerState
 from lmj_api.spec import JobSpec
 from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus
 from lmj_api.view import View
+from lmj_operator.backend.ages import by_own_clock
 from lmj_operator.plan import (
     Action,
     CreatePod,
@@ -56,7 +59,9 @@ class Cluster(World):
         self.nodes_known = False
         """The operator may watch nodes."""
         self.ahead: dict[str, float] = {}
-        """Seconds by which each node's clock is ahead of the operator's."""
+        """Seconds by which each node's clock is ahead of the true time."""
+        self.operator_ahead = 0.0
+        """The same of the operator's: another operator, on another machine, may take its place at any time."""
         self.gpu = False
         """State goes with the worker's process."""
         self.starts: list[tuple[str, int]] = []
@@ -79,8 +84,9 @@ class Cluster(World):
 
     def plan(self, pods: tuple[PodObserved, ...] | None = None) -> Plan:
         observed = self.observed(pods)
-        made = plan(observed, self.now)
-        if plan(observed, self.now) != made:
+        now = self.now + self.operator_ahead
+        made = plan(observed, now)
+        if plan(observed, now) != made:
             raise Violation("the plan of one observation is not always the same")
         return made
 
@@ -204,6 +210,19 @@ class Cluster(World):
         return pod.hurried or self.spec.migration.strategy is not MigrationStrategy.LIVE
 
     def _pod_observed(self, pod: Pod) -> PodObserved:
+        """As a backend sees it: all times are by the operator's clock."""
+        seen = self._seen(pod)
+        ahead = self.operator_ahead
+        since = seen.unreachable_since
+        return replace(
+            seen,
+            created=seen.created + ahead,
+            unreachable_since=since + ahead if since is not None else None,
+            waits=replace(seen.waits, since=seen.waits.since + ahead) if seen.waits is not None else None,
+            agent=by_own_clock(seen.agent, 0.0, self.now + ahead) if seen.agent is not None else None,
+        )
+
+    def _seen(self, pod: Pod) -> PodObserved:
         if pod.node is None and not pod.gone:
             wait = PodWait("Unschedulable", "0 of 2 nodes are available", pod.created)
             return PodObserved(pod.name, pod.rank, pod.serial, PodPhase.PENDING, pod.created, waits=wait)
@@ -223,6 +242,7 @@ class Cluster(World):
                 rank=pod.rank,
                 warm=pod.warm,
                 started=pod.created + ahead,
+                clock=self.now + ahead,
                 view=pod.view,
                 worker=pod.worker.model_copy(update=times) if ahead else pod.worker,
                 checkpoints=infos,

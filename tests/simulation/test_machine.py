@@ -30,7 +30,7 @@ class Faults(RuleBasedStateMachine):
         self.cluster = Cluster(self.spec, nodes=("a", "b"))
         self.past: list[tuple[PodObserved, ...]] = []
 
-    @initialize(gpu=st.booleans(), ahead=st.sampled_from([-10.0, 0.0, 10.0]))
+    @initialize(gpu=st.booleans(), ahead=st.sampled_from([-4000.0, -10.0, 0.0, 10.0, 4000.0]))
     def as_it_may_be(self, gpu: bool, ahead: float) -> None:
         """State may go with a worker's process, and a node's clock may not be the operator's."""
         self.cluster.gpu = gpu
@@ -54,6 +54,15 @@ class Faults(RuleBasedStateMachine):
     @rule(first=st.integers(0, 3))
     def operator_dies_after_some_actions(self, first: int) -> None:
         self.cluster.reconcile(first=first)
+
+    @rule(ahead=st.sampled_from([-4000.0, -1.0, 0.0, 4000.0]))
+    def another_operator_takes_over(self, ahead: float) -> None:
+        """On a machine whose clock is so much ahead of the true time."""
+        self.cluster.operator_ahead = ahead
+
+    @rule(ahead=st.sampled_from([-4000.0, 0.0, 4000.0]))
+    def clock_jumps(self, ahead: float) -> None:
+        self.cluster.ahead["a"] = ahead
 
     @rule()
     def operator_dies_before_it_stores_the_status(self) -> None:

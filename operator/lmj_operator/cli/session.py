@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lmj_api.clock import steady_time
 from lmj_api.layout import Layout
 from lmj_api.protocol import USER_ERROR
 from lmj_api.spec.job import LiveMigrationJob
@@ -73,7 +74,7 @@ def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool, fre
                 notices.append(f"begins anew: what was in {layout.output} is in {aside} now")
             for line in notices:
                 reporter.say(line)
-            status = adopt(stored or JobStatus(), job.metadata.name, time.time(), goes_on=changed)
+            status = adopt(stored or JobStatus(), job.metadata.name, steady_time(), goes_on=changed)
             return asyncio.run(_train(job, store, status, reporter, layout))
     except RunLocked as error:
         raise CommandError(str(error), code=FAILED) from error

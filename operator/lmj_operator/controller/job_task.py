@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 
+from lmj_api.clock import steady_time
 from lmj_api.names import MIGRATE
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
@@ -53,7 +54,7 @@ class Place:
     settings: Settings
     metrics: Metrics
     notebook: Notebook
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = steady_time
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
     """Turns to make a first pass."""
 

@@ -6,6 +6,7 @@ crash in between, or from a stale observation, comes to the same actions and cou
 """
 
 from lmj_api.status import Phase
+from lmj_operator.plan.bounded import with_bounded_times
 from lmj_operator.plan.claims import with_claims
 from lmj_operator.plan.ending import clean_up, completed, expired
 from lmj_operator.plan.gathering import gathers
@@ -20,7 +21,7 @@ from lmj_operator.plan.suspension import stay, suspend, wake
 
 def plan(observed: Observed, now: float) -> Plan:
     """The plan for what was ``observed`` at ``now`` (seconds since the epoch). Total: every observation has one."""
-    observed = without_strays(with_claims(observed))
+    observed = without_strays(with_claims(with_bounded_times(observed, now)))
     if observed.status.phase in TERMINAL or observed.deleted:
         return clean_up(observed)
     scene = scene_of(observed, now)

@@ -232,7 +232,9 @@ def test_what_is_known_of_a_step_stays_known_while_it_is_exported() -> None:
 
 def test_a_checkpoint_that_failed_is_remembered_until_one_is_durable() -> None:
     def failed(step: int, since: float, error: str) -> Event:
-        return event(K.WARNING, trouble=CheckpointTrouble(step=step, since=since, error=error))
+        return event(K.WARNING, trouble=CheckpointTrouble(step=step, since=since + 3600, error=error)).model_copy(
+            update={"time": since}
+        )
 
     before = fold(state(P.RUNNING), event(K.WARNING), NOW)
     assert before.checkpoint_trouble is None, "of something else"

@@ -53,6 +53,25 @@ async def test_from_start_to_exit(rig: Make, make_view: Make) -> None:
     assert (await it.supervisor.put_worker(2)).answer is Answer.REFUSED
 
 
+async def test_a_clock_that_is_set_meanwhile_makes_no_time_older(
+    rig: Make, make_view: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = rig("ready view commit:3 drain exit:0")
+    await it.supervisor.put_worker(1)
+    await it.until(lambda s: s.worker.phase is P.READY)
+    true = time.time
+    monkeypatch.setattr(time, "time", lambda: true() + 3600)
+    it.supervisor.put_view(make_view(1))
+    await it.until(lambda s: s.worker.progress and s.worker.progress.step == 3)
+    told = it.supervisor.answer
+    times = [told.started, told.worker.since, told.worker.heartbeat, told.clock]
+    assert times == sorted(times)
+    assert told.clock - told.started < SECONDS
+    assert all(told.started <= event.time <= told.clock for event in it.supervisor.log.after(0))
+    it.supervisor.drain()
+    await it.until(lambda s: s.worker.exit)
+
+
 async def test_it_restarts_nothing_on_its_own(rig: Make) -> None:
     it = rig("ready exit:1")
     await it.supervisor.put_worker(1)

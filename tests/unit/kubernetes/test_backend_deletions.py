@@ -40,7 +40,8 @@ async def test_a_pod_that_only_the_cache_knows_is_forgotten(at: Fixture) -> None
     [
         ("Live", 60, 1060, PodPhase.RUNNING),
         ("Live", 30, 1200, PodPhase.TERMINATING),  # less time than its agent thinks
-        ("Live", 60, 900, PodPhase.TERMINATING),  # its time is over
+        ("Live", 60, 1060 + 3600, PodPhase.RUNNING),  # the API server's clock is another
+        ("Live", 60, 1060 - 1000, PodPhase.RUNNING),
         ("Checkpoint", 60, 1200, PodPhase.TERMINATING),
     ],
 )
@@ -64,6 +65,9 @@ async def test_a_pod_that_is_deleted_runs_while_its_rank_can_move(
     assert (await at.backend.observe()).pods[0].phase is phase
     if phase is not PodPhase.RUNNING:
         return
+    at.clock.now += 61
+    assert (await at.backend.observe()).pods[0].phase is PodPhase.TERMINATING, "its time is over"
+    at.clock.now -= 61
     at.state = at.state.model_copy(update={"leaving": True})
     at.backend._agents.keep(set())  # it has told of that
     seen = (await at.backend.observe()).pods[0]
@@ -117,7 +121,10 @@ async def test_a_pod_that_hears_late_that_it_is_deleted_does_not_stay(at: Fixtur
     pod = running()
     pod["metadata"] |= {"deletionTimestamp": "1970-01-01T00:17:40Z", "deletionGracePeriodSeconds": 60}
     at.cache.put_pod(pod)
+    at.state = at.state.model_copy(update={"worker": WorkerState(incarnation=1, phase=WorkerPhase.RUNNING)})
+    await at.backend.observe()
     at.state = at.state.model_copy(update={"leaving": True})
+    at.backend._agents.keep(set())  # it has told of that
     at.clock.now = told_at
     seen = (await at.backend.observe()).pods[0]
     assert (seen.phase, seen.leaves) == (PodPhase.RUNNING, leaves)

@@ -1,5 +1,6 @@
 """Nodes, as the backend sees them, and what a placement asks for."""
 
+import pytest
 from backend_fixture import Fixture
 from cluster_jobs import error, job, running
 
@@ -26,12 +27,15 @@ async def test_nodes_are_named_while_a_request_was_not_taken_up(at: Fixture) -> 
     assert (await at.backend.observe()).nodes == frozenset()
 
 
-async def test_pods_of_a_dead_node_are_removed_by_force_when_it_is_dead_for_long(at: Fixture) -> None:
+@pytest.mark.parametrize("since", ["1970-01-01T00:00:00Z", "1970-01-01T02:00:00Z"])
+async def test_pods_of_a_dead_node_are_removed_by_force_when_it_is_dead_for_long(at: Fixture, since: str) -> None:
     at.api.objects["pods", "tiny-r0-1"] = running()
     leaving = running()
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     at.cache.put_pod(leaving)
-    at.cache.put_node(node("Unknown"))
+    # Since when is by the operator's own clock, whatever the node's condition says.
+    at.cache.put_node(node("Unknown", since))
+    await at.backend.observe()
     at.clock.now += 59
     await at.backend.apply(DeletePod("tiny-r0-1", "why"))
     assert at.api.deletions == []
@@ -71,6 +75,7 @@ async def test_a_pod_that_does_not_run_yet_is_outdated_when_its_node_is_dead_for
     at.cache.put_node(node("True"))
     assert not (await at.backend.observe()).pods[0].outdated
     at.cache.put_node(node("Unknown"))
+    assert not (await at.backend.observe()).pods[0].outdated
     at.clock.now += 59
     assert not (await at.backend.observe()).pods[0].outdated
     at.clock.now += 1
@@ -114,3 +119,14 @@ async def test_a_pod_that_was_refused_is_made_on_the_node_that_was_named_all_the
     made = at.api.objects["pods", "tiny-r1-2"]["spec"]["affinity"]["nodeAffinity"]
     fields = made["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][0]["matchFields"]
     assert [(f["operator"], f["values"]) for f in fields] == [("NotIn", ["node-1"]), ("In", ["node-3"])]
+
+
+@pytest.mark.parametrize("made", ["1970-01-01T00:00:00Z", "1970-01-01T02:00:00Z"])
+async def test_a_pods_time_to_start_counts_from_when_it_was_seen(at: Fixture, made: str) -> None:
+    """The API server's clock may be an hour ahead of the operator's, or behind."""
+    pod = running()
+    pod["metadata"]["creationTimestamp"] = made
+    at.cache.put_pod(pod)
+    assert (await at.backend.observe()).pods[0].created == 1000.0
+    at.clock.now += 7
+    assert (await at.backend.observe()).pods[0].created == 1000.0

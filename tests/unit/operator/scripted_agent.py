@@ -15,6 +15,11 @@ from lmj_api.protocol import AgentState, Event, EventKind, Holding, StartWorker,
 from lmj_api.view import View
 
 
+def clock() -> float:
+    """This machine's, which is not the operator's."""
+    return time.time() + float(os.environ.get("CLOCK_AHEAD", "0"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rank", type=int)
@@ -39,16 +44,16 @@ def _lifeline() -> None:
 
 async def serve(arguments: argparse.Namespace) -> None:
     token = arguments.token_file.read_text()
-    state = AgentState(pod=arguments.pod, rank=arguments.rank, started=time.time(), scanned=True)
+    state = AgentState(pod=arguments.pod, rank=arguments.rank, started=clock(), scanned=True)
     events: list[Event] = []
     news = asyncio.Event()
 
     def happen(kind: EventKind, **changes: object) -> web.Response:
         nonlocal state
         state = state.model_copy(update=changes)
-        events.append(Event(seq=len(events) + 1, time=time.time(), kind=kind))
+        events.append(Event(seq=len(events) + 1, time=clock(), kind=kind))
         news.set()
-        return web.Response(text=state.to_json())
+        return web.Response(text=state.model_copy(update={"clock": clock()}).to_json())
 
     @web.middleware
     async def authorized(request: web.Request, handler):  # type: ignore[no-untyped-def]
@@ -57,14 +62,14 @@ async def serve(arguments: argparse.Namespace) -> None:
         return await handler(request)
 
     async def get_state(_: web.Request) -> web.Response:
-        return web.Response(text=state.to_json())
+        return web.Response(text=state.model_copy(update={"clock": clock()}).to_json())
 
     async def put_worker(request: web.Request) -> web.Response:
         start = StartWorker.model_validate_json(await request.read())
         wanted = start.incarnation
         if wanted < state.worker.incarnation:
             return web.Response(status=409, text="older")
-        worker = WorkerState(incarnation=wanted, phase=WorkerPhase.READY, since=time.time(), address=f"127.0.0.1:{wanted}")
+        worker = WorkerState(incarnation=wanted, phase=WorkerPhase.READY, since=clock(), address=f"127.0.0.1:{wanted}")
         return happen(EventKind.READY, worker=worker, rank=state.rank if start.rank is None else start.rank)
 
     async def put_view(request: web.Request) -> web.Response:

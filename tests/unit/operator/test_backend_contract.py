@@ -93,7 +93,7 @@ async def test_creating_twice_makes_one_pod(backend: LocalBackend) -> None:
     second = await pod_when(backend, answers)
     assert first.agent is not None
     assert second.agent is not None
-    assert first.agent.started == second.agent.started
+    assert first.created == second.created
 
 
 async def test_worker_view_and_drain_reach_the_agent(backend: LocalBackend) -> None:
@@ -173,3 +173,17 @@ async def test_a_written_status_is_observed_and_survives(backend: LocalBackend, 
 def processes_of(folder: Path) -> list[int]:
     numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [n for n in numbers if any(str(folder) in part for part in command_line(n)) and n != os.getpid()]
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+async def test_an_agents_times_are_put_to_the_own_clock(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    monkeypatch.setenv("CLOCK_AHEAD", str(ahead))
+    await backend.apply(CreatePod(0, 1))
+    await pod_when(backend, answers)
+    await backend.apply(StartWorker("job-r0-1", 1))
+    pod = await pod_when(backend, lambda p: p.agent is not None and p.agent.worker.incarnation == 1)
+    assert pod.agent is not None
+    assert 0 <= time.time() - pod.agent.worker.since < SECONDS
+    assert 0 <= time.time() - pod.agent.started < SECONDS

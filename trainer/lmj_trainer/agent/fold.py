@@ -213,7 +213,7 @@ def _agent_changes(state: AgentState, event: Event) -> dict[str, Any]:
         return {} if other else {"follower": None}  # late news of one before
     if event.kind is EventKind.WARNING and event.trouble is not None:
         first = state.checkpoint_trouble
-        since = event.trouble.since if first is None else first.since
+        since = event.time if first is None else first.since
         return {"checkpoint_trouble": event.trouble.model_copy(update={"since": since})}
     return {}
 

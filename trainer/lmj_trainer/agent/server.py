@@ -65,7 +65,7 @@ class Routes:
 
     async def state(self, _: web.Request) -> web.Response:
         """The AgentState."""
-        return _answer(self._supervisor.state)
+        return _answer(self._supervisor.answer)
 
     async def worker(self, request: web.Request) -> web.Response:
         """Body: StartWorker. Answers the AgentState, or 409."""
@@ -83,33 +83,33 @@ class Routes:
     async def leave(self, request: web.Request) -> web.Response:
         """Body: ViewNumber. Answers the AgentState."""
         self._supervisor.leave_view((await _body(request, ViewNumber)).number)
-        return _answer(self._supervisor.state)
+        return _answer(self._supervisor.answer)
 
     async def look(self, request: web.Request) -> web.Response:
         """Body: LookThrough. Answers the AgentState."""
         wanted = await _body(request, LookThrough)
         self._supervisor.looks.ask(wanted.number, wanted.names)
-        return _answer(self._supervisor.state)
+        return _answer(self._supervisor.answer)
 
     async def follower(self, request: web.Request) -> web.Response:
         """Body: Following. Answers the AgentState."""
         self._supervisor.put_follower((await _body(request, Following)).follower)
-        return _answer(self._supervisor.state)
+        return _answer(self._supervisor.answer)
 
     async def handover(self, request: web.Request) -> web.Response:
         """Body: ViewNumber. Answers the AgentState."""
         self._supervisor.hand_over((await _body(request, ViewNumber)).number)
-        return _answer(self._supervisor.state)
+        return _answer(self._supervisor.answer)
 
     async def stay(self, _: web.Request) -> web.Response:
         """Answers the AgentState."""
         self._supervisor.stay()
-        return _answer(self._supervisor.state)
+        return _answer(self._supervisor.answer)
 
     async def drain(self, _: web.Request) -> web.Response:
         """Answers the AgentState."""
         self._supervisor.drain()
-        return _answer(self._supervisor.state)
+        return _answer(self._supervisor.answer)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Events after number ``after`` (default 0), one JSON line each, without end."""
@@ -135,7 +135,7 @@ class Routes:
     def _verdict(self, verdict: Verdict) -> web.Response:
         if verdict.answer is Answer.REFUSED:
             return _error(409, verdict.reason)
-        return _answer(self._supervisor.state)
+        return _answer(self._supervisor.answer)
 
 
 async def _wait_or_keep_alive(changed: asyncio.Event, response: web.StreamResponse) -> None:

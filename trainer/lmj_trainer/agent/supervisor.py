@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from lmj_api.clock import steady_time
 from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress, WorkerPhase
 from lmj_api.view import Member, View
 from lmj_trainer.agent.births import Births
@@ -33,7 +34,7 @@ class Supervisor:
 
         ``inherited``: open files that every worker is given, by the option that names them (``{"--memory-fd": 7}``).
         """
-        self.state = AgentState(pod=pod, rank=rank, started=time.time(), looked=0)
+        self.state = AgentState(pod=pod, rank=rank, started=steady_time(), looked=0)
         self.log = EventLog()
         self.changed = asyncio.Event()
         """Set at the next event; each has its own, so take it before you look."""
@@ -75,6 +76,11 @@ class Supervisor:
                     self.ranked.set()
                 self._start(incarnation)
             return verdict
+
+    @property
+    def answer(self) -> AgentState:
+        """The state as it is told, with the time to which its times belong."""
+        return self.state.model_copy(update={"clock": steady_time()})
 
     def put_view(self, view: View) -> Verdict:
         """Have the worker join ``view``."""
@@ -156,7 +162,7 @@ class Supervisor:
 
     def warn(self, message: str) -> None:
         """Tell something that the operator should know."""
-        self._happen(Event(time=time.time(), kind=EventKind.WARNING, message=message))
+        self._happen(Event(time=steady_time(), kind=EventKind.WARNING, message=message))
 
     def warmed(self, message: str) -> None:
         """A standby has done all that it can do without a rank."""
@@ -175,7 +181,7 @@ class Supervisor:
             self._tell(EventKind.LOOKED, f"view {number} is over; the newest checkpoint is {newest}")
 
     def _tell(self, kind: EventKind, message: str) -> None:
-        self.log.add(Event(time=time.time(), kind=kind, message=message), time.monotonic())
+        self.log.add(Event(time=steady_time(), kind=kind, message=message), time.monotonic())
         self._notify()
 
     async def _linger(self, seconds: float) -> None:
@@ -200,11 +206,11 @@ class Supervisor:
         if self.state.follower is not None:
             self._tell_follower()
         message = f"worker {incarnation} started"
-        self._happen(Event(time=time.time(), kind=EventKind.WORKER_STARTED, message=message, incarnation=incarnation))
+        self._happen(Event(time=steady_time(), kind=EventKind.WORKER_STARTED, message=message, incarnation=incarnation))
         if self.births.importing:
             # Until it is born it cannot say so itself.
             progress = Progress(step=0, steps=1, epoch=0.0, activity="prepare: loading libraries")
-            self._happen(Event(time=time.time(), kind=EventKind.PREPARING, message="loading libraries", progress=progress))
+            self._happen(Event(time=steady_time(), kind=EventKind.PREPARING, message="loading libraries", progress=progress))
         self._watching = asyncio.create_task(self._watch(process, incarnation))
 
     def _born(self, incarnation: int, pid: int) -> None:
@@ -221,7 +227,7 @@ class Supervisor:
         finally:
             self._process = None
         kind, message = EventKind.WORKER_EXITED, f"worker {incarnation} ended: {ended.message}"
-        self._happen(Event(time=time.time(), kind=kind, message=message, incarnation=incarnation, exit=ended))
+        self._happen(Event(time=steady_time(), kind=kind, message=message, incarnation=incarnation, exit=ended))
 
     async def _gone(self, seconds: float) -> None:
         """Wait until no worker is left. Raises TimeoutError, and whatever went wrong in watching it."""
@@ -232,7 +238,9 @@ class Supervisor:
 
     def _happen(self, event: Event) -> None:
         """Fold ``event`` into the state and tell it. Raises IllegalEventError: then nothing was changed."""
-        self.state = fold(self.state, event, time.time())
+        # By one clock, whatever the worker's said when it wrote this: that one may have been set meanwhile.
+        event = event.model_copy(update={"time": steady_time()})
+        self.state = fold(self.state, event, event.time)
         self.looks.hear(event)
         self.log.add(event, time.monotonic())
         self._notify()

@@ -3,12 +3,15 @@
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from lmj_api.clock import steady_time
 from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
 from lmj_operator.backend.agent_client import AgentClient, AgentError, AnswerError, MachineError
+from lmj_operator.backend.ages import by_own_clock
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.backend.telling import Call
 
@@ -62,7 +65,9 @@ class _Known:
     json: str | None = None
     """:attr:`state`: text is a fifth of the objects, and there are thousands who say nothing for long."""
     said: float = 0.0
-    """When, on the monotonic clock."""
+    """When it was asked for that, on the monotonic clock,"""
+    answered: float = 0.0
+    """and when it answered."""
     asked: int = 0
     """Calls that it has not answered yet."""
     dark_until: float = 0.0
@@ -154,10 +159,10 @@ class News:
 class Agents:
     """Keys tell pods apart, by more than their name: another pod of a name is another agent."""
 
-    def __init__(self, delay: float) -> None:
-        """``delay``: seconds for which news that nothing is done about may wait for more of it."""
+    def __init__(self, delay: float, clock: Callable[[], float] = steady_time) -> None:
+        """``delay``: seconds for which news that nothing is done about may wait for more of it. ``clock``: to which agents' times are put."""
         self.news = News()
-        self._delay = delay
+        self._delay, self._clock = delay, clock
         self._known: dict[str, _Known] = {}
         self._waiting: asyncio.TimerHandle | None = None
 
@@ -165,7 +170,9 @@ class Agents:
         """What the agent said last, if it is listened to and that was not long ago; None: it is to be asked."""
         known = self._known.get(key)
         state = known.state if known is not None and known.heard and not self.is_dark(key) else None
-        return state if known is not None and state is not None and time.monotonic() - known.said < _believed(state) else None
+        if known is None or state is None or time.monotonic() - known.said >= _believed(state):
+            return None
+        return by_own_clock(state, time.monotonic() - known.answered, self._clock())
 
     async def state(self, key: str, pod: str, rank: int | None, client: AgentClient) -> AgentState | None:
         """What the agent says when it is asked; None: it does not answer. It is listened to from now on."""
@@ -180,7 +187,7 @@ class Agents:
         if self.is_dark(key):
             return None
         try:
-            return await self._ask(known, client, lambda agent: agent.state())
+            return by_own_clock(await self._ask(known, client, lambda agent: agent.state()), 0.0, self._clock())
         except AgentError as error:
             _complain(known, pod, error)
             return None
@@ -226,6 +233,7 @@ class Agents:
             raise
         finally:
             known.asked -= 1
+        known.answered = time.monotonic()
         if known.doubts == doubts:
             known.says(state)
         return state

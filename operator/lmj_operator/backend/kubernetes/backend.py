@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import aiohttp
 
+from lmj_api.clock import steady_time
 from lmj_api.protocol import AgentState, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.spec.migration import MigrationStrategy
@@ -23,17 +24,10 @@ from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
 from lmj_operator.backend.kubernetes.labels import AGENT_PORT, DIGEST
 from lmj_operator.backend.kubernetes.pod_labels import PodLabels
-from lmj_operator.backend.kubernetes.pod_state import (
-    NodeState,
-    is_started,
-    misplaced,
-    owner_uid,
-    pod_address,
-    pod_observed,
-    seconds,
-)
+from lmj_operator.backend.kubernetes.pod_state import NodeState, is_started, misplaced, owner_uid, pod_address, pod_observed
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.kubernetes.sightings import Sightings
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.port import ActionError, PodEvent
 from lmj_operator.backend.telling import Call, call_of
@@ -86,7 +80,7 @@ class KubernetesBackend:
         store: StatusStore,
         session: aiohttp.ClientSession,
         settings: Settings,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = steady_time,
     ) -> None:
         self.job = job
         """The job; whoever watches it sets it anew when its spec changes."""
@@ -106,6 +100,7 @@ class KubernetesBackend:
         self._labels = PodLabels(api, cache, clock)
         self._creation = Creation(api, cache, self.children, settings, clock)
         self._children_not_before = 0.0
+        self._sightings = Sightings(clock)
         self._unreachable: dict[str, float] = {}
         self._gone: set[str] = set()
         """Names of pods that are not there any more: no name is used twice."""
@@ -113,7 +108,7 @@ class KubernetesBackend:
         self._let_go_at: dict[str, float] = {}
         self._there: set[str] = set()
         """Names of pods that were there in the last pass, and not about to go."""
-        self._agents = Agents(settings.status_seconds)
+        self._agents = Agents(settings.status_seconds, clock)
 
     @property
     def key(self) -> Key:
@@ -207,8 +202,9 @@ class KubernetesBackend:
 
     def _look(self, pod: Object, status: JobStatus) -> PodObserved:
         """The pod without what its agent says."""
-        node = self._cache.node_of(pod)
-        seen = self._may_stay(pod, node, pod_observed(pod, node, self.job.spec.migration.on_taints), status)
+        node = self._node(pod)
+        seen = self._by_own_clock(pod, pod_observed(pod, node, self.job.spec.migration.on_taints))
+        seen = self._may_stay(pod, node, seen, status)
         if node is not None and seen.phase is PodPhase.RUNNING:
             rank = next((claim.rank for claim in status.claims if claim.pod == seen.name), seen.rank)
             seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job, rank)))
@@ -270,7 +266,7 @@ class KubernetesBackend:
         has_time = (metadata.get("deletionGracePeriodSeconds") or 0) >= self._settings.grace_seconds
         moves = self.job.spec.migration.strategy is MigrationStrategy.LIVE
         doomed = node is not None and any(taint.effect == "NoExecute" for taint in node.taints)
-        stays = moves and has_time and not doomed and self._clock() < seconds(metadata["deletionTimestamp"])
+        stays = moves and has_time and not doomed and self._left(pod) > 0
         return replace(seen, phase=PodPhase.RUNNING) if stays else seen
 
     async def _ask(self, pod: Object, seen: PodObserved) -> AgentState | None:
@@ -286,8 +282,7 @@ class KubernetesBackend:
                 seen = replace(seen, phase=PodPhase.TERMINATING)
             else:
                 # Where it was told late (a hook ran before), too little may be left for both.
-                left = seconds(pod["metadata"]["deletionTimestamp"]) - self._clock()
-                in_time = agent.staying or left > self._settings.grace_seconds - TOLD_SECONDS
+                in_time = agent.staying or self._left(pod) > self._settings.grace_seconds - TOLD_SECONDS
                 seen = replace(seen, leaves=agent.leaving and in_time)
         if agent is not None:
             self._unreachable.pop(uid, None)
@@ -299,13 +294,33 @@ class KubernetesBackend:
         """Whether nothing runs in the pod yet, and nothing will on its node, or the template says by now that it must be another."""
         if seen.phase is not PodPhase.PENDING:
             return False
-        if self._is_lost(self._cache.node_of(pod)):
+        if self._is_lost(self._node(pod)):
             return True
         if (self.job.metadata.generation or 1) == 1:
             return False  # the spec is as it was at first
         made_as = (pod["metadata"].get("annotations") or {}).get(DIGEST)
         wanted = build_pod(self.job, self._settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
         return made_as is not None and made_as != wanted
+
+    def _by_own_clock(self, pod: Object, seen: PodObserved) -> PodObserved:
+        uid = pod["metadata"]["uid"]
+        waits = seen.waits
+        if waits is not None:
+            waits = replace(waits, since=self._sightings.since(uid, "waits", (waits.reason, waits.since)))
+        return replace(seen, created=self._sightings.since(uid, "made", seen.created), waits=waits)
+
+    def _left(self, pod: Object) -> float:
+        """Seconds that the pod, which is being deleted, has left for that."""
+        metadata = pod["metadata"]
+        told = self._sightings.since(metadata["uid"], "deleted", metadata["deletionTimestamp"])
+        return told + float(metadata.get("deletionGracePeriodSeconds") or 0) - self._clock()
+
+    def _node(self, pod: Object) -> NodeState | None:
+        """The node of the pod."""
+        node = self._cache.node_of(pod)
+        if node is None:
+            return None
+        return replace(node, since=self._sightings.since(pod["metadata"]["uid"], "node", (node.ready, node.since)))
 
     def _is_lost(self, node: NodeState | None) -> bool:
         """Whether ``node`` is gone, or has not been ready for as long as a pod there is worth waiting for."""
@@ -327,7 +342,7 @@ class KubernetesBackend:
         uid, now = pod["metadata"]["uid"], self._clock()
         leaving = "deletionTimestamp" in pod["metadata"]
         # Nobody is left on such a node to say that the pod ended: the API server would wait for that for ever.
-        force = self._is_lost(self._cache.node_of(pod))
+        force = self._is_lost(self._node(pod))
         if leaving and not force:
             await self._let_go(pod)
             return
@@ -377,6 +392,7 @@ class KubernetesBackend:
     def _forget_others(self, pods: list[Object]) -> None:
         self._agents.keep({_agent_key(pod) for pod in pods})
         uids = {pod["metadata"]["uid"] for pod in pods}
+        self._sightings.keep(uids)
         self._unreachable = {uid: since for uid, since in self._unreachable.items() if uid in uids}
         self._told_to_go = {key: at for key, at in self._told_to_go.items() if key[0] in uids}
         self._let_go_at = {uid: at for uid, at in self._let_go_at.items() if uid in uids}

@@ -1,9 +1,9 @@
 """Making pods: what the API server refuses for good, what it refuses for now, and when to try again."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lmj_api.clock import steady_time
 from lmj_api.names import pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.protocol import USER_ERROR
@@ -48,7 +48,7 @@ class Creation:
     """Makes the pods of one job."""
 
     def __init__(
-        self, api: Api, cache: Cache, children: Children, settings: Settings, clock: Callable[[], float] = time.time
+        self, api: Api, cache: Cache, children: Children, settings: Settings, clock: Callable[[], float] = steady_time
     ) -> None:
         self._api = api
         self._cache = cache

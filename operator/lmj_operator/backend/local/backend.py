@@ -2,18 +2,19 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import aiohttp
 
+from lmj_api.clock import steady_time
 from lmj_api.layout import Layout
 from lmj_api.names import pod_name, standby_name
 from lmj_api.protocol import Event, EventKind
 from lmj_api.spec.job import LiveMigrationJob
 from lmj_api.status import JobStatus
 from lmj_operator.backend.agent_client import AgentClient, AgentError
+from lmj_operator.backend.ages import by_own_clock
 from lmj_operator.backend.local.pod import LocalPod, PodPlace, agent_command
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.backend.port import ActionError, PodEvent
@@ -94,7 +95,7 @@ class LocalBackend:
                 raise
             if self._told_stored:
                 text = f"{self._store.status_file} cannot be written: {error.strerror}; training goes on"
-                self._events.put_nowait(PodEvent("", 0, Event(time=time.time(), kind=EventKind.WARNING, message=text)))
+                self._events.put_nowait(PodEvent("", 0, Event(time=steady_time(), kind=EventKind.WARNING, message=text)))
             # Pods end with this process, so nobody else acts on what is stored; and to end a run for it would lose what it has in memory.
             self._told_stored = False
         else:
@@ -136,11 +137,11 @@ class LocalBackend:
         self._events.put_nowait(None)
 
     async def _look(self, pod: LocalPod) -> PodObserved:
-        agent, asked = None, time.time()
+        agent, asked = None, steady_time()
         client = self._client(pod)
         if pod.exit_code is None and client is not None:
             with contextlib.suppress(AgentError):
-                agent = await client.state()
+                agent = by_own_clock(await client.state(), 0.0, steady_time())
         if agent is not None:
             pod.worker_pid = agent.worker.pid or pod.worker_pid
             pod.unreachable_since = None

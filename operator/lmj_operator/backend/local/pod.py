@@ -7,11 +7,11 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmj_api.clock import steady_time
 from lmj_operator.backend.local.process import kill_worker, last_line, signal_group
 
 TERMINATE_SECONDS = 5.0
@@ -84,7 +84,7 @@ class LocalPod:
                     "PYTHONSAFEPATH": "1",
                 },  # beside a csv.py of the user's, it would be ours,
             )
-        return cls(place, process, time.time())
+        return cls(place, process, steady_time())
 
     @property
     def exit_code(self) -> int | None:
