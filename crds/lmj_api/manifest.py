@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lmj_api.base import Message
+from lmj_api.run import Run
 
 
 class ManifestFile(Message):
@@ -25,6 +26,8 @@ class Manifest(Message):
     """Version of this format."""
     job: str
     """Name of the job that wrote it."""
+    run: Run | None = None
+    """The run that wrote it; None: nobody gave it an identity, or it is of before runs had one."""
     view: Annotated[int, Field(ge=1)]
     """Number of the view that wrote it."""
     step: Annotated[int, Field(ge=0)]

@@ -21,6 +21,11 @@ class Run(Message):
     of one output folder, and nothing else. 0: not known, so before all others."""
 
     @property
+    def known(self) -> bool:
+        """Whether somebody gave it."""
+        return self.id != _NIL
+
+    @property
     def short(self) -> str:
         """The id's first 8 hex digits: for names, within one folder."""
         return self.id[:8]

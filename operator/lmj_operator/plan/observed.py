@@ -1,9 +1,10 @@
 """What a backend saw of a job: everything that the plan may look at."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lmj_api.protocol import AgentState
+from lmj_api.run import Run
 from lmj_api.spec.job import JobSpec
 from lmj_api.status import JobStatus
 
@@ -78,6 +79,8 @@ class Observed:
     spec: JobSpec
     status: JobStatus
     pods: tuple[PodObserved, ...] = ()
+    run: Run = field(default_factory=Run)
+    """Which run of the job of this name it is."""
     generation: int | None = None
     deleted: bool = False
     """The job is being deleted: its pods must go."""

@@ -6,13 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.protocol import CheckpointInfo, Event, EventKind
+from lmj_api.run import Run
 from lmj_trainer.agent.looks import Looks
 from lmj_trainer.agent.main import look
 from lmj_trainer.checkpoint.digest import file_digest
+from lmj_trainer.checkpoint.fence import newest_over
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder
 
+RUN = Run(id="aaaaaaaa-0000-4000-8000-000000000000")
 Make = Callable[..., Any]
 
 
@@ -29,14 +34,16 @@ def put(root: Path, step: int, view: int = 1, *, complete: bool = True) -> str:
 async def test_what_others_have_saved_since_is_found(rig: Make, tmp_path: Path) -> None:
     it = rig("")
     lost, bad = put(tmp_path, 10), put(tmp_path, 12, complete=False)
-    looking = asyncio.create_task(look(it.supervisor, tmp_path, "d"))
+    looking = asyncio.create_task(look(it.supervisor, tmp_path, "d", RUN))
     await it.until(lambda s: s.scanned)
+    assert newest_over(tmp_path, RUN) == 0
     assert (it.state.looked, [c.name for c in it.state.checkpoints]) == (0, [bad, lost])
     saved = put(tmp_path, 17)
     shutil.rmtree(tmp_path / lost)
     it.supervisor.looks.ask(1)
     it.supervisor.looks.ask(1)
     await it.until(lambda s: s.looked == 1)
+    assert newest_over(tmp_path, RUN) == 1
     assert [(c.name, c.problem) for c in it.state.checkpoints] == [(saved, None), (bad, "half-written (no manifest)")]
     told = [(e.kind, e.message) for e in it.supervisor.log.after(0)]
     # The operator waits for the word; of one that is bad it is told once.
@@ -82,3 +89,30 @@ async def test_one_that_is_asked_for_while_another_is_under_way_begins_after_it(
     looks.ask(2, ["a"])
     looks.ask(1, ["b"])
     assert await asyncio.wait_for(looks.next(), 5) == (2, ("a",))
+
+
+async def test_nobody_looks_before_the_view_is_declared_over(rig: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has saved a checkpoint and finds no such word knows that whoever looks sees it."""
+    it, done = rig(""), []
+    monkeypatch.setattr("lmj_trainer.agent.main.declare_over", lambda root, run, number: done.append(f"over {number}"))
+    monkeypatch.setattr("lmj_trainer.agent.main.scan", lambda *_: done.append("scan") or [])
+    looking = asyncio.create_task(look(it.supervisor, tmp_path, "d", RUN))
+    it.supervisor.looks.ask(2)
+    await it.until(lambda s: s.looked == 2)
+    assert done == ["scan", "over 2", "scan"]
+    looking.cancel()
+
+
+async def test_a_folder_that_takes_no_word_is_looked_through_all_the_same(
+    rig: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(root: Path, run: Run, number: int) -> None:
+        raise OSError("no space left on device")
+
+    it, name = rig(""), put(tmp_path, 5)
+    monkeypatch.setattr("lmj_trainer.agent.main.declare_over", full)
+    looking = asyncio.create_task(look(it.supervisor, tmp_path, "d", RUN))
+    it.supervisor.looks.ask(2)
+    await it.until(lambda s: s.looked == 2)
+    assert [c.name for c in it.state.checkpoints] == [name]
+    looking.cancel()

@@ -7,17 +7,22 @@ import pytest
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import rank_file
+from lmj_api.run import Run
 from lmj_trainer.checkpoint import litter
 from lmj_trainer.checkpoint.digest import file_digest
 from lmj_trainer.checkpoint.litter import clear, sign
+from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.scan import scan
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder, write_atomically
 
-OWNER = "j d"
+RUN, EARLIER, LATER = (
+    Run(id=f"{digit * 8}-0000-4000-8000-000000000000", begun=begun) for digit, begun in (("b", 2.0), ("a", 1.5), ("c", 3.25))
+)
+OWNER = Owner("j", "d", RUN)
 
 
-def half(root: Path, step: int, view: int, owner: str | None = OWNER) -> Path:
-    folder = make_folder(root, step, view)
+def half(root: Path, step: int, view: int, owner: Owner | None = OWNER) -> Path:
+    folder = make_folder(root, step, view, owner.run if owner is not None else None)
     if owner is not None:
         sign(folder, owner)
     write_atomically(folder / rank_file(0), f"{step} {view}".encode())
@@ -28,7 +33,7 @@ def half(root: Path, step: int, view: int, owner: str | None = OWNER) -> Path:
 def finish(folder: Path, step: int, view: int) -> None:
     path = folder / rank_file(0)
     file = ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path))
-    commit_manifest(folder, Manifest(job="j", view=view, step=step, epoch=0, state_digest="d", seconds=0, files=[file]))
+    commit_manifest(folder, Manifest(job="j", run=RUN, view=view, step=step, epoch=0, state_digest="d", seconds=0, files=[file]))
 
 
 def test_older_views_halves_of_this_job_go_and_nothing_else_does(tmp_path: Path) -> None:
@@ -37,16 +42,35 @@ def test_older_views_halves_of_this_job_go_and_nothing_else_does(tmp_path: Path)
     finish(half(tmp_path, 15, 1), 15, 1)
     half(tmp_path, 30, 3)  # being written
     half(tmp_path, 30, 4)  # this view is over, and does not know it
-    half(tmp_path, 12, 1, "another d")
+    half(tmp_path, 12, 1, Owner("another", "d", RUN))
+    half(tmp_path, 16, 1, Owner("j", "another", EARLIER))
+    half(tmp_path, 17, 1, Owner("j", "d", LATER))
     half(tmp_path, 13, 1, None)
     (tmp_path / "notes").mkdir()
     (tmp_path / "step-000000014-v1").write_text("a file")
     (tmp_path / "step-000000011-v1").symlink_to(tmp_path / "step-000000030-v3")
     before = set(os.listdir(tmp_path))
-    assert clear(tmp_path, 3, OWNER) == ["step-000000010-v1", "step-000000020-v2"]
-    assert set(os.listdir(tmp_path)) == before - {"step-000000010-v1", "step-000000020-v2"}
+    gone = {"step-000000010-v1-bbbbbbbb", "step-000000020-v2-bbbbbbbb"}
+    assert set(clear(tmp_path, 3, OWNER)) == gone
+    assert set(os.listdir(tmp_path)) == before - gone
     assert clear(tmp_path, 3, OWNER) == []
     assert clear(tmp_path / "none", 3, OWNER) == []
+
+
+def test_what_earlier_runs_of_the_job_left_by_half_goes_whatever_their_views_were(tmp_path: Path) -> None:
+    """They are over: a job of a name is made when the one before it is deleted."""
+    left = [half(tmp_path, 20, 9, Owner("j", "d", EARLIER)), half(tmp_path, 10, 2, Owner("j", "d"))]
+    assert [(folder / ".owner").read_text() for folder in left] == [f"j d {EARLIER.id} 1.5", "j d"]
+    finish(half(tmp_path, 15, 1), 15, 1)
+    assert sorted(clear(tmp_path, 1, OWNER)) == ["step-000000010-v2", "step-000000020-v9-aaaaaaaa"]
+    assert [c.step for c in scan(tmp_path, "d")] == [15]
+
+
+@pytest.mark.parametrize("line", ["", "j", "j d e", "j d not-a-run 1", f"j d {RUN.id} soon", f"j d {RUN.id} nan", "j d a b c"])
+def test_what_is_no_owner_is_nobodys_litter(tmp_path: Path, line: str) -> None:
+    folder = half(tmp_path, 10, 1)
+    (folder / ".owner").write_text(line)
+    assert clear(tmp_path, 9, OWNER) == []
 
 
 def test_what_is_written_there_late_makes_no_checkpoint_and_goes_the_next_time(tmp_path: Path) -> None:
@@ -93,5 +117,5 @@ def test_a_removal_that_is_torn_is_finished_the_next_time(tmp_path: Path, monkey
     monkeypatch.undo()
     assert scan(tmp_path, "d") == []
     half(tmp_path, 10, 1)  # and somebody writes there again
-    assert clear(tmp_path, 2, OWNER) == ["step-000000010-v1"] * 2
+    assert clear(tmp_path, 2, OWNER) == ["step-000000010-v1-bbbbbbbb"] * 2
     assert os.listdir(tmp_path) == []

@@ -6,6 +6,7 @@ import pytest
 
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import CheckpointInfo
+from lmj_api.run import Run
 from lmj_trainer.checkpoint.prune import remove, surplus
 
 
@@ -30,6 +31,24 @@ def info(step: int, *, best: bool = False, problem: str | None = None) -> Checkp
 )
 def test_surplus(checkpoints: list[CheckpointInfo], keep: int, gone: list[int]) -> None:
     assert surplus(checkpoints, keep) == [checkpoint_name(step) for step in gone]
+
+
+def test_what_an_earlier_run_left_goes_when_there_are_enough_of_this_ones() -> None:
+    a, b = (Run(id=f"{digit * 8}-0000-4000-8000-000000000000") for digit in "ab")
+
+    def of(run: Run, step: int, view: int, *, best: bool = False) -> CheckpointInfo:
+        return CheckpointInfo(name=checkpoint_name(step, view, run), step=step, best=best)
+
+    earlier = [of(a, 10, 1, best=True), of(a, 20, 7), of(a, 30, 7)]
+    mine = [of(b, 40, 1), of(b, 50, 2)]
+    assert surplus(earlier, 2, b) == []
+    assert surplus([*earlier, mine[0]], 2, b) == [earlier[1].name]
+    assert surplus([*earlier, *mine], 2, b) == [earlier[1].name, earlier[2].name]
+    # Its views are counted from 1 again, so of one step its own is the newer.
+    again = of(b, 30, 1)
+    assert surplus([*earlier, again], 2, b) == [earlier[2].name]
+    # Another job's neither goes nor counts.
+    assert surplus([*earlier, *mine], 1, b, [earlier[1].name, earlier[2].name, mine[1].name]) == []
 
 
 def test_one_must_stay() -> None:

@@ -177,7 +177,7 @@ def _traverse(value: dict[str, object]) -> None:
         (lambda v: v["files"].append(v["files"][0]), "one file for each rank"),
         (lambda v: v["files"].pop(0), "one file for each rank"),
         (lambda v: v.update(files=[]), "one file for each rank"),
-        (lambda v: v.update(step=7), "is of step 7"),
+        (lambda v: v.update(step=7), "is of step-000000007-v1, not of step-000000020-v1"),
         (lambda v: v.update(step=-1), "step"),
         (lambda v: v.update(format="lmj.checkpoint/2"), "format"),
         (lambda v: v.update(extra=1), "extra"),
@@ -235,7 +235,7 @@ def test_unreadable_is_a_problem_not_a_crash(tmp_path: Path, monkeypatch: pytest
 
 async def test_in_a_thread(tmp_path: Path) -> None:
     put(tmp_path, 20)
-    assert await asyncio.wait_for(scan_in_thread(tmp_path, DIGEST), 10) == scan(tmp_path, DIGEST)
+    assert await asyncio.wait_for(scan_in_thread(lambda: scan(tmp_path, DIGEST)), 10) == scan(tmp_path, DIGEST)
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
-        await asyncio.wait_for(scan_in_thread(tmp_path / "file", DIGEST), 10)
+        await asyncio.wait_for(scan_in_thread(lambda: scan(tmp_path / "file", DIGEST)), 10)

@@ -7,7 +7,9 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +17,23 @@ import torch
 
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import EventKind
+from lmj_api.run import Run
+from lmj_trainer.checkpoint.fence import declare_over
+from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state
+from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as module
 from lmj_trainer.worker.background import yield_to_compute
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+from lmj_trainer.worker.saving import Saving
+
+from .small_job import small_job
 
 PATIENCE = 30.0
+RUN, OTHER = (Run(id=f"{digit * 8}-0000-4000-8000-000000000000", begun=begun) for digit, begun in (("b", 2.0), ("a", 1.0)))
+OWNER = Owner("job", "d", RUN)
 
 
 def facts(*, best: bool = False) -> Facts:
@@ -53,8 +64,15 @@ class Rig:
         self.transports = [MemoryTransport(network, f"rank-{rank}") for rank in range(2)]
         self.states = [make_state(config, cut)[1] for cut in (range(2), range(2, 3))]
         self.lines = [Line(), Line()]
-        self.checkpointers = [Checkpointer(root, keep, self.states[r], self.transports[r], self.lines[r]) for r in range(2)]
+        self.checkpointers = [
+            Checkpointer(root, keep, self.states[r], self.transports[r], self.lines[r], OWNER) for r in range(2)
+        ]
         self.join(1)
+
+    def begin(self, step: int, view: int) -> None:
+        """View ``view`` begins, from the checkpoint of ``step``."""
+        self.join(view)
+        self.checkpointers[0].begin([f.info for f in survey(self.root, "d") if f.info.problem is None and f.info.step <= step])
 
     def join(self, view: int) -> None:
         for rank, transport in enumerate(self.transports):
@@ -89,11 +107,13 @@ def test_it_holds_the_state_of_its_step(rig: Rig) -> None:
     before = {name: tensor.clone() for state in rig.states for name, tensor in state.tensors()}
     assert rig.take(5) == ""
     for state in rig.states:
-        assert load_state(rig.root / checkpoint_name(5, 1), state).step == 5
+        assert load_state(rig.root / checkpoint_name(5, 1, RUN), state).step == 5
         assert all(torch.equal(tensor, before[name]) for name, tensor in state.tensors())
     ((message, details),) = rig.lines[0].of(EventKind.CHECKPOINTED)
     assert message.startswith("step 5, ")
-    assert details["checkpoint"].size == sum(f.stat().st_size for f in (rig.root / checkpoint_name(5, 1)).glob("*.safetensors"))
+    assert details["checkpoint"].size == sum(
+        f.stat().st_size for f in (rig.root / checkpoint_name(5, 1, RUN)).glob("*.safetensors")
+    )
     assert not rig.lines[1].events
     assert not rig.checkpointers[0].busy
 
@@ -102,7 +122,7 @@ def test_old_ones_go_and_the_best_stays(rig: Rig) -> None:
     for step in (1, 2, 3, 4, 5):
         assert rig.take(step, best=step == 2) == ""
     assert rig.steps() == [2, 4, 5]
-    assert rig.lines[0].of(EventKind.CHECKPOINTED)[-1][1]["removed"] == [checkpoint_name(3, 1)]
+    assert rig.lines[0].of(EventKind.CHECKPOINTED)[-1][1]["removed"] == [checkpoint_name(3, 1, RUN)]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -158,7 +178,7 @@ def test_old_ones_that_cannot_be_removed_are_a_warning(rig: Rig, monkeypatch: py
 
     for step in (1, 2):
         rig.take(step)
-    monkeypatch.setattr(module, "remove", refuse)
+    monkeypatch.setattr("lmj_trainer.worker.retention.remove", refuse)
     assert rig.take(3) == ""
     assert "old checkpoints could not be removed" in rig.lines[0].of(EventKind.WARNING)[0][0]
 
@@ -183,7 +203,7 @@ def test_a_view_that_ends_ends_its_checkpoint(rig: Rig) -> None:
     rig.checkpointers[0].wait(PATIENCE)
     assert rig.steps() == []
     assert rig.take(4) == ""
-    assert json.loads((rig.root / checkpoint_name(4, 2) / "manifest.json").read_text())["view"] == 2
+    assert json.loads((rig.root / checkpoint_name(4, 2, RUN) / "manifest.json").read_text())["view"] == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux has a nice value for each thread")
@@ -241,3 +261,104 @@ def test_no_message_is_left_behind(rig: Rig) -> None:
     for step in (1, 2):
         assert rig.take(step) == ""
     assert [transport.inbox._messages[1] for transport in rig.transports] == [{}, {}]
+
+
+@pytest.fixture
+def one_kept(tmp_path: Path, make_state: Callable[..., Any], make_config: Callable[..., Any]) -> Rig:
+    return Rig(tmp_path / "checkpoints", make_state, make_config(), keep=1)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("moment", ["before its manifest", "behind its manifest"])
+def test_one_of_a_view_that_is_over_removes_none_that_the_next_view_stands_on(
+    one_kept: Rig, monkeypatch: pytest.MonkeyPatch, moment: str, begun: bool
+) -> None:
+    """Its storage was slow. Whoever looked for the newest checkpoint did not see it; here or in another pod the next view begins."""
+    rig, real = one_kept, module.commit_manifest
+    assert rig.take(2) == ""
+
+    def commit(folder: Path, manifest: Any) -> None:
+        if moment == "behind its manifest":
+            real(folder, manifest)
+        declare_over(rig.root, RUN, 1)
+        if begun:
+            rig.begin(2, 2)
+        if moment != "behind its manifest":
+            real(folder, manifest)
+
+    monkeypatch.setattr(module, "commit_manifest", commit)
+    rig.states[0].fill(4)
+    rig.checkpointers[0].start(0, 1, PATIENCE, facts())
+    rig.checkpointers[0].wait(PATIENCE)
+    monkeypatch.undo()
+    assert rig.steps() == [2, 4], "both are there, and the plan goes back to the one of step 2"
+    if begun:
+        assert [c.step for c in rig.checkpointers[0].known] == [2]
+        # What the next view keeps is of its own: the other is as if it were not there.
+        assert rig.take(3) == ""
+        assert rig.steps() == [3, 4]
+
+
+def test_nothing_is_saved_in_a_view_that_was_declared_over(one_kept: Rig) -> None:
+    rig = one_kept
+    assert rig.take(2) == ""
+    declare_over(rig.root, OTHER, 7)
+    assert rig.take(3) == "", "another run's views are others"
+    declare_over(rig.root, RUN, 1)
+    rig.states[0].fill(4)
+    rig.checkpointers[0].start(0, 1, PATIENCE, facts())
+    rig.checkpointers[0].wait(PATIENCE)
+    assert rig.checkpointers[0].problem == "view 1 was declared over"
+    with pytest.raises(ViewBrokenError, match="view 1 was declared over"):
+        rig.transports[0].inbox.check()
+    assert rig.steps() == [3]
+    rig.begin(3, 2)
+    assert rig.take(4) == ""
+    assert rig.steps() == [4]
+
+
+def test_another_run_of_the_job_replaces_nothing(rig: Rig) -> None:
+    """One with other hyper-parameters, and views of the same numbers."""
+    assert rig.take(2) == ""
+    before = {path: path.read_bytes() for path in rig.root.rglob("*") if path.is_file()}
+    for each in rig.checkpointers:
+        each.__init__(rig.root, 1, each._state, each._transport, each._control, Owner("job", "another", OTHER))  # type: ignore[misc]
+    rig.begin(0, 2)
+    rig.join(3)
+    for step in (1, 2, 3):
+        for rank, each in enumerate(rig.checkpointers):
+            rig.states[rank].fill(step)
+            each.start(rank, 2, PATIENCE, replace(facts(), state_digest="another") if rank == 0 else None)
+        for each in rig.checkpointers:
+            each.wait(PATIENCE)
+    assert {path: path.read_bytes() for path in before} == before
+    assert [f.info.step for f in survey(rig.root, "another") if f.info.problem is None] == [3]
+
+
+def test_a_last_checkpoint_that_hangs_is_told(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training waits for it, and storage that hangs reports no error."""
+    goes_on, real, patience = threading.Event(), module.write_tensors, 3.0
+
+    def hang(path: Path, *others: Any) -> Any:
+        assert goes_on.wait(PATIENCE)
+        return real(path, *others)
+
+    class Told(Line):
+        def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
+            super().emit(kind, message, **details)
+            if "trouble" in details:
+                goes_on.set()
+
+    line = rig.checkpointers[0]._control = Told()
+    monkeypatch.setattr(module, "write_tensors", hang)
+    rank = SimpleNamespace(rank=0, stages=1)
+    saving = Saving(
+        small_job(tmp_path), OWNER, rig.states[0], rank, rig.checkpointers[0], rig.transports[0], line, None, patience
+    )
+    rig.states[0].fill(3)
+    rig.checkpointers[0].start(0, 1, patience, facts())
+    saving.await_durable(None)
+    first, second = line.of(EventKind.WARNING)
+    assert first[0].startswith("training waits for the checkpoint of step 3, which is not written after 1 s: is ")
+    assert (second[1]["trouble"].step, goes_on.is_set()) == (3, True)
+    assert line.of(EventKind.CHECKPOINTED)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from lmj_api.run import Run
+from lmj_trainer.checkpoint.fence import declare_over
 from lmj_trainer.checkpoint.scan import scan
 
 DEADLINE = 120
@@ -23,6 +25,7 @@ from pathlib import Path
 import torch
 from lmj_api.manifest import ManifestFile
 from lmj_api.names import rank_file
+from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.tensors import write_tensors
 from lmj_trainer.checkpoint.write import make_folder
 from lmj_trainer.transport.envelope import Envelope, Kind
@@ -48,7 +51,7 @@ transport.join(view, 0, {1: "1"})
 peer = MemoryTransport(network, "1")
 peer.join(view, 1, {0: "0"})
 state = State()
-checkpointer = Checkpointer(root, 1, state, transport, Line())
+checkpointer = Checkpointer(root, 1, state, transport, Line(), Owner("j", "d"))
 checkpointer.begin([])
 facts = Facts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, accuracy=None, best_step=None, best_accuracy=None)
 for line in sys.stdin:
@@ -175,3 +178,20 @@ def test_one_that_comes_before_the_newer_views_first_stands_beside_it(tmp_path: 
     old.prepare(30)
     assert old.go_on()[-1].startswith("broken")
     assert [(c.name, c.problem) for c in scan(tmp_path, "d")] == [("step-000000020-v2", None), ("step-000000020-v1", None)]
+
+
+def test_what_an_older_view_finishes_late_does_not_cost_what_the_newer_one_stands_on(
+    tmp_path: Path, members: tuple[Member, Member]
+) -> None:
+    """One is kept. The next view was formed before this one's newest was there, and has none of its own yet."""
+    old, _ = members
+    old.prepare(10)
+    assert old.go_on()[-1] == "holds"
+    old.prepare(20)  # here the partition begins
+    declare_over(tmp_path, Run(), 1)
+    assert [c.name for c in scan(tmp_path, "d") if c.problem is None] == ["step-000000010-v1"], (
+        "the next view begins with this one"
+    )
+    told = old.go_on()
+    assert told[-1] == "broken: view 1 was declared over"
+    assert [c.name for c in scan(tmp_path, "d")] == ["step-000000010-v1"]

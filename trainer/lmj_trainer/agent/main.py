@@ -3,10 +3,12 @@
 import argparse
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from pydantic import ValidationError
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import CheckpointInfo
+from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob, Training
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
@@ -23,13 +26,16 @@ from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
 from lmj_trainer.agent.memory import OPTION, SNAPSHOT_OPTIONS, open_memory
 from lmj_trainer.agent.supervisor import Supervisor
+from lmj_trainer.checkpoint.fence import declare_over
 from lmj_trainer.checkpoint.identity import state_digest
-from lmj_trainer.checkpoint.scan import scan_in_thread
+from lmj_trainer.checkpoint.scan import scan, scan_in_thread
 from lmj_trainer.checkpoint.write import write_atomically
 from lmj_trainer.errors import UserError
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0
 """Pause before a checkpoint folder that could not be listed is tried again."""
@@ -156,27 +162,37 @@ async def begin(supervisor: Supervisor, job: LiveMigrationJob) -> None:
     """
     if supervisor.state.rank is None:
         await standby.wait(supervisor)
-    await look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec), job.spec.training)
+    await look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec), job.metadata.run, job.spec.training)
 
 
-async def look(supervisor: Supervisor, root: Path, digest: str, training: Training | None = None) -> None:
+async def look(supervisor: Supervisor, root: Path, digest: str, run: Run, training: Training | None = None) -> None:
     """Look through the checkpoints in ``root``, at once and whenever that is asked for; for ever."""
     number: int = 0
     names: tuple[str, ...] = ()
     while True:
-        supervisor.found(await _look_once(supervisor, root, digest, training, names), number)
+        known = {c.name: c.size for c in supervisor.state.checkpoints if c.problem is None}
+        look_now = partial(_look, root, run, number, partial(scan, root, digest, training, names, known))
+        supervisor.found(await _look_once(supervisor, root, look_now), number)
         number, names = await supervisor.looks.next()
 
 
-async def _look_once(
-    supervisor: Supervisor, root: Path, digest: str, training: Training | None, names: Collection[str]
-) -> list[CheckpointInfo]:
-    """What is there. While it is impossible to look nothing is known, which is not the same as there being none."""
-    trusted = {c.name: c.size for c in supervisor.state.checkpoints if c.problem is None}
+def _look(root: Path, run: Run, number: int, look: Callable[[], list[CheckpointInfo]]) -> list[CheckpointInfo]:
+    """What ``look`` finds; who may write on in view ``number``, or before, can know from now on that it is over. Raises OSError."""
+    if number > 0:
+        try:
+            declare_over(root, run, number)
+        except OSError as error:
+            # Where that cannot be written, nobody saves checkpoints either.
+            log.warning("view %d is not declared over in %s: %s", number, root, error)
+    return look()
+
+
+async def _look_once(supervisor: Supervisor, root: Path, look: Callable[[], list[CheckpointInfo]]) -> list[CheckpointInfo]:
+    """What ``look`` finds. While it is impossible to look nothing is known, which is not the same as there being none."""
     told = ""
     while True:
         try:
-            return await scan_in_thread(root, digest, training, names, trusted)
+            return await scan_in_thread(look)
         except OSError as error:
             message = f"{root} cannot be looked through for checkpoints, trying again: {error}"
             if message != told:

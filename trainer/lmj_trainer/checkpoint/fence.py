@@ -1,12 +1,55 @@
-"""Who may write a checkpoint: no member of a view that another has followed, though nobody could tell it so."""
+"""Who may write a checkpoint, and who may remove one: no member of a view that is over, though nobody could tell it so."""
 
 import os
-from collections.abc import Collection
+import re
 from pathlib import Path
 
 from lmj_api.manifest import Manifest
+from lmj_api.names import checkpoint_name, parse_checkpoint_name
+from lmj_api.run import Run
+from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.scan import survey_one
+from lmj_trainer.checkpoint.write import sync_folder
+
+_OVER = re.compile(r"\.over-v([1-9][0-9]*)-([0-9a-f]{8})")
+
+
+def declare_over(root: Path, run: Run, view: int) -> None:
+    """Leave word in ``root`` that ``view`` of ``run``, and all before it, are over. Raises OSError.
+
+    Who looks for the newest checkpoint does this first. A member of such a view that finds no word after its manifest is in place knows
+    that its checkpoint is seen by whoever looks, and so that the next view does not stand on one that it removes for its own.
+    """
+    if not root.is_dir():
+        return  # nobody has written anything
+    older = [name for name, number in _declared(root, run) if number < view]
+    (root / f".over-v{view}-{run.short}").touch()
+    sync_folder(root)
+    for name in older:
+        (root / name).unlink(missing_ok=True)
+
+
+def newest_over(root: Path, run: Run) -> int:
+    """The newest view of ``run`` that is declared to be over in ``root``; 0: none is. Raises OSError."""
+    return max((number for _, number in _declared(root, run)), default=0)
+
+
+def successor(root: Path, mine: Manifest) -> str | None:
+    """The name of a checkpoint in ``root`` that a view newer than that of ``mine`` has written in the same run; None: there is none.
+
+    Between this look and a manifest's rename a newer view may write its first; then an older view's checkpoint stands beside it, in a
+    folder of its own: a true state of the same run. The plan does not go back to one of a step that the newer view has done itself.
+    """
+    owner = Owner.of(mine)
+    for name in folders(root):
+        step, view = parse_checkpoint_name(name)
+        if view <= mine.view or name != checkpoint_name(step, view, owner.run):
+            continue  # not newer, or another run's, whose views are counted anew
+        manifest = survey_one(root / name)
+        if manifest is not None and manifest.view == view and owner.same_run(Owner.of(manifest)):
+            return name
+    return None
 
 
 def folders(root: Path) -> list[str]:
@@ -17,19 +60,9 @@ def folders(root: Path) -> list[str]:
         return []
 
 
-def successor(root: Path, mine: Manifest, foreign: Collection[str]) -> str | None:
-    """The name of a checkpoint in ``root`` that a view newer than that of ``mine`` has written for the same job; None: there is none.
-
-    ``foreign``: names that were there when the view began. They are of earlier runs, whose views were counted anew.
-    Between this look and a manifest's rename a newer view may write its first; then an older view's checkpoint stands beside it, in a
-    folder of its own: a true state of the same run. The plan does not go back to one of a step that the newer view has done itself.
-    """
-    for name in folders(root):
-        if name in foreign:
-            continue
-        manifest = survey_one(root / name)
-        if manifest is None or manifest.view <= mine.view:
-            continue
-        if (manifest.job, manifest.state_digest) == (mine.job, mine.state_digest):
-            return name
-    return None
+def _declared(root: Path, run: Run) -> list[tuple[str, int]]:
+    try:
+        found = [match for name in os.listdir(root) if (match := _OVER.fullmatch(name)) is not None]
+    except FileNotFoundError:
+        return []
+    return [(match[0], int(match[1])) for match in found if match[2] == run.short]

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from lmj_api.names import parse_checkpoint_name
+from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.write import MANIFEST, sync_folder
 
@@ -13,14 +14,14 @@ _OWNER = ".owner"
 _GOING = ".gone"
 
 
-def sign(folder: Path, owner: str) -> None:
+def sign(folder: Path, owner: Owner) -> None:
     """Write whose checkpoint is written in ``folder``, one line. Every rank may; nothing depends on it but that the folder may go."""
     with contextlib.suppress(FileExistsError), (folder / _OWNER).open("x") as file:  # another rank was first
-        file.write(owner)
+        file.write(owner.line)
 
 
-def clear(root: Path, view: int, owner: str) -> list[str]:
-    """Remove what views before ``view`` of ``owner`` left without a manifest in ``root``. Returns the names of what went.
+def clear(root: Path, view: int, owner: Owner) -> list[str]:
+    """Remove what views before ``view`` of ``owner``, and its job's earlier runs, left without a manifest in ``root``: names of what went.
 
     A member of such a view may still be writing there, for nobody could tell it that its view is over. So a folder is moved aside
     first: whatever is written to its old name after that makes no checkpoint, for the parts are not there, and goes the next time.
@@ -33,7 +34,7 @@ def clear(root: Path, view: int, owner: str) -> list[str]:
         return gone
     for entry in entries:
         name = entry.removeprefix(".").removesuffix(_GOING) if entry.startswith(".") else entry
-        if not is_checkpoint(name) or parse_checkpoint_name(name)[1] >= view or not _is_litter(root / entry, owner):
+        if not is_checkpoint(name) or not _is_litter(root / entry, parse_checkpoint_name(name)[1] < view, owner):
             continue
         aside = root / f".{name}{_GOING}"
         if entry == name:
@@ -47,13 +48,15 @@ def clear(root: Path, view: int, owner: str) -> list[str]:
     return gone
 
 
-def _is_litter(folder: Path, owner: str) -> bool:
+def _is_litter(folder: Path, older: bool, owner: Owner) -> bool:
+    """``older``: its view's number is lower, if it is of the same run."""
     if folder.is_symlink() or (folder / MANIFEST).exists():
         return False
     try:
-        return (folder / _OWNER).read_text() == owner
+        theirs = Owner.parse((folder / _OWNER).read_text())
     except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return False
+    return theirs is not None and (owner.succeeds(theirs) or (older and owner.same_run(theirs)))
 
 
 def _remove(folder: Path) -> None:

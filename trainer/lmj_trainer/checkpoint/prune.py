@@ -1,11 +1,12 @@
 """Which checkpoints go, and how they go."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from lmj_api.names import parse_checkpoint_name
+from lmj_api.names import parse_checkpoint_name, run_of_checkpoint
 from lmj_api.protocol import CheckpointInfo
+from lmj_api.run import Run
 from lmj_trainer.checkpoint.write import MANIFEST, sync_folder
 
 
@@ -18,15 +19,22 @@ def is_checkpoint(name: str) -> bool:
     return True
 
 
-def surplus(checkpoints: Iterable[CheckpointInfo], keep: int) -> list[str]:
+def surplus(checkpoints: Iterable[CheckpointInfo], keep: int, run: Run | None = None, others: Collection[str] = ()) -> list[str]:
     """Names of the checkpoints that may go, oldest first: all but the newest ``keep`` and the best.
 
     One with a problem neither goes (it may be the user's only copy, and evidence) nor counts. Of several that were the best
-    in their time the newest is the best: it beat the others. Raises ValueError when ``keep`` is less than 1.
+    in their time the newest is the best: it beat the others. ``run``: whose are the newer of one step. So what an earlier run has left,
+    and this one has begun with, goes when it has ``keep`` of its own. ``others``: names of those that are nobody's to remove, for they are
+    another job's or a later run's. Raises ValueError when ``keep`` is less than 1.
     """
     if keep < 1:
         raise ValueError(f"keep {keep}: at least one checkpoint must stay")
-    by_age = sorted((c for c in checkpoints if c.problem is None), key=lambda c: parse_checkpoint_name(c.name), reverse=True)
+
+    def age(checkpoint: CheckpointInfo) -> tuple[int, bool, int]:
+        step, view = parse_checkpoint_name(checkpoint.name)
+        return step, run is None or run_of_checkpoint(checkpoint.name) == run.short, view
+
+    by_age = sorted((c for c in checkpoints if c.problem is None and c.name not in others), key=age, reverse=True)
     # Of one step the newest view's is enough.
     good = [c for i, c in enumerate(by_age) if i == 0 or by_age[i - 1].step != c.step]
     best = next((c.name for c in good if c.best), None)

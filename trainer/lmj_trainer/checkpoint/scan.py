@@ -5,7 +5,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -119,14 +119,8 @@ def survey_one(folder: Path) -> Manifest | None:
     return found.manifest if found is not None else None
 
 
-async def scan_in_thread(
-    root: Path,
-    state_digest: str,
-    training: Training | None = None,
-    names: Collection[str] = (),
-    trusted: Mapping[str, int] = MappingProxyType({}),
-) -> list[CheckpointInfo]:
-    """:func:`scan` beside the event loop. In a daemon thread, so that a process can end while gigabytes are being read."""
+async def scan_in_thread(look: Callable[[], list[CheckpointInfo]]) -> list[CheckpointInfo]:
+    """``look``, a :func:`scan`, beside the event loop. In a daemon thread, so that a process can end while gigabytes are being read."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[list[CheckpointInfo]] = loop.create_future()
 
@@ -142,7 +136,7 @@ async def scan_in_thread(
         result: list[CheckpointInfo] | None = None
         error: BaseException | None = None
         try:
-            result = scan(root, state_digest, training, names, trusted)
+            result = look()
         except BaseException as raised:  # noqa: BLE001  handed to the awaiting task
             error = raised
         if not loop.is_closed():
@@ -160,7 +154,7 @@ def _folders(root: Path, heard: Collection[str]) -> Iterator[Path]:
             names |= {entry.name for entry in entries if is_checkpoint(entry.name) and entry.is_dir(follow_symlinks=False)}
     except FileNotFoundError:
         return iter(())
-    return iter([root / name for name in sorted(names, key=parse_checkpoint_name, reverse=True)])
+    return iter([root / name for name in sorted(names, key=lambda name: (parse_checkpoint_name(name), name), reverse=True)])
 
 
 def _manifest(folder: Path) -> tuple[Manifest, float]:
@@ -188,8 +182,9 @@ def _manifest(folder: Path) -> tuple[Manifest, float]:
 def _check(folder: Path, manifest: Manifest, state_digest: str | None, training: Training | None) -> None:
     """Raise _UnusableError when ``manifest`` contradicts itself or its folder's name, or was written for another job."""
     path = folder / MANIFEST
-    if folder.name not in (checkpoint_name(manifest.step, manifest.view), checkpoint_name(manifest.step)):
-        raise _UnusableError(f"{path} is of step {manifest.step} and view {manifest.view}, not of {folder.name}")
+    own = checkpoint_name(manifest.step, manifest.view, manifest.run)
+    if folder.name not in (own, checkpoint_name(manifest.step)):
+        raise _UnusableError(f"{path} is of {own}, not of {folder.name}")
     if [file.name for file in manifest.files] != [rank_file(rank) for rank in range(len(manifest.files))] or not manifest.files:
         raise _UnusableError(
             f"{path} does not name one file for each rank in order: {', '.join(f.name for f in manifest.files) or 'none'}"

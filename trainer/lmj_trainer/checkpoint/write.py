@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lmj_api.manifest import Manifest
 from lmj_api.names import checkpoint_name
+from lmj_api.run import Run
 
 MANIFEST = "manifest.json"
 """File name of a checkpoint's manifest."""
@@ -59,9 +60,9 @@ def write_atomically(path: Path, content: bytes) -> None:
         partial.write_bytes(content)
 
 
-def make_folder(root: Path, step: int, view: int) -> Path:
-    """The folder for the checkpoint of ``step`` by ``view`` in ``root``; made, durably, if it is not there. Every rank may call it."""
-    folder = root / checkpoint_name(step, view)
+def make_folder(root: Path, step: int, view: int, run: Run | None = None) -> Path:
+    """The folder for the checkpoint of ``step`` by ``view`` of ``run`` in ``root``; made, durably, if it is not there. Any rank may."""
+    folder = root / checkpoint_name(step, view, run)
     os.makedirs(folder, exist_ok=True)
     sync_folder(root)
     return folder
@@ -72,7 +73,7 @@ def commit_manifest(folder: Path, manifest: Manifest) -> None:
 
     Raises ValueError when the folder's name or a file's size is not what the manifest says, OSError when a file is missing.
     """
-    if folder.name != (own := checkpoint_name(manifest.step, manifest.view)):
+    if folder.name != (own := checkpoint_name(manifest.step, manifest.view, manifest.run)):
         raise ValueError(f"{folder} is not the folder of step {manifest.step} and view {manifest.view}: that is {own}")
     if not manifest.files:
         raise ValueError(f"{folder}: a manifest without files is no checkpoint")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,16 +13,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import checkpoint_name, parse_checkpoint_name, rank_file
+from lmj_api.names import checkpoint_name, rank_file
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, EventKind
-from lmj_trainer.checkpoint.fence import folders, successor
 from lmj_trainer.checkpoint.litter import clear, sign
-from lmj_trainer.checkpoint.prune import remove, surplus
+from lmj_trainer.checkpoint.owner import Owner
+from lmj_trainer.checkpoint.prune import remove
 from lmj_trainer.checkpoint.tensors import write_tensors
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import yield_to_compute
+from lmj_trainer.worker.retention import Retention
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState
@@ -33,6 +35,9 @@ log = logging.getLogger(__name__)
 _COPY_TIMEOUT = 300  # seconds for one pass over memory: far more than any machine that trains needs
 _PROMISING_SECONDS = 60.0
 """For which a member that is to move, or a view that begins, waits for a checkpoint under way: what takes longer may hang."""
+
+
+_NOBODY = Owner("", "")
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,12 @@ class Facts:
 class Checkpointer:
     """Takes one checkpoint at a time. Parameters do not change before the next commit, so the copy overlaps the next step's compute."""
 
-    def __init__(self, root: Path, keep: int, state: StageState, transport: Transport, control: Control, owner: str = "") -> None:
-        """``owner``: whose checkpoints these are, one line. What older views left of them by half goes after the next."""
+    def __init__(
+        self, root: Path, keep: int, state: StageState, transport: Transport, control: Control, owner: Owner = _NOBODY
+    ) -> None:
+        """``owner``: whose checkpoints these are. What older views left of them by half goes after the next."""
         self._owner = owner
-        self._root, self._keep, self._state = root, keep, state
+        self._root, self._state = root, state
         self._transport, self._control = transport, control
         self._copy: torch.Tensor | None = None
         self._copied = threading.Event()
@@ -67,23 +74,17 @@ class Checkpointer:
         self._awaited = False
         self.problem: str | None = None
         """Why the newest could not be written, on every rank; None: it was, or is under way, or its view broke."""
-        self._known: list[CheckpointInfo] = []
-        self._foreign: frozenset[str] = frozenset()
+        self._retention = Retention(root, keep, owner)
         self._failed: set[str] = set()
 
     @property
     def known(self) -> list[CheckpointInfo]:
         """Checkpoints that this worker knows to be good, for pruning (rank 0)."""
-        return self._known
+        return self._retention.known
 
-    def begin(self, known: list[CheckpointInfo]) -> None:
-        """A view begins on rank 0. ``known``: the good checkpoints that it builds on."""
-        self._known = known
-        try:
-            self._foreign = frozenset(folders(self._root))
-        except OSError as error:
-            log.warning("%s cannot be listed: %s", self._root, error)
-            self._foreign = frozenset()
+    def begin(self, known: list[CheckpointInfo], others: Collection[str] = ()) -> None:
+        """A view begins on rank 0. ``known``: the good checkpoints that it builds on; ``others``: those that are not this run's to remove."""
+        self._retention.begin(known, others)
 
     @property
     def busy(self) -> bool:
@@ -94,6 +95,12 @@ class Checkpointer:
     def promising(self) -> bool:
         """Whether a checkpoint is under way, and not for so long that storage may hang."""
         return self.busy and time.monotonic() < self._promising_until
+
+    def settled(self, seconds: float) -> bool:
+        """Whether none is under way any more, within ``seconds``."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return not self.busy
 
     def settle(self) -> None:
         """Wait for the checkpoint under way while it is promising."""
@@ -117,7 +124,7 @@ class Checkpointer:
         self._awaited = awaited
         self._copied.clear()
         self._whole = False
-        arguments = (view, step, attempt, rank, stages, patience, facts)
+        arguments = (view, step, attempt, rank, stages, patience, facts, self.known)
         self._thread = threading.Thread(target=self._run, args=arguments, name=f"checkpoint-{step}", daemon=True)
         self._thread.start()
 
@@ -142,12 +149,20 @@ class Checkpointer:
 
     def wait(self, timeout: float) -> None:
         """Wait for the checkpoint under way. Raises TimeoutError after ``timeout`` seconds."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                raise TimeoutError(f"{self._thread.name} is not written after {timeout:g} s: is {self._root} reachable?")
+        if not self.settled(timeout) and self._thread is not None:
+            raise TimeoutError(f"{self._thread.name} is not written after {timeout:g} s: is {self._root} reachable?")
 
-    def _run(self, view: int, step: int, attempt: int, rank: int, stages: int, patience: float, facts: Facts | None) -> None:
+    def _run(
+        self,
+        view: int,
+        step: int,
+        attempt: int,
+        rank: int,
+        stages: int,
+        patience: float,
+        facts: Facts | None,
+        known: list[CheckpointInfo],
+    ) -> None:
         part: ManifestFile | None = None
         problem = ""
         started = time.time()
@@ -161,7 +176,7 @@ class Checkpointer:
                 self._whole = True
             finally:
                 self._copied.set()
-            folder = make_folder(self._root, step, view)
+            folder = make_folder(self._root, step, view, self._owner.run)
             sign(folder, self._owner)
             part = write_tensors(folder / rank_file(rank), self._state.tensors(self._copy), self._state.frozen)
         except (OSError, RuntimeError) as error:
@@ -183,7 +198,7 @@ class Checkpointer:
             log.info("checkpoint of step %d given up: %s", step, error)
             return
         if not problem:
-            problem = self._commit(view, step, [p for p in parts if p is not None], facts, started)
+            problem = self._commit(view, step, [p for p in parts if p is not None], facts, started, known)
         if problem:
             self._discard(view, step)
             self._warn(step, problem)
@@ -222,7 +237,7 @@ class Checkpointer:
 
     def _discard(self, view: int, step: int) -> None:
         """What was written of it goes, for a disk that is full would stay so."""
-        self._failed.add(checkpoint_name(step, view))
+        self._failed.add(checkpoint_name(step, view, self._owner.run))
         for name in sorted(self._failed):
             try:
                 remove(self._root, [name])
@@ -231,29 +246,28 @@ class Checkpointer:
             else:
                 self._failed.discard(name)
 
-    def _commit(self, view: int, step: int, files: list[ManifestFile], facts: Facts, started: float) -> str:
-        name = checkpoint_name(step, view)
-        manifest = Manifest(view=view, step=step, files=files, **vars(facts))
+    def _commit(
+        self, view: int, step: int, files: list[ManifestFile], facts: Facts, started: float, known: list[CheckpointInfo]
+    ) -> str:
+        """Make it a checkpoint: "", or why it is none. ``known``: those of its view when it was begun."""
+        run = self._owner.run if self._owner.run.known else None
+        name = checkpoint_name(step, view, run)
+        manifest = Manifest(run=run, view=view, step=step, files=files, **vars(facts))
         size = sum(file.size for file in files)
         try:
-            newer = successor(self._root, manifest, self._foreign)
-            if newer is not None:
-                why = f"{newer} is of a newer view, so view {view} is over"
-                self._transport.inbox.supersede(parse_checkpoint_name(newer)[1], why)
-                return why
+            if over := self._retention.over(manifest):
+                self._transport.inbox.supersede(*over)
+                return over[1]
             commit_manifest(self._root / name, manifest)
         except (OSError, ValueError) as error:
             return f"its manifest could not be written: {error}"
         now = time.time()
         info = CheckpointInfo(name=name, step=step, size=size, best=facts.best, time=now)
-        older = [c if not facts.best else c.model_copy(update={"best": False}) for c in self._known if c.name != name]
-        self._known = [*older, info]
-        removed = surplus(self._known, self._keep)
+        removed: list[str] = []
         try:
-            remove(self._root, removed)
+            removed = self._retention.add(manifest, info, known)
         except OSError as error:
             self._control.emit(EventKind.WARNING, f"old checkpoints could not be removed: {error}")
-        self._known = [c for c in self._known if c.name not in removed]
         message = f"step {step}, {size / 1e6:.1f} MB in {now - started:.1f} s"
         self._control.emit(EventKind.CHECKPOINTED, message, checkpoint=info, removed=removed)
         return ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import CheckpointInfo, EventKind
+from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.errors import UserError
 from lmj_trainer.transport.envelope import Kind
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from lmj_trainer.worker.recorder import Recorder
 
 _LONGEST_RETRY_SECONDS = 30.0
+_SLOW_SECONDS = 60.0
+"""A checkpoint that training waits for is told of when it takes longer."""
 
 
 class Saving:
@@ -32,7 +35,7 @@ class Saving:
     def __init__(
         self,
         job: LiveMigrationJob,
-        digest: str,
+        owner: Owner,
         state: StageState,
         pipeline: Pipeline,
         checkpointer: Checkpointer,
@@ -41,8 +44,8 @@ class Saving:
         pace: Pace,
         patience: float,
     ) -> None:
-        """``digest``: of what the state depends on. ``patience``: seconds for which one rank's part is waited for."""
-        self._job, self._digest, self._state, self._pipeline = job, digest, state, pipeline
+        """``owner``: whose checkpoints they are. ``patience``: seconds for which one rank's part is waited for."""
+        self._job, self._owner, self._state, self._pipeline = job, owner, state, pipeline
         self._checkpointer, self._transport, self._control, self._pace = checkpointer, transport, control, pace
         self._patience = patience
         self._root = Layout.of(job.spec).checkpoints
@@ -52,15 +55,21 @@ class Saving:
         """All that is trained is durable."""
         self._saved_at = time.monotonic()
 
-    def good(self, step: int) -> list[CheckpointInfo]:
-        """Those up to ``step``; none of a folder that cannot be read now, for the view may go on from memory."""
+    def good(self, step: int) -> tuple[list[CheckpointInfo], list[str]]:
+        """Those up to ``step``, and names of them that are not this run's to remove: another job's, or a later run's.
+
+        None of a folder that cannot be read now, for the view may go on from memory.
+        """
         try:
-            there = [found.info for found in survey(self._root, self._digest, self._job.spec.training, digests=False)]
+            there = survey(self._root, self._owner.state_digest, self._job.spec.training, digests=False)
         except OSError as error:
             message = f"{self._root} cannot be read: {error}; older checkpoints are not removed"
             self._control.emit(EventKind.WARNING, message)
-            return []
-        return [c for c in there if c.problem is None and c.step <= step]
+            return [], []
+        found = [(f.info, Owner.of(f.manifest)) for f in there if f.manifest is not None]
+        good = [(info, owner) for info, owner in found if info.problem is None and info.step <= step]
+        ours = {info.name for info, owner in good if self._owner.same_run(owner) or self._owner.succeeds(owner)}
+        return [info for info, _ in good], [info.name for info, _ in good if info.name not in ours]
 
     def due(self, committed: int) -> bool:
         """Whether a checkpoint is to be begun after ``committed`` steps, were it only for its step and the time. Rank 0 decides."""
@@ -79,8 +88,8 @@ class Saving:
             step, best = self._state.step, self._state.best
             accuracy = next((e.accuracy for e in recorder.evaluations if (e.split, e.step) == ("validation", step)), None)
             facts = Facts(
-                job=self._job.metadata.name,
-                state_digest=self._digest,
+                job=self._owner.job,
+                state_digest=self._owner.state_digest,
                 epoch=step / self._pace.per_epoch,
                 seconds=self._state.seconds,
                 best=best.step == step,
@@ -101,7 +110,7 @@ class Saving:
         step, limit = self._state.step, self._job.spec.checkpoint.retry_seconds
         deadline = time.monotonic() + limit
         for attempt in itertools.count(1):
-            self._checkpointer.wait(2 * self._patience)
+            self._wait()
             self._transport.inbox.check()
             problem = self._checkpointer.problem
             if problem == "":
@@ -122,6 +131,16 @@ class Saving:
                     f"{problem}; make room or mend the storage, and run the job again: it goes on from its newest checkpoint"
                 )
             self.start(recorder, attempt, awaited=True)
+
+    def _wait(self) -> None:
+        """Wait for the checkpoint under way. Storage that hangs reports no error: rank 0 tells that it takes long. Raises TimeoutError."""
+        soon, later = min(_SLOW_SECONDS, self._patience / 3), self._patience
+        if not self._checkpointer.settled(soon) and self._pipeline.rank == 0:
+            message = f"training waits for the checkpoint of step {self._state.step}, which is not written after {soon:g} s"
+            self._control.emit(EventKind.WARNING, f"{message}: is {self._root} reachable?")
+        if not self._checkpointer.settled(later - soon) and self._pipeline.rank == 0:
+            self._checkpointer.complain()
+        self._checkpointer.wait(self._patience)
 
     def _pause(self, seconds: float, problem: str) -> None:
         """Wait, and show that it is no hang. Raises ViewBrokenError when the view breaks meanwhile."""

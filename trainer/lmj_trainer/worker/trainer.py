@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lmj_api.layout import Layout
 from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
 from lmj_trainer.checkpoint.identity import state_digest
+from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.follow.source import Source
@@ -76,12 +77,12 @@ class Trainer:
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self.pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
         digest = state_digest(spec)
-        owner = f"{job.metadata.name} {digest}"
+        owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control, owner)
         self._per_epoch = steps_per_epoch(batches.rows, spec.training)
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
         self._saving = Saving(
-            job, digest, state, self.pipeline, self._checkpointer, transport, control, self._pace, self._patience
+            job, owner, state, self.pipeline, self._checkpointer, transport, control, self._pace, self._patience
         )
         self._ending = Ending(job, prepared, stage, state, self.pipeline, self._checkpointer, transport, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
@@ -106,7 +107,7 @@ class Trainer:
         if self._rank == 0:
             claim(self._job, self._warn)
             recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard, self._warn)
-            self._checkpointer.begin(self._saving.good(view.resume.step))
+            self._checkpointer.begin(*self._saving.good(view.resume.step))
         try:
             decision = self._resume(view.resume, recorder)
             self.snapshots.begin()

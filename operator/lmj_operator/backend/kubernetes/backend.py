@@ -136,6 +136,7 @@ class KubernetesBackend:
             spec=self.job.spec,
             status=status,
             pods=(*seen, *unmade),
+            run=self.job.metadata.run,
             generation=self.job.metadata.generation,
             deleted=self.deleted,
             problem=self.problem,

@@ -80,6 +80,7 @@ class LocalBackend:
             spec=self._job.spec,
             status=self._status,
             pods=tuple(pods),
+            run=self._job.metadata.run,
             generation=self._job.metadata.generation,
             interrupted=self.interrupted,
             move_request=self._store.read_request(),
