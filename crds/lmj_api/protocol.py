@@ -27,6 +27,9 @@ MOST_NAMES = 8
 """Of checkpoints that an agent is told to look for."""
 
 
+Seconds = Annotated[float, Field(ge=0, le=LARGEST)]
+
+
 class WorkerPhase(StrEnum):
     """Where a worker is in its life."""
 
@@ -210,6 +213,8 @@ class WorkerState(Message):
     """``Ready``, ``Following``: what is in its memory, be it from before or from the worker before it; None: nothing."""
     copied: Copied | None = None
     """``Following``, and ``Ready`` after it: how far its copy is, or was."""
+    paused_seconds: Seconds | None = None
+    """Before ``view`` trained: from this process's last update to the view's first batch; None: no step was taken yet, or none before it."""
     snapshots: Snapshots | None = None
     """``Ready``: snapshots in its pod's memory; None: none are taken."""
     lost_rank: int | None = None
@@ -309,6 +314,8 @@ class Event(Message):
     """``lostPeer``: its rank, when one peer is to blame."""
     progress: Progress | None = None
     """``committed``, ``joined``, ``preparing``: where it stands."""
+    paused_seconds: Seconds | None = None
+    """``committed``, the first of a view: from this process's last update before it, as a follower too, to the view's first batch."""
     evaluation: Told | None = None
     """``evaluated``: the result."""
     best: bool = False

@@ -211,7 +211,10 @@ class Incident(Message):
     step_seconds: float | None = None
     """``Moved``: what a step took before, where that is known."""
     pause_seconds: float | None = None
-    """``Moved``: what of ``seconds`` is more than a step took; None until then, or where that is not known."""
+    """``Moved``: from the last update before it to the first batch after it; None until a new step, or where that is not known."""
+    pause_by: Literal["workers", "operator"] | None = None
+    """Who measured that. ``workers``: one that was there before and after, by its own clock. ``operator``: no worker was, so it is what of
+    ``seconds`` is more than a step took, and longer than it was, for the operator looks now and then."""
     copied: Copied | None = None
     """``Moved``, live: what the rank's new worker had taken of the old one when it took its place, and the digest that both had computed."""
     recovery: str | None = None

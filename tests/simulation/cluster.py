@@ -189,6 +189,7 @@ class Cluster(World):
             raise Violation(f"worker {incarnation} of {name} is started without a rank")
         if self.gpu:
             pod.step, pod.prepared = None, False
+        pod.updated = None
         self.starts.append((name, incarnation))
         pod.worker = WorkerState(incarnation=incarnation, phase=WorkerPhase.STARTING, since=self.now, heartbeat=self.now)
 

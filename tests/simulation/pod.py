@@ -44,6 +44,10 @@ class Pod:
     """Committed steps in the pod's memory, which outlives its workers; None: nothing restored yet."""
     dark: bool = False
     """Its node has no power: nothing happens in it."""
+    updated: float | None = None
+    """When its process took its last step, as a follower too; None: it took none."""
+    trained_in: int = 0
+    """The view of that, as a member."""
     prepared: bool = False
     """The memory also has all gradients of the next step."""
     follower: Member | None = None

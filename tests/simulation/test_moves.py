@@ -466,3 +466,25 @@ def test_an_operator_whose_clock_is_behind_its_predecessors_waits_no_longer() ->
     cluster.reconcile()
     cluster.now -= 60.0
     assert cluster.reconcile().due_after == 2.0
+
+
+def test_the_pause_that_is_told_is_what_a_worker_measured_however_late_the_operator_looks() -> None:
+    for ranks in (1, 2):
+        cluster = cluster_of(ranks)
+        cluster.move_request = "0 1"
+        while not any(pod.handover for pod in cluster.living()):
+            cluster.reconcile()
+            cluster.tick()
+        cluster.tick()
+        while cluster.status.migrations == 0:
+            cluster.reconcile()
+            cluster.tick()
+        for _ in range(5):
+            cluster.tick()  # it trains, and nobody looks
+        cluster.reconcile()
+        [told] = [i for i in cluster.status.incidents if i.kind == "Moved"]
+        assert told.seconds is not None
+        assert told.seconds >= 5
+        assert told.pause_by == "workers"
+        assert told.pause_seconds is not None
+        assert told.pause_seconds <= 3

@@ -35,6 +35,7 @@ class World:
         """What a last checkpoint takes. All who leave with it wait for it."""
         self._saves: tuple[int, int, float] | None = None
         """The last checkpoint that is being written: its view, its step, and when it will be there."""
+        self.tick_seconds = 0.0
         self.exported = False
         self.user_error = False
         """The next worker that starts finds the data unusable."""
@@ -49,6 +50,7 @@ class World:
     def tick(self, seconds: float = 1.0) -> None:
         """Time passes; every worker takes its next step of life, and a complete view commits a training step."""
         self.now += seconds
+        self.tick_seconds = seconds
         for pod in self.pods.values():
             pod.unreachable_since = None if self.answers(pod) else (pod.unreachable_since or self.now)
             if not pod.gone and not pod.dark:
@@ -141,6 +143,7 @@ class World:
         target = self._target(source)
         if target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None:
             target.step, target.prepared = (source.step, False) if committed else (target.step, True)
+            target.updated = self.now if committed else target.updated
 
     def _leave(self, pod: Pod, why: str, rank: int | None = None) -> None:
         """``rank``: the peer that it lost."""
@@ -193,6 +196,7 @@ class World:
             lost=None,
             holding=None,
             copied=None,
+            paused_seconds=None,
             snapshots=None,
             lost_rank=None,
         )
@@ -283,7 +287,11 @@ class World:
             for pod in group:
                 pod.step, pod.prepared = step, False
                 at = Progress(step=step, steps=self.steps, epoch=step / 10, loss=1.0 / step)
-                pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now})
+                paused: dict[str, float] = {}
+                if pod.trained_in != view.number and pod.updated is not None:
+                    paused = {"paused_seconds": max(0.0, self.now - self.tick_seconds - pod.updated)}
+                pod.trained_in, pod.updated = view.number, self.now
+                pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now, **paused})
                 self._tell_follower(pod, committed=True)
         self._snap(view, group, step)
         stop = any(pod.draining for pod in group)

@@ -3,8 +3,7 @@
 from lmj_api.protocol import Evaluation, EventKind, Progress
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
-from lmj_operator.plan.incidents import again, cost, proof
-from lmj_operator.plan.moved import MOVED
+from lmj_operator.plan.incidents import MOVED, again, cost, proof
 from lmj_operator.plan.units import duration, size
 
 

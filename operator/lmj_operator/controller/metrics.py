@@ -56,7 +56,11 @@ class Metrics:
             old = known.get((incident.time, incident.rank, incident.kind))
             if old is None and incident.copied is not None:
                 self.moved_bytes.inc(incident.copied.done + incident.copied.gradients)
-            if incident.pause_seconds is not None and (old is None or old.pause_seconds is None):
+            if (
+                incident.pause_seconds is not None
+                and incident.pause_by == "workers"
+                and (old is None or old.pause_seconds is None)
+            ):
                 self.pause_seconds.observe(incident.pause_seconds)
         entries = {(f.rank, f.serial): f for f in before.followers}
         for follower in after.followers:

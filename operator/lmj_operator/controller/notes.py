@@ -12,8 +12,7 @@ from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, STALE, WAITING
-from lmj_operator.plan.incidents import again, cost, proof
-from lmj_operator.plan.moved import MOVED
+from lmj_operator.plan.incidents import MOVED, again, cost, proof
 from lmj_operator.plan.times import rfc3339
 
 log = logging.getLogger(__name__)

@@ -1,12 +1,17 @@
 """The record of what interrupted training, and what it cost."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from lmj_api.status import Incident
 from lmj_api.view import View
 from lmj_operator.plan.failures import Failure
 from lmj_operator.plan.times import epoch_seconds, rfc3339
 from lmj_operator.plan.units import size
+
+MOVED = "Moved"
+"""Kind of the incident that a move is recorded as."""
 
 KEPT = 10
 """So many stay,"""
@@ -48,8 +53,23 @@ def newest(incidents: list[Incident]) -> list[Incident]:
     return left[-KEPT_OPEN:]
 
 
-def settle(incidents: list[Incident], running: View | None, step: int, done: bool, now: float) -> tuple[list[Incident], int]:
-    """Fill in what open incidents cost, now that view ``running`` (None: none) runs and is at ``step``.
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the members of a view say."""
+
+    paused: float | None = None
+    """For how long training paused before it, by the clock of one who was there before."""
+    step: int = 0
+    """The step of which all have told."""
+
+
+_NOTHING = Told()
+
+
+def settle(
+    incidents: list[Incident], running: View | None, step: int, done: bool, now: float, told: Told = _NOTHING
+) -> tuple[list[Incident], int]:
+    """Fill in what open incidents cost, now that view ``running`` (None: none) runs and is at ``step``. ``told``: by its members.
 
     Returns the incidents and the steps newly counted as lost. Incidents of one outage share its cost: the first carries it.
     """
@@ -63,17 +83,31 @@ def settle(incidents: list[Incident], running: View | None, step: int, done: boo
             incident = incident.model_copy(update={"steps_lost": cost, "recovery": f"view {running.number}: {running.reason}"})
         elif incident.steps_lost is None and done:
             incident = incident.model_copy(update={"steps_lost": 0, "recovery": "training had ended"})
-        if incident.seconds is None and incident.steps_lost is not None and (step > incident.step or done):
+        # Who measured the pause may not be heard in the same pass.
+        heard = incident.kind != MOVED or told.paused is not None or told.step > incident.step
+        if incident.seconds is None and incident.steps_lost is not None and ((step > incident.step and heard) or done):
             seconds = round(max(0.0, now - epoch_seconds(incident.time)), 3)
-            usual = incident.step_seconds
-            pause = round(max(0.0, seconds - usual), 3) if usual is not None else None
-            incident = incident.model_copy(update={"seconds": seconds, "pause_seconds": pause})
+            incident = incident.model_copy(update={"seconds": seconds, **_pause(incident, seconds, told)})
         settled.append(incident)
     return settled, lost
 
 
+def _pause(incident: Incident, seconds: float, told: Told) -> dict[str, Any]:
+    if incident.kind != MOVED:
+        return {}
+    if told.paused is not None:
+        return {"pause_seconds": round(told.paused, 3), "pause_by": "workers"}
+    if incident.step_seconds is None:
+        return {}
+    return {"pause_seconds": round(max(0.0, seconds - incident.step_seconds), 3), "pause_by": "operator"}
+
+
 def cost(incident: Incident) -> str | None:
     """What it cost, in a clause; None: that is not known yet."""
+    if incident.pause_seconds is not None and incident.pause_by == "operator":
+        return (
+            f"training paused for at most {incident.pause_seconds:.2f} s beyond a step, as the operator saw it, {again(incident)}"
+        )
     if incident.pause_seconds is not None:
         return f"training paused for {incident.pause_seconds:.2f} s beyond a step, {again(incident)}"
     if incident.seconds is not None:

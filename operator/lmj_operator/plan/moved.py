@@ -12,7 +12,7 @@ from lmj_api.view import View
 from lmj_operator.plan.common_step import MEMORY_TRIES, lacking
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.following import is_level
-from lmj_operator.plan.incidents import newest
+from lmj_operator.plan.incidents import MOVED, newest
 from lmj_operator.plan.membership import left
 from lmj_operator.plan.observed import Observed, PodObserved
 from lmj_operator.plan.report import step_seconds
@@ -20,9 +20,6 @@ from lmj_operator.plan.times import epoch_seconds, rfc3339
 
 FOLLOWER_SECONDS = 2.0
 """A view that was left for a follower waits for that one so long; then it goes on with the members that it had."""
-
-MOVED = "Moved"
-"""Kind of the incident that a move is recorded as."""
 
 FIRST_REST_SECONDS = 15.0
 """So long a pod stays where it is when the job has moved one rank of late; twice as long for each more."""

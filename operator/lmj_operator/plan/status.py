@@ -6,7 +6,7 @@ from typing import Any
 from lmj_api.status import JobStatus, Phase
 from lmj_api.view import View
 from lmj_operator.plan.conditions import conditions
-from lmj_operator.plan.incidents import settle
+from lmj_operator.plan.incidents import Told, settle
 from lmj_operator.plan.ladder import fruitless
 from lmj_operator.plan.phases import TERMINAL, move
 from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
@@ -19,6 +19,15 @@ def _fruitless(scene: Scene) -> Mapping[int, int]:
     """Restarts without a new step, by rank: a new row begins with the next failure, for the step that ended it is remembered then."""
     status = scene.observed.status
     return fruitless(status, scene.step if scene.failures else 0)
+
+
+def _told(scene: Scene, view: View | None) -> Told:
+    """What the members of ``view`` say of the time before it, and of their steps."""
+    workers = [f.worker for f in scene.ranks if f.worker is not None and view is not None and f.worker.view == view.number]
+    steps = [worker.progress.step for worker in workers if worker.progress is not None]
+    # One that took its last step late, on another's word, has the shorter pause.
+    pauses = [worker.paused_seconds for worker in workers if worker.paused_seconds is not None]
+    return Told(max(pauses, default=None), min(steps) if len(steps) == len(scene.ranks) else 0)
 
 
 def status_of(
@@ -38,6 +47,7 @@ def status_of(
         at.step if at is not None and (runs or done) else 0,
         done,
         now,
+        _told(scene, view),
     )
     return old.model_copy(
         update={

@@ -230,6 +230,13 @@ def test_what_is_known_of_a_step_stays_known_while_it_is_exported() -> None:
     assert after.loss is None
 
 
+def test_the_pause_before_a_view_is_kept_until_the_next() -> None:
+    first = fold(state(P.RUNNING), event(K.COMMITTED, progress=PROGRESS, paused_seconds=0.15), NOW)
+    later = fold(first, event(K.COMMITTED, progress=PROGRESS), NOW)
+    assert (first.worker.paused_seconds, later.worker.paused_seconds) == (0.15, 0.15)
+    assert fold(later, event(K.JOINED, view=3), NOW).worker.paused_seconds is None
+
+
 def test_a_checkpoint_that_failed_is_remembered_until_one_is_durable() -> None:
     def failed(step: int, since: float, error: str) -> Event:
         return event(K.WARNING, trouble=CheckpointTrouble(step=step, since=since + 3600, error=error)).model_copy(

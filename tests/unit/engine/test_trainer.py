@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,15 @@ def test_a_worker_that_lived_on_goes_where_the_next_view_says(job: LiveMigration
         assert trainer._state.step == broken
         trainer._checkpointer.wait(30)
     line.on = lambda kind, details: None
+    began = time.monotonic()
+    time.sleep(0.2)  # nothing is waited for: so long training pauses
     assert trainer.run(view(4, at(epoch, 2))) is WorkerPhase.COMPLETED
+    # Told with the first step of each view but the first: before that this process took none.
+    paused = [
+        (d["progress"].step, d["paused_seconds"]) for _, d in line.of(EventKind.COMMITTED) if d["paused_seconds"] is not None
+    ]
+    assert [step for step, _ in paused] == [1, epoch + 1, epoch + 1]
+    assert 0.2 <= paused[-1][1] <= time.monotonic() - began + 1
     assert losses(job) == losses(whole)
     assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(job).items())
 

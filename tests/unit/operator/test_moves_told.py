@@ -17,10 +17,11 @@ from lmj_operator.cli.table import status_lines
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import notes
 from lmj_operator.plan.conditions import conditions
-from lmj_operator.plan.incidents import cost, proof, settle
+from lmj_operator.plan.incidents import Told, cost, proof, settle
 from lmj_operator.plan.report import step_seconds
 from lmj_operator.plan.times import rfc3339
 
+AT_MOST = "training paused for at most"
 MOVE = MoveStatus(rank=1, serial=1, node="node1", reason="node node1 is cordoned", since=1.0)
 THERE = Copied(done=514_000_000, size=514_000_000, gradients=120_000_000, step=311, level_step=310, digest="5f1c")
 
@@ -60,19 +61,31 @@ def test_how_far_a_copy_is_need_not_be_stored_at_once_and_its_state_must() -> No
 
 
 @pytest.mark.parametrize(
-    ("usual", "pause", "says"),
+    ("usual", "told", "pause", "by", "says"),
     [
-        (2.0, 0.5, "training paused for 0.50 s beyond a step, 0 steps done again"),
-        (3.0, 0.0, "training paused for 0.00 s beyond a step, 0 steps done again"),
-        (None, None, "the next new step came after 2.50 s, 0 steps done again"),
+        (2.0, Told(0.15), 0.15, "workers", "training paused for 0.15 s beyond a step, 0 steps done again"),
+        (None, Told(0.15, 312), 0.15, "workers", "training paused for 0.15 s beyond a step, 0 steps done again"),
+        (2.0, Told(None, 312), 0.5, "operator", f"{AT_MOST} 0.50 s beyond a step, as the operator saw it, 0 steps done again"),
+        (3.0, Told(None, 312), 0.0, "operator", f"{AT_MOST} 0.00 s beyond a step, as the operator saw it, 0 steps done again"),
+        (None, Told(None, 312), None, None, "the next new step came after 2.50 s, 0 steps done again"),
     ],
 )
-def test_the_pause_is_what_is_more_than_a_step(usual: float | None, pause: float | None, says: str) -> None:
+def test_the_pause_is_what_a_worker_measured_else_what_is_more_than_a_step(
+    usual: float | None, told: Told, pause: float | None, by: str | None, says: str
+) -> None:
     view = View(number=2, members=[], resume=Resume(step=311), reason="goes on")
-    (done,), _ = settle([moved(step_seconds=usual)], view, step=312, done=False, now=102.5)
-    assert (done.seconds, done.pause_seconds) == (2.5, pause)
+    (done,), _ = settle([moved(step_seconds=usual)], view, step=312, done=False, now=102.5, told=told)
+    assert (done.seconds, done.pause_seconds, done.pause_by) == (2.5, pause, by)
     assert cost(done) == says
     assert cost(moved(step_seconds=usual)) is None
+
+
+def test_the_pause_is_waited_for_until_all_have_told_of_a_new_step() -> None:
+    view = View(number=2, members=[], resume=Resume(step=311), reason="goes on")
+    (still,), _ = settle([moved(step_seconds=2.0)], view, step=312, done=False, now=102.5, told=Told(None, 311))
+    assert still.seconds is None
+    (done,), _ = settle([still], view, step=312, done=True, now=102.5, told=Told(None, 311))
+    assert done.seconds is not None
 
 
 def test_a_steps_time_comes_of_the_throughput() -> None:
@@ -105,8 +118,9 @@ def test_metrics_count_a_move_once() -> None:
     start = JobStatus(followers=[follower()])
     level = JobStatus(followers=[follower("Level").model_copy(update={"since": 9.0})])
     over = JobStatus(migrations=1, incidents=[moved(copied=THERE)])
-    done = JobStatus(migrations=1, incidents=[moved(copied=THERE, seconds=2.5, pause_seconds=0.5)])
-    for before, after in ((start, start), (start, level), (level, over), (over, done), (done, done)):
+    done = JobStatus(migrations=1, incidents=[moved(copied=THERE, seconds=2.5, pause_seconds=0.5, pause_by="workers")])
+    seen = JobStatus(migrations=1, incidents=[moved(seconds=2.5, pause_seconds=2.0, pause_by="operator")])
+    for before, after in ((start, start), (start, level), (level, over), (over, done), (done, done), (over, seen)):
         metrics.count(before, after)
     text = metrics.render().decode()
     for line in (

@@ -67,6 +67,8 @@ class AdamW:
         self._training = training
         self.seconds = 0.0
         """How long the newest update of a whole block took."""
+        self.taken: float | None = None
+        """When it was complete, on the monotonic clock; None: this process made none."""
         self._count = torch.zeros((), dtype=torch.float32, device=state.block.device)
         self._groups = [_tensors(state, group) for group in state.groups]
 
@@ -92,7 +94,8 @@ class AdamW:
             state.done = index + 1
             group.gradient.zero_()
         state.take_step()
-        self.seconds = time.monotonic() - begun
+        self.taken = time.monotonic()
+        self.seconds = self.taken - begun
 
     @torch.no_grad()
     def apply_to(self, groups: int, step: int, coefficient: float, rate: float) -> None:

@@ -93,6 +93,8 @@ class Trainer:
         patience, longest = min(_FOLLOWER_PATIENCE, self._patience / 4), self._patience / 2
         self._source = Source(transport, state, self._let_go, patience, longest, spec.migration.bandwidth_mbps)
         control.on_follower(self._source.follow)
+        self._paused: float | None = None
+        """Seconds from this process's last update to the view's first batch, until they are told."""
         # A worker before this one may have died within the update.
         self.optimizer.apply()
 
@@ -101,6 +103,7 @@ class Trainer:
         self.snapshots.join(view.number)
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._asked = _UNASKED
+        updated = self.optimizer.taken
         self._restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = None
@@ -109,7 +112,7 @@ class Trainer:
             recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard, self._warn)
             self._checkpointer.begin(*self._saving.good(view.resume.step))
         try:
-            decision = self._resume(view.resume, recorder)
+            decision = self._resume(view.resume, recorder, updated)
             self.snapshots.begin()
             log.info(
                 "view %d trains from step %d on; its update took %.4f s", view.number, view.resume.step, self.optimizer.seconds
@@ -165,8 +168,11 @@ class Trainer:
         elif not level and not behind:
             raise RuntimeError(f"view {view.number} goes on from step {resume.step} in memory, but here is {held or 'nothing'}")
 
-    def _resume(self, resume: Resume, recorder: Recorder | None) -> Decision:
-        """Bring all ranks to the step, and do what its boundary lacks: a state in memory may be of any moment after its commit."""
+    def _resume(self, resume: Resume, recorder: Recorder | None, updated: float | None) -> Decision:
+        """Bring all ranks to the step, and do what its boundary lacks: a state in memory may be of any moment after its commit.
+
+        ``updated``: when this process made its last update, on the monotonic clock.
+        """
         state, step = self._state, resume.step
         # The rank that the view names has the step for certain; rank 0, if it is another, may be one behind it.
         if resume.told_by == self._rank != 0:
@@ -205,6 +211,8 @@ class Trainer:
             state.commit(coefficient, rate)
             self._take_step()
         self._pace.begin()
+        # By one clock. What the boundary lacked would have taken its time without another view, too.
+        self._paused = time.monotonic() - updated if updated is not None else None
         return self._boundary(recorder) if word["evaluates"] else Decision(snapshot=word["snapshot"])
 
     @property
@@ -292,7 +300,8 @@ class Trainer:
             source.abandoned()
             raise
         self._take_step()
-        self._control.emit(EventKind.COMMITTED, progress=progress)
+        self._control.emit(EventKind.COMMITTED, progress=progress, paused_seconds=self._paused)
+        self._paused = None
         if not evaluates:
             return commit.decision
         decision = self._boundary(recorder)

@@ -330,11 +330,13 @@ def with_event(state: AgentState, event: Event) -> AgentState | None:
         case EventKind.JOINED, WorkerPhase.READY if _told(state, event) and (event.view or 0) > worker.view:
             changes |= {"phase": WorkerPhase.RUNNING, "since": event.time, "view": event.view}
             changes |= {"lost": None, "lost_rank": None, "holding": None, "copied": None, "snapshots": None}
+            changes |= {"paused_seconds": None}
             changes |= {"progress": event.progress} if event.progress is not None else {}
         case EventKind.FOLLOWING, WorkerPhase.FOLLOWING:
             changes |= {"holding": event.holding, "copied": event.copied}
         case EventKind.COMMITTED, WorkerPhase.RUNNING if event.progress is not None and _further(worker, event.progress):
             changes |= {"progress": event.progress}
+            changes |= {"paused_seconds": event.paused_seconds} if event.paused_seconds is not None else {}
         case _:
             return None
     return state.model_copy(update={"worker": worker.model_copy(update=changes)})

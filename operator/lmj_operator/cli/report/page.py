@@ -13,8 +13,7 @@ from lmj_operator.cli.report.scale import of_times
 from lmj_operator.cli.report.series import drawable, losses, step_times
 from lmj_operator.cli.report.style import CSS
 from lmj_operator.cli.report.text import NONE, plural, safe
-from lmj_operator.plan.incidents import proof
-from lmj_operator.plan.moved import MOVED
+from lmj_operator.plan.incidents import MOVED, proof
 from lmj_operator.plan.units import size
 
 SIZES = ((880, 280), (380, 240))
