@@ -86,7 +86,7 @@ def spec_of(spec: dict[str, Any], stages: int) -> dict[str, Any]:
         "pipeline": {"stages": stages, "microBatches": 2},
         "model": {**spec["model"], "scratch": {**model, "vocabulary": size.vocabulary, "maxPositions": LENGTH}},
         "dataset": {**spec["dataset"], "maxLength": LENGTH, "splits": {"validationFraction": 0, "testFraction": 0.1}},
-        "training": {"epochs": 10_000_000, "maxSteps": 10_000_000, "batchSize": 8, "learningRate": 1e-4},
+        "training": {"epochs": 10_000_000, "maxSteps": 10_000_000, "batchSize": 8, "learningRate": 1e-4, "threads": 1},
         "checkpoint": {"everySteps": 10_000_000},
     }
 

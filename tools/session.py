@@ -33,7 +33,7 @@ spec:
     splits: {validationFraction: 0.05, testFraction: 0.05}
     maxSamples: {train: 4000}
     maxLength: 32
-  training: {epochs: 12, batchSize: 32, learningRate: 1.0e-3, maxSteps: 1200}
+  training: {epochs: 12, batchSize: 32, learningRate: 1.0e-3, maxSteps: 1200, threads: 1}
   checkpoint: {everySteps: 400, keep: 2}
   output: {path: runs/tiny}
 """

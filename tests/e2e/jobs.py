@@ -59,7 +59,7 @@ def job_document(output: Path) -> dict[str, Any]:
                 "splits": {"validationFraction": 0.1, "testFraction": 0.1},
                 "maxLength": 16,
             },
-            "training": {"epochs": 100, "maxSteps": 400, "batchSize": 8, "learningRate": 0.001},
+            "training": {"epochs": 100, "maxSteps": 400, "batchSize": 8, "learningRate": 0.001, "threads": 1},
             "checkpoint": {"everySteps": 20},
             "output": {"path": str(output)},
         },

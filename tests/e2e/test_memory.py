@@ -90,7 +90,7 @@ def job(output: Path, data: Path, model: Path, stages: int) -> LiveMigrationJob:
                 "pipeline": {"stages": stages, "microBatches": 2},
                 "model": {"source": str(model)},
                 "dataset": {"source": str(data), "text": ["text"], "label": "label", "maxLength": 16},
-                "training": {"batchSize": 4, "maxSteps": 3, "epochs": 1},
+                "training": {"batchSize": 4, "maxSteps": 3, "epochs": 1, "threads": 1},
                 "checkpoint": {"everySteps": 1, "keep": 1},
                 "output": {"path": str(output)},
             },

@@ -76,7 +76,15 @@ def test_fine_tuned_in_two_stages(tmp_path: Path) -> None:
                     "label": "sentiment",
                     "maxLength": 32,
                 },
-                "training": {"batchSize": 16, "maxSteps": 20, "epochs": 5, "learningRate": 3e-4, "warmupSteps": 4, "seed": 1},
+                "training": {
+                    "batchSize": 16,
+                    "maxSteps": 20,
+                    "epochs": 5,
+                    "learningRate": 3e-4,
+                    "warmupSteps": 4,
+                    "seed": 1,
+                    "threads": 1,
+                },
                 "output": {"path": str(tmp_path / "out")},
             },
         }

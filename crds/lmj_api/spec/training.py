@@ -75,14 +75,20 @@ class Training(Message):
     """Arithmetic of forward and backward."""
     gradient_checkpointing: bool = False
     """Recompute each layer in the backward pass instead of keeping its activations: less memory, a third more compute."""
-    threads: Annotated[int, Field(ge=1, le=256)] = 1
-    """CPU threads that a rank computes with. Equal numbers give equal bits."""
+    threads: Annotated[int, Field(ge=1, le=256)] | None = None
+    """CPU threads that a rank computes with. Equal numbers give equal bits. Unset: on one machine its processors divided by the stages, counted when
+    the run first starts and kept as long as it goes on; on a cluster 1, which does not depend on the nodes or the template."""
     device: Device = Device.AUTO
     """Where stages compute."""
 
     continues: Annotated[list[Continued], Field(max_length=64)] = []
     """The parts of the run before this one, oldest first, which stay as they were trained: from the last one's step on, all values here
     count. ``lmj run --continue`` writes it."""
+
+    @property
+    def computing_threads(self) -> int:
+        """``threads``, or 1 where nobody has settled it."""
+        return self.threads or 1
 
     @model_validator(mode="after")
     def _one_warmup(self) -> Self:

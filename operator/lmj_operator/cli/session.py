@@ -20,6 +20,7 @@ from lmj_operator.backend.local.backend import LocalBackend
 from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
 from lmj_operator.backend.local.sweep import sweep
+from lmj_operator.backend.local.threads import processors, with_threads
 from lmj_operator.cli.earlier import Wish, continued, earlier, wish_of, with_parts_of
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, SUCCEEDED, CommandError
 from lmj_operator.cli.leaving import Leaving, Meaning
@@ -64,6 +65,8 @@ def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool, fre
     else:
         job = with_parts_of(job, found.job) if found is not None else job
         check_job(job, told)
+    job, settled = with_threads(job, found.job.spec.training.threads if found is not None else None, processors())
+    notices += [settled] if settled is not None else []
     try:
         layout.run.mkdir(parents=True, exist_ok=True)
         with RunLock(store.lock_file), reporter:

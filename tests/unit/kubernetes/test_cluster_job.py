@@ -19,3 +19,10 @@ def test_a_section_that_nobody_has_any_more_is_let_go() -> None:
     assert len(mine) == 1
     del made
     assert mine[0] not in module._sections
+
+
+def test_threads_that_are_not_set_are_settled_for_all_pods_whatever_their_template_says() -> None:
+    container = {"name": "trainer", "resources": {"requests": {"cpu": "8"}, "limits": {"cpu": "8"}}}
+    assert job().spec.training.threads == 1
+    assert job(template={"spec": {"containers": [container]}}).spec.training.threads == 1
+    assert job(training={"threads": 6}).spec.training.threads == 6

@@ -86,7 +86,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     host, port = arguments.listen
     interface = arguments.interface or (interface_of(arguments.address) if arguments.address else default_interface(host))
-    environment = worker_environment(os.environ, job.spec.training.threads, interface)
+    environment = worker_environment(os.environ, job.spec.training.computing_threads, interface)
     children = Children(adopts=not arguments.cold and linux.adopt_orphans())
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)

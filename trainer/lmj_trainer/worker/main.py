@@ -92,7 +92,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     from lmj_trainer.worker.trainer import Trainer
 
     device = pick_device(spec.training.device, rank)
-    make_deterministic(device, spec.training.threads)
+    make_deterministic(device, spec.training.computing_threads)
     # On a cluster nobody looked before: no restart mends what is wrong here.
     refuse_other(job, lambda message: control.emit(EventKind.WARNING, message))
     check_frozen_source(spec)
