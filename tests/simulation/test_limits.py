@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from lmj_api.protocol import WorkerPhase
-from lmj_api.status import Phase
-from lmj_operator.plan import DeletePod, Plan, PodPhase, StartWorker
+from lmj_api.status import JobStatus, Phase
+from lmj_operator.plan import DeletePod, Observed, Plan, PodObserved, PodPhase, PodWait, StartWorker, plan
 
 from .cluster import Cluster, job_spec
 
@@ -250,3 +250,20 @@ def test_the_last_ranks_may_say_that_they_completed_whatever_the_agents_clocks_s
         assert cluster.reconcile().status.phase is not Phase.SUCCEEDED
         cluster.now += 1.0
     assert cluster.reconcile().status.phase is Phase.SUCCEEDED
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_a_pod_whose_start_is_kept_up_says_why_and_is_replaced_only_where_another_may_start(elsewhere: bool) -> None:
+    spec = job_spec(1, recovery={"startTimeoutSeconds": 20})
+    begun = plan(Observed("sim", spec, JobStatus()), 0.0).status
+    wait = PodWait("FailedMount", "the disk is attached to another node", 0.0, elsewhere=elsewhere)
+    pod = PodObserved("sim-r0-1", 0, 1, PodPhase.PENDING, 0.0, "node-1", waits=wait)
+    late = plan(Observed("sim", spec, begun, (pod,)), 19.0).status
+    told = next(c for c in late.conditions if c.type == "PodsWaiting")
+    assert (told.status, told.reason) == ("True", "FailedMount")
+    assert told.message == "pod sim-r0-1: the disk is attached to another node"
+    assert late.incidents == []
+    over = plan(Observed("sim", spec, late, (pod,)), 21.0).status
+    assert [(i.kind, i.message) for i in over.incidents] == (
+        [("StartTimeout", f"the agent of sim-r0-1 has not answered for 20 s (FailedMount: {wait.message})")] if elsewhere else []
+    )

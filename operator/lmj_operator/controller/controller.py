@@ -15,7 +15,7 @@ from lmj_api.status import Phase
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.api import Api
 from lmj_operator.backend.kubernetes.cache import Cache, Key
-from lmj_operator.backend.kubernetes.resources import NODES, PODS
+from lmj_operator.backend.kubernetes.resources import BUDGETS, NODES, PODS, POLICIES, SECRETS, SERVICES
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
 from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.session import session_of
@@ -96,19 +96,17 @@ class Controller:
 
 
 def watches(controller: Controller, api: Api, namespaces: tuple[str, ...]) -> list[Watch]:
-    """What fills the cache, besides Kopf: the pods of jobs (in all namespaces, where none is named), and the nodes."""
-    cache = controller.cache
-    pods = [
-        Watch(
-            api,
-            PODS,
-            Sink(partial(cache.known_pods, namespace), cache.put_pod, cache.drop_pod),
-            namespace=namespace,
-            selector=labels.JOB,
-        )
-        for namespace in namespaces or (None,)
-    ]
-    return [*pods, Watch(api, NODES, Sink(cache.known_nodes, cache.put_node, cache.drop_node))]
+    """What fills the cache, besides Kopf: jobs' pods and other objects (in all namespaces, where none is named), and the nodes."""
+    cache, children = controller.cache, controller.cache.children
+    made = [Watch(api, NODES, Sink(cache.known_nodes, cache.put_node, cache.drop_node))]
+    for namespace in namespaces or (None,):
+        pods = Sink(partial(cache.known_pods, namespace), cache.put_pod, cache.drop_pod)
+        made.append(Watch(api, PODS, pods, namespace=namespace, selector=labels.JOB))
+        for resource in (SERVICES, POLICIES, BUDGETS, SECRETS):
+            known = partial(children.known, resource, namespace)
+            sink = Sink(known, partial(children.put, resource), partial(children.drop, resource))
+            made.append(Watch(api, resource, sink, namespace=namespace, selector=labels.JOB, metadata=True))
+    return made
 
 
 def registry(controller: Controller) -> kopf.OperatorRegistry:

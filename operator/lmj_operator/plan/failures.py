@@ -115,7 +115,7 @@ def _pod_failure(job: str, facts: RankFacts, sure: bool | None, recovery: Recove
         return _judged(failure, recovery, pod.exit_message or "")
     if pod.phase is PodPhase.TERMINATING:
         return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} is being deleted", Remedy.POD)
-    if pod.agent is None and pod.waits is None:
+    if pod.agent is None and not pod.waits_anywhere:
         had_worker = facts.known.pod == pod.name and facts.known.incarnation > 0
         silent = recovery.hang_timeout_seconds if pod.vouched else UNREACHABLE_SECONDS
         accused = sure is not None
@@ -130,7 +130,8 @@ def _pod_failure(job: str, facts: RankFacts, sure: bool | None, recovery: Recove
         if now - since > limit:
             kind = "PodGone" if had_worker else "StartTimeout"
             also = ", and its peers lost it" if accused and had_worker else ""
-            text = f"the agent of {pod.name} has not answered for {limit:g} s{also}"
+            why = f" ({pod.waits.reason}: {pod.waits.message})" if pod.waits is not None else ""
+            text = f"the agent of {pod.name} has not answered for {limit:g} s{also}{why}"
             by = "its peers and the operator" if also else "the operator"
             return Failure(kind, facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True)
     return None

@@ -161,7 +161,7 @@ def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: floa
     if pod.node_leaving is not None or pod.misplaced is not None or pod.leaves:
         return True
     if pod.agent is None:
-        if pod.waits is not None:
+        if pod.waits_anywhere:
             return False
         # One that starts may be slow to listen, but its machine takes connections.
         silent = pod.dark or entry.state not in ("Pending", "Starting")

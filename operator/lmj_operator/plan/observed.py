@@ -32,6 +32,8 @@ class PodWait:
     """One line, as the place says it."""
     since: float
     """Since when, seconds since the epoch."""
+    elsewhere: bool = False
+    """Another pod, on another node, may start: it is waited for no longer than for any other that starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class PodObserved:
     vouched: bool = False
     """Somebody nearer than the operator says that it is well: a silent agent may then be the operator's own network's fault."""
     waits: PodWait | None = None
-    """What a pending pod waits for, where that is known; another pod would wait for the same."""
+    """What a pending pod waits for, where that is known."""
     node_leaving: str | None = None
     """Why its node is to be left, in one clause: cordoned, or about to be taken away; None: it is not."""
     misplaced: str | None = None
@@ -69,6 +71,11 @@ class PodObserved:
     """Its labels call it a standby."""
     leaves: bool = False
     """It was told to end while its worker ran, and has the whole of its grace period for that: it can stay for another to take its place."""
+
+    @property
+    def waits_anywhere(self) -> bool:
+        """Whether it waits for something that another pod would wait for too."""
+        return self.waits is not None and not self.waits.elsewhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Scene:
     left_since: float | None
     """When it was first seen that a member had left the newest view."""
     waiting: PodObserved | None
-    """The pod that has waited longest for something that another pod would wait for too."""
+    """The pod that has waited longest for something that is known."""
     failures: tuple[Failure, ...] = ()
     changes: dict[str, Any] = field(default_factory=dict)
     """Changes to the stored status besides the report."""

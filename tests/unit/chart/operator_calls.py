@@ -10,7 +10,7 @@ from lmj_operator.backend.kubernetes.resources import Resource
 Call = tuple[str, str, str]
 """API group, resource (with its subresource), verb."""
 
-VERBS = {"get": ("get",), "create": ("create",), "delete": ("delete",)}
+VERBS = {"get": ("get",), "list": ("list",), "create": ("create",), "delete": ("delete",)}
 RESOURCES = {name: value for name, value in vars(resources).items() if isinstance(value, Resource)}
 
 
@@ -21,8 +21,8 @@ def calls_in_code(package: Path) -> set[Call]:
         tree = ast.parse(file.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _dotted(node.func) == "Watch":
-                [resource] = _resources(node.args[1], tree)
-                found |= {(resource.group, resource.plural, verb) for verb in ("list", "watch")}
+                for resource in _resources(node.args[1], tree):
+                    found |= {(resource.group, resource.plural, verb) for verb in ("list", "watch")}
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 found |= set(_watched(node)) if _dotted(node.func).startswith("kopf.") else set(_called(node, tree))
     return found
@@ -34,6 +34,8 @@ def _called(node: ast.Call, tree: ast.Module) -> Iterator[Call]:
     verb, receiver = node.func.attr, _dotted(node.func.value)
     if verb not in (*VERBS, "apply") or receiver.split(".")[-1] not in ("api", "_api"):
         return
+    if ast.unparse(node.args[0]) == "self._resource":
+        return  # a watch's, which is counted where it is made
     subresource = next((ast.literal_eval(k.value) for k in node.keywords if k.arg == "subresource"), None)
     for resource in _resources(node.args[0], tree):
         plural = resource.plural + (f"/{subresource}" if subresource else "")

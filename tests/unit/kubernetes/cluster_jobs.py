@@ -131,6 +131,15 @@ class MemoryApi:
     def names(self, plural: str) -> list[str]:
         return sorted(name for kind, name in self.objects if kind == plural)
 
+    async def list(
+        self, resource: Resource, namespace: str | None, query: dict[str, str], *, metadata: bool = False
+    ) -> dict[str, Any]:
+        self._enter("list", resource, "")
+        field, _, uid = query["fieldSelector"].partition("=")
+        assert field == "involvedObject.uid"
+        events = [body for (kind, _), body in self.objects.items() if kind == resource.plural]
+        return {"items": [copy.deepcopy(event) for event in events if event["involvedObject"]["uid"] == uid]}
+
 
 def error(status: int, reason: str = "Refused", message: str = "no") -> ApiError:
     return ApiError("create", "/api", status, reason, message)

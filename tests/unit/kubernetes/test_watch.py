@@ -13,6 +13,7 @@ from lmj_operator.backend.kubernetes import watch as module
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
+from lmj_operator.controller.controller import Controller, watches
 
 SECONDS = 20.0
 
@@ -184,3 +185,46 @@ async def test_an_object_of_any_size_and_one_that_cannot_be_read(server: Given, 
     at.watches = [[*added, None]]
     await until(watch, lambda: names(cache) == ["tiny-r0-1", "tiny-r1-1"])
     assert "pods odd cannot be read" in caplog.text
+
+
+async def test_jobs_other_objects_are_watched_by_their_metadata_alone() -> None:
+    """What is in a Secret is nothing that the operator wants to hear of; and thousands of objects are small."""
+    kinds = ("services", "networkpolicies", "poddisruptionbudgets", "secrets")
+    asked: dict[tuple[str, bool], str] = {}
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        kind, watched = request.path.rpartition("/")[2], "watch" in request.query
+        asked[kind, watched] = request.headers["Accept"]
+        if kind in kinds:
+            assert request.query["labelSelector"] == "lmj.dev/job"
+        if not watched:
+            name = "tiny-token" if kind == "secrets" else "tiny-trainers"
+            items = (
+                [{"metadata": {"name": name, "namespace": "team", "uid": kind, "resourceVersion": "1"}}] if kind in kinds else []
+            )
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        if kind in kinds:
+            name = "tiny-token" if kind == "secrets" else "tiny-trainers"
+            gone = {"metadata": {"name": name, "namespace": "team", "uid": kind, "resourceVersion": "2"}}
+            await answer.write(json.dumps({"type": "DELETED", "object": gone}).encode() + b"\n")
+        await asyncio.sleep(SECONDS)
+        return answer
+
+    woken: list[tuple[str, str]] = []
+    controller = Controller()
+    controller.cache.children._wake = woken.append
+    async with served(handle) as api:
+        tasks = [asyncio.create_task(watch.run()) for watch in watches(controller, api, ("team",))]
+        async with asyncio.timeout(SECONDS):
+            while len(woken) < len(kinds):  # noqa: ASYNC110 - what is waited for tells nobody
+                await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert woken == [("team", "tiny")] * len(kinds)
+    part = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+    for kind in kinds:
+        assert (asked[kind, False], asked[kind, True]) == (part.format("List"), part.format(""))
+    assert asked["pods", False] == "application/json"

@@ -27,6 +27,8 @@ BUSY_TRIES = 3
 QUIET_SECONDS = 120.0
 """A watch on which nothing comes is not believed longer: the server sends a bookmark about once a minute."""
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=QUIET_SECONDS)
+JSON = "application/json"
+_METADATA = JSON + ";as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 MANAGER = "lmj"
 """Field manager of everything that is applied."""
 
@@ -70,17 +72,26 @@ class Api:
                 return None
             raise
 
-    async def list(self, resource: Resource, namespace: str | None, query: Mapping[str, str]) -> Object:
-        """The list of all in ``namespace``, or a page of it. Raises :class:`ApiError`."""
-        return await self._call("list", "GET", resource, resource.path(namespace), None, query, seconds=LIST_SECONDS)
+    async def list(
+        self, resource: Resource, namespace: str | None, query: Mapping[str, str], *, metadata: bool = False
+    ) -> Object:
+        """The list of all in ``namespace``, or a page of it; of each all, or its ``metadata`` alone. Raises :class:`ApiError`."""
+        accept = _METADATA.format("List") if metadata else JSON
+        return await self._call(
+            "list", "GET", resource, resource.path(namespace), None, query, seconds=LIST_SECONDS, accept=accept
+        )
 
     async def watch(
-        self, resource: Resource, namespace: str | None, query: Mapping[str, str]
+        self, resource: Resource, namespace: str | None, query: Mapping[str, str], *, metadata: bool = False
     ) -> AsyncIterator[tuple[str, Object]]:
-        """Events as they come: their type and object. Ends when the server ends it. Raises :class:`ApiError`, for an error event too."""
+        """Events as they come: their type and object, or its ``metadata`` alone. Ends when the server ends it.
+
+        Raises :class:`ApiError`, for an error event too.
+        """
         path, code = resource.path(namespace), 0
         try:
-            answer = await self._request("GET", path, None, {"watch": "true", **query}, "application/json", WATCH_TIMEOUT)
+            accept = _METADATA.format("") if metadata else JSON
+            answer = await self._request("GET", path, None, {"watch": "true", **query}, JSON, WATCH_TIMEOUT, accept)
             code = answer.status
             try:
                 if code >= 400:
@@ -137,17 +148,18 @@ class Api:
         path: str,
         body: Object | None = None,
         query: Mapping[str, str] | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
         seconds: float = CALL_SECONDS,
+        accept: str = JSON,
     ) -> Object:
         for _ in range(BUSY_TRIES - 1):
             try:
-                return await self._call_once(verb, method, resource, path, body, query, content_type, seconds)
+                return await self._call_once(verb, method, resource, path, body, query, content_type, seconds, accept)
             except ApiError as error:
                 if error.retry_after is None:
                     raise
                 await asyncio.sleep(min(error.retry_after, CALL_SECONDS))
-        return await self._call_once(verb, method, resource, path, body, query, content_type, seconds)
+        return await self._call_once(verb, method, resource, path, body, query, content_type, seconds, accept)
 
     async def _call_once(
         self,
@@ -159,12 +171,13 @@ class Api:
         query: Mapping[str, str] | None,
         content_type: str,
         seconds: float,
+        accept: str,
     ) -> Object:
         code, retry_after = 0, None
         try:
             # To wait for its turn is not the server's time: else, behind a thousand other calls, it ends before it began.
             async with self._turns:
-                answer = await self._request(method, path, body, query, content_type, seconds)
+                answer = await self._request(method, path, body, query, content_type, seconds, accept)
                 code, data = answer.status, await answer.read()
             wait = answer.headers.get("Retry-After", "")
             # Only a 429 says for certain that nothing was done.
@@ -185,8 +198,9 @@ class Api:
         query: Mapping[str, str] | None,
         content_type: str,
         limit: float | aiohttp.ClientTimeout,
+        accept: str,
     ) -> Any:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = self._client.configuration.host + path + (f"?{urlencode(query)}" if query else "")
         return await self._client.rest_client.request(  # type: ignore[no-untyped-call]

@@ -28,6 +28,7 @@ from lmj_operator.backend.kubernetes.pod_state import NodeState, is_started, mis
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.sightings import Sightings
+from lmj_operator.backend.kubernetes.start_trouble import StartTrouble
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.port import ActionError, PodEvent
 from lmj_operator.backend.telling import Call, call_of
@@ -98,6 +99,7 @@ class KubernetesBackend:
         self._settings = settings
         self._clock = clock
         self._labels = PodLabels(api, cache, clock)
+        self._trouble = StartTrouble(api, clock)
         self._creation = Creation(api, cache, self.children, settings, clock)
         self._children_not_before = 0.0
         self._sightings = Sightings(clock)
@@ -126,7 +128,8 @@ class KubernetesBackend:
         await self._labels.keep(self.key, self._pods(), status)
         pods = self._pods()
         self._there = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
-        seen = await self._with_agents([(pod, self._look(pod, status)) for pod in pods])
+        looked = await self._trouble.told(self.key, [(pod, self._look(pod, status)) for pod in pods])
+        seen = await self._with_agents(looked)
         self._forget_others(pods)
         there = {pod.name for pod in seen}
         unmade = [u.observed(name) for name, u in self._creation.unmade.items() if name not in there]

@@ -171,7 +171,7 @@ def _ended(seen: PodObserved, status: Object, ended: Object | None) -> PodObserv
     said = _last_line(str(ended.get("message") or "")) if ended is not None else ""
     why = str((ended or {}).get("reason") or "")
     if status.get("reason"):  # Evicted, NodeShutdown, ...: said of the pod, and nearer to the cause
-        message = f"{status['reason']}: {_one_line(status.get('message'))}".rstrip(": ")
+        message = f"{status['reason']}: {one_line(status.get('message'))}".rstrip(": ")
     elif why == "OOMKilled":
         message = "killed for want of memory (OOMKilled): give the trainer container more, or use less"
     else:
@@ -182,16 +182,16 @@ def _ended(seen: PodObserved, status: Object, ended: Object | None) -> PodObserv
 def _wait(pod: Object, scheduled: Object | None, container: Object, created: float) -> PodWait | None:
     if scheduled is not None and scheduled.get("status") == "False":
         since = seconds(scheduled.get("lastTransitionTime")) or created
-        message = _one_line(scheduled.get("message"))
+        message = one_line(scheduled.get("message"))
         if "PersistentVolumeClaims" in message:  # the scheduler does not say which
             volumes = (pod.get("spec") or {}).get("volumes") or []
             claims = [v["persistentVolumeClaim"]["claimName"] for v in volumes if v.get("persistentVolumeClaim")]
             message = f"claim {' or '.join(claims)} is not bound: {message}" if claims else message
-        return PodWait(_word(scheduled.get("reason"), "Unschedulable"), message, since)
+        return PodWait(word(scheduled.get("reason"), "Unschedulable"), message, since)
     waiting = (container.get("state") or {}).get("waiting") or {}
     reason = waiting.get("reason")
     if reason in _NOT_ITS_FAULT:
-        message = _one_line(waiting.get("message"))
+        message = one_line(waiting.get("message"))
         if reason in _PULL:
             # The kubelet goes to and fro between the two; what keeps the image away is the same.
             reason, message = _PULL[0], message.rpartition(f"{_PULL[1]}: ")[2]
@@ -207,12 +207,14 @@ def _condition(thing: Object, kind: str) -> Object | None:
     return next((c for c in (thing.get("status") or {}).get("conditions") or [] if c.get("type") == kind), None)
 
 
-def _word(text: object, default: str) -> str:
+def word(text: object, default: str) -> str:
+    """A reason as a condition may have it."""
     word = str(text or "")
     return word if word.isalnum() and word[0].isalpha() else default
 
 
-def _one_line(text: object) -> str:
+def one_line(text: object) -> str:
+    """A message as a condition may have it."""
     line = " ".join(str(text or "").split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 

@@ -41,13 +41,23 @@ class Sink:
 
 
 class Watch:
-    """One kind, in one namespace or (None) all."""
+    """One kind, in one namespace or (None) all; of each object all, or its ``metadata`` alone."""
 
-    def __init__(self, api: Api, resource: Resource, sink: Sink, *, namespace: str | None = None, selector: str = "") -> None:
+    def __init__(
+        self,
+        api: Api,
+        resource: Resource,
+        sink: Sink,
+        *,
+        namespace: str | None = None,
+        selector: str = "",
+        metadata: bool = False,
+    ) -> None:
         self._api = api
         self._resource = resource
         self._sink = sink
         self._namespace = namespace
+        self._metadata = metadata
         self._query = {"labelSelector": selector} if selector else {}
         self._version: str | None = None
         self.informed = asyncio.Event()
@@ -93,8 +103,8 @@ class Watch:
         missing = {_key(thing): thing for thing in self._sink.known()}
         query = {**self._query, "limit": str(PAGE)}
         while True:
-            page = await self._api.list(self._resource, self._namespace, query)
-            for thing in page["items"]:
+            page = await self._api.list(self._resource, self._namespace, query, metadata=self._metadata)
+            for thing in page["items"] or ():  # null, where a list of metadata is empty
                 missing.pop(_key(thing), None)
                 self._tell(self._sink.put, thing)
             if not page["metadata"].get("continue"):
@@ -107,7 +117,7 @@ class Watch:
     async def _follow(self, version: str) -> None:
         """Tell of every change since ``version``, until the server ends the watch. Raises ApiError."""
         query = {**self._query, "resourceVersion": version, "allowWatchBookmarks": "true", "timeoutSeconds": str(WATCH_SECONDS)}
-        async for kind, thing in self._api.watch(self._resource, self._namespace, query):
+        async for kind, thing in self._api.watch(self._resource, self._namespace, query, metadata=self._metadata):
             if kind in ("ADDED", "MODIFIED"):
                 self._tell(self._sink.put, thing)
             elif kind == "DELETED":

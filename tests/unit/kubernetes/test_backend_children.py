@@ -1,0 +1,220 @@
+"""The job's objects besides its pods are as they should be, whoever deletes or changes them; a job at rest costs no call."""
+
+import base64
+import copy
+from typing import Any
+
+import pytest
+from backend_fixture import Fixture
+from cluster_jobs import SETTINGS, error
+
+from lmj_api.status import JobStatus
+from lmj_operator.backend.kubernetes.backend import CHILDREN_AGAIN_SECONDS
+from lmj_operator.backend.kubernetes.children import Children
+from lmj_operator.backend.kubernetes.resources import BUDGETS, POLICIES, SECRETS, SERVICES, Resource
+from lmj_operator.plan import CreatePod
+
+KINDS = {resource.plural: resource for resource in (SERVICES, POLICIES, BUDGETS, SECRETS)}
+
+
+def key_of(kind: str) -> tuple[str, str]:
+    return kind, "tiny-token" if kind == "secrets" else "tiny-trainers"
+
+
+def told(at: Fixture, kind: str) -> None:
+    """The watch tells of the object as it is: its metadata."""
+    resource, thing = KINDS[kind], at.api.objects[key_of(kind)]
+    at.cache.children.put(resource, {"metadata": copy.deepcopy(thing["metadata"])})
+
+
+def delete(at: Fixture, kind: str) -> dict[str, Any]:
+    """As ``kubectl delete`` and the watch would."""
+    thing = at.api.objects.pop(key_of(kind))
+    at.cache.children.drop(KINDS[kind], thing)
+    return thing
+
+
+def change(at: Fixture, kind: str, **parts: Any) -> None:
+    """As ``kubectl edit`` and the watch would."""
+    thing = at.api.objects[key_of(kind)]
+    at.api._store(key_of(kind), {**thing, **parts, "metadata": {**thing["metadata"], **parts.get("metadata", {})}})
+    told(at, kind)
+
+
+def token(at: Fixture) -> str:
+    return base64.b64decode(at.api.objects["secrets", "tiny-token"]["data"]["token"]).decode()
+
+
+def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
+    """But for what the server writes."""
+    server = ("uid", "resourceVersion", "creationTimestamp")
+    plain = [{**o, "metadata": {k: v for k, v in o["metadata"].items() if k not in server}} for o in (left, right)]
+    return plain[0] == plain[1]
+
+
+@pytest.fixture
+async def begun(at: Fixture) -> Fixture:
+    await at.backend.apply(CreatePod(0, 1))
+    await at.backend.write_status(JobStatus(started=at.clock.now))
+    for kind in KINDS:
+        told(at, kind)
+    at.woken.clear()
+    at.api.calls.clear()
+    return at
+
+
+async def test_a_job_at_rest_costs_no_call(begun: Fixture) -> None:
+    for _ in range(5):
+        for kind in KINDS:
+            told(begun, kind)
+        await begun.backend.observe()
+    assert (begun.api.calls, begun.woken) == ([], [])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_is_deleted_by_hand_is_made_again(begun: Fixture, kind: str) -> None:
+    gone = delete(begun, kind)
+    assert begun.woken == [("team", "tiny")]
+    await begun.backend.observe()
+    assert same(begun.api.objects[key_of(kind)], gone)
+    told(begun, kind)
+    begun.api.calls.clear()
+    await begun.backend.observe()
+    assert begun.api.calls == []
+
+
+async def test_what_is_deleted_for_an_object_of_before_is_not_news(begun: Fixture) -> None:
+    begun.cache.children.drop(SERVICES, {"metadata": {**begun.api.objects[key_of("services")]["metadata"], "uid": "before"}})
+    await begun.backend.observe()
+    assert (begun.api.calls, begun.woken) == ([], [])
+
+
+@pytest.mark.parametrize("kind", ["services", "networkpolicies", "poddisruptionbudgets"])
+async def test_what_is_changed_by_hand_is_put_back(begun: Fixture, kind: str) -> None:
+    before = copy.deepcopy(begun.api.objects[key_of(kind)])
+    change(begun, kind, spec={"open": "to all"})
+    assert begun.woken == [("team", "tiny")]
+    await begun.backend.observe()
+    assert same(begun.api.objects[key_of(kind)], before)
+    assert begun.calls("patch", kind) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_labels_that_are_taken_off_are_put_back(begun: Fixture, kind: str) -> None:
+    """To a watch of the label an object without it is gone."""
+    before = copy.deepcopy(begun.api.objects[key_of(kind)])
+    begun.api.objects[key_of(kind)]["metadata"]["labels"] = {}
+    begun.cache.children.drop(KINDS[kind], before)
+    await begun.backend.observe()
+    assert same(begun.api.objects[key_of(kind)], before)
+    assert begun.api.objects[key_of(kind)]["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+async def test_a_status_that_changes_is_no_change(begun: Fixture) -> None:
+    """Of a kind with a generation: the budget's status is written whenever a pod comes or goes."""
+    begun.api.objects[key_of("poddisruptionbudgets")]["metadata"]["generation"] = 1
+    told(begun, "poddisruptionbudgets")
+    await begun.backend.observe()
+    begun.api.calls.clear()
+    begun.woken.clear()
+    change(begun, "poddisruptionbudgets", status={"currentHealthy": 2})
+    await begun.backend.observe()
+    assert (begun.api.calls, begun.woken) == ([], [])
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "emptied"])
+async def test_living_agents_keep_their_token_whatever_becomes_of_the_secret(begun: Fixture, how: str) -> None:
+    before = token(begun)
+    secret = copy.deepcopy(begun.api.objects["secrets", "tiny-token"])
+    if how == "deleted":
+        delete(begun, "secrets")
+    elif how == "replaced":
+        delete(begun, "secrets")
+        secret["metadata"]["uid"] = "by hand"
+        begun.api.objects["secrets", "tiny-token"] = {**secret, "data": {"token": base64.b64encode(b"another").decode()}}
+        told(begun, "secrets")
+    else:
+        change(begun, "secrets", data={})
+    await begun.backend.observe()
+    assert token(begun) == before
+    assert await begun.backend.children.token(begun.backend.job) == before
+
+
+async def test_an_operator_that_starts_anew_asks_once_and_takes_the_token_that_is_there(begun: Fixture) -> None:
+    before = token(begun)
+    begun.backend.children = Children(begun.api, begun.cache.children, SETTINGS)  # type: ignore[arg-type]
+    for _ in range(3):
+        await begun.backend.observe()
+    assert token(begun) == before
+    assert sorted(call[:2] for call in begun.api.calls) == [
+        ("get", "secrets"),
+        ("patch", "networkpolicies"),
+        ("patch", "poddisruptionbudgets"),
+        ("patch", "services"),
+    ]
+
+
+async def test_a_secret_that_holds_no_token_is_made_anew_by_an_operator_that_knows_of_none(begun: Fixture) -> None:
+    begun.backend.children = Children(begun.api, begun.cache.children, SETTINGS)  # type: ignore[arg-type]
+    for data in ({}, {"token": "!"}, {"token": ""}, {"token": 7}, None):
+        begun.api.objects["secrets", "tiny-token"]["data"] = data
+        assert await begun.backend.children.token(begun.backend.job) is None
+    await begun.backend.observe()
+    assert len(token(begun)) > 30
+
+
+@pytest.mark.parametrize(("owner", "wins"), [("ours", True), ("another's", False)])
+async def test_fields_that_somebody_else_set_are_taken_back_in_our_own_objects_alone(
+    begun: Fixture, monkeypatch: pytest.MonkeyPatch, owner: str, wins: bool
+) -> None:
+    """A server refuses an apply to fields of another's, unless it is forced."""
+    apply = begun.api.apply
+
+    async def conflicting(
+        resource: Resource, body: dict[str, Any], *, subresource: str | None = None, force: bool = False
+    ) -> Any:
+        if resource is POLICIES and not force:
+            raise error(409, "Conflict", "conflict with kubectl-edit")
+        return await apply(resource, body, subresource=subresource, force=force)
+
+    monkeypatch.setattr(begun.api, "apply", conflicting)
+    change(begun, "networkpolicies", spec={"open": "to all"})
+    if owner != "ours":
+        begun.api.objects[key_of("networkpolicies")]["metadata"]["ownerReferences"] = []
+    begun.clock.now += 1
+    assert [p.name for p in (await begun.backend.observe()).pods] == ["tiny-r0-1"]
+    assert (begun.api.objects[key_of("networkpolicies")]["spec"] != {"open": "to all"}) == wins
+
+
+async def test_what_cannot_be_put_back_is_tried_again_later_and_keeps_no_other(begun: Fixture) -> None:
+    begun.api.refuse["patch", "services"] = [error(500)]
+    delete(begun, "services")
+    delete(begun, "networkpolicies")
+    for _ in range(5):
+        assert [p.name for p in (await begun.backend.observe()).pods] == ["tiny-r0-1"]
+    assert (begun.calls("patch", "services"), begun.api.names("networkpolicies")) == (1, ["tiny-trainers"])
+    begun.clock.now += CHILDREN_AGAIN_SECONDS
+    await begun.backend.observe()
+    assert begun.api.names("services") == ["tiny-trainers"]
+
+
+async def test_a_pod_that_is_made_later_finds_all_that_it_needs(begun: Fixture) -> None:
+    """As when a job was suspended, and its Secret deleted meanwhile: nobody looked then."""
+    for kind in KINDS:
+        delete(begun, kind)
+    await begun.backend.apply(CreatePod(1, 1))
+    assert all(begun.api.names(kind) for kind in KINDS)
+
+
+async def test_nothing_is_made_again_for_a_job_that_is_deleted(begun: Fixture) -> None:
+    begun.backend.deleted = True
+    delete(begun, "services")
+    await begun.backend.observe()
+    assert begun.api.names("services") == []
+
+
+async def test_only_what_is_known_is_listed_as_known(begun: Fixture) -> None:
+    known = begun.cache.children.known(SERVICES, "team")
+    assert [thing["metadata"]["name"] for thing in known] == ["tiny-trainers"]
+    assert begun.cache.children.known(SERVICES, None) == known
+    assert begun.cache.children.known(SERVICES, "other") == []
