@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -70,7 +71,8 @@ def test_the_budget_ends_it_and_memory_is_not_believed_for_ever(tmp_path: Path) 
     reasons = [status["view"]["reason"].rpartition("; ")[2] for status in seen]
     step = POISON - 1
     assert reasons[1:4] == [f"goes on from step {step}, which all have in memory"] * 3
-    back = "goes back to checkpoint step-000000004-v1, for what is in memory failed"
+    run = json.loads((job.output / ".lmj" / "job.json").read_text())["metadata"]["uid"][:8]
+    back = f"goes back to checkpoint step-000000004-v1-{run}, for what is in memory failed"
     assert reasons[4:] == [f"{back} {tries} times in a row" for tries in (4, 5)]
     status = job.status()
     assert status["phase"] == "Failed"

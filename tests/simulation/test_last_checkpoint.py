@@ -113,6 +113,21 @@ def test_one_that_is_silent_is_not_waited_for_long() -> None:
     assert cluster.status.view.resume.step == cluster.checkpoints[-1]
 
 
+def test_one_that_is_silent_for_a_moment_is_waited_for() -> None:
+    """The network was gone, or the operator is another since."""
+    cluster = cluster_of(1, "Never", SLOW, standby=1)
+    old = own(cluster, 0)
+    cluster.tell_to_end(old, hurried=True)
+    old.reachable = False
+    for _ in range(4):
+        cluster.tick(0.5)
+        cluster.reconcile()
+    old.reachable = True
+    assert cluster.status.view is not None
+    assert cluster.status.view.number == 1
+    assert_nothing_is_lost(cluster, old)
+
+
 def test_the_word_to_look_is_said_until_it_was_done_and_not_before_the_last_writer_is_done() -> None:
     cluster = cluster_of(1, "Never", SLOW)
     old = own(cluster, 0)
