@@ -488,3 +488,20 @@ def test_the_pause_that_is_told_is_what_a_worker_measured_however_late_the_opera
         assert told.pause_by == "workers"
         assert told.pause_seconds is not None
         assert told.pause_seconds <= 3
+
+
+def test_a_follower_that_has_not_what_its_source_has_does_not_take_its_place() -> None:
+    cluster, target = handed_over()
+    source, held = own(cluster, 1), target.worker.holding
+    assert held is not None
+    assert target.step is not None
+    target.step -= 1
+    behind = held.model_copy(update={"step": held.step - 1})
+    target.worker = target.worker.model_copy(update={"phase": WorkerPhase.READY, "holding": behind})
+    for _ in range(12):
+        made = cluster.reconcile()
+        cluster.now += 0.25
+    assert made.status.view is not None
+    assert made.status.view.number == 2
+    assert own(cluster, 1) is source
+    assert cluster.status.migrations == 0

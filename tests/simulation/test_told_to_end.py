@@ -5,6 +5,7 @@ import pytest
 from lmj_api.protocol import WorkerPhase
 from lmj_operator.plan import Drain, Stay
 
+from .cluster import Cluster, job_spec
 from .relocated import assert_clean, cluster_of, follower, wide
 from .test_replicas import at_work, go_on, own
 from .test_replicas import cluster_of as with_replicas
@@ -139,4 +140,23 @@ def test_a_replica_takes_the_place_of_one_that_was_deleted_by_force_and_trains_y
     go_on(cluster, lambda: at_work(cluster, 2), rounds=10)
     assert own(cluster, rank).name == before.followers[rank].pod
     assert (cluster.status.restarts, cluster.status.steps_lost) == (1, 0)
+    assert set(cluster.losses.values()) == {1}
+
+
+def test_a_standby_waits_until_the_pod_that_ends_has_left_with_its_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    recovery = {"standby": 1}
+    cluster = Cluster(job_spec(2, recovery=recovery, migration={"strategy": "Never"}), steps=100, checkpoint_every=1000)
+    go_on(cluster, lambda: at_work(cluster, 1) and cluster.status.warm_standbys == 1)
+    with monkeypatch.context() as long_step:
+        long_step.setattr(cluster, "_train", lambda: None)
+        cluster.tell_to_end(own(cluster, 1))
+        for _ in range(8):
+            cluster.tick(0.6)
+            made = cluster.reconcile()
+        assert cluster.status.claims, "the standby is ready to take the place"
+        assert made.status.view is not None
+        assert made.status.view.number == 1
+        assert "waits for sim-r1-1, which ends, to leave view 1 with a checkpoint" in made.reason
+    go_on(cluster, lambda: at_work(cluster, 2))
+    assert cluster.status.steps_lost == 0
     assert set(cluster.losses.values()) == {1}

@@ -20,6 +20,7 @@ def status(
     from lmj_operator.cli.errors import FAILED, CommandError
     from lmj_operator.cli.place import layout_of
     from lmj_operator.cli.table import status_lines
+    from lmj_operator.plan.times import rfc3339
 
     folder = layout_of(target, list(sets or ())).run
     store = RunStore(folder)
@@ -31,8 +32,13 @@ def status(
         raise CommandError(f"{folder.parent}: no job has run here (lmj list DIR finds runs)", code=FAILED)
     holder = lock_holder(store.lock_file)
     if output is Output.JSON:
-        value = {"running": holder is not None, "process": holder, "status": stored.model_dump(mode="json", by_alias=True)}
+        told = stored.model_dump(mode="json", by_alias=True)
+        value = {"running": holder is not None, "process": holder, "staleSince": store.stale_since, "status": told}
         typer.echo(json.dumps(value, ensure_ascii=False))
         return
+    if holder is not None and store.stale_since is not None:
+        typer.echo(
+            f"as of {rfc3339(store.stale_since)}: {store.status_file} cannot be written since, make room; training goes on"
+        )
     for line in status_lines(stored, holder):
         typer.echo(line)

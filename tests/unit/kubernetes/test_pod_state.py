@@ -51,6 +51,7 @@ def test_a_standby_has_no_rank_and_says_until_when() -> None:
         (ended(exitCode=1, message="Traceback\nValueError: x\n"), 1, "ValueError: x"),
         (ended(exitCode=2, message="noise\nerror: no column 'text'\nmore"), 2, "no column 'text'"),
         (ended(exitCode=137, reason="Error"), -9, None),
+        (ended(exitCode=137, reason="Error", message="INFO lmj.worker: view 1 trains from step 0 on\n"), -9, None),
         (ended(exitCode=137, reason="OOMKilled"), -9, "killed for want of memory (OOMKilled): give the trainer container more"),
         (
             {"phase": "Failed", "reason": "Evicted", "message": "The node was low on\nmemory."},

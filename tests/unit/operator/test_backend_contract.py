@@ -1,7 +1,9 @@
 """What every backend must do, run against each adapter."""
 
 import asyncio
+import errno
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,10 +16,13 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
 from lmj_api.view import Member, Resume, View
 from lmj_operator.backend.local.backend import LocalBackend
+from lmj_operator.backend.local.lock import RunLock
 from lmj_operator.backend.local.pod import PodPlace
 from lmj_operator.backend.local.process import command_line
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.backend.port import ActionError, PodEvent
+from lmj_operator.cli.options import Output
+from lmj_operator.cli.status import status as show_status
 from lmj_operator.plan import CreatePod, DeletePod, Drain, EnlistPod, LeaveView, PodObserved, PodPhase, PutView, StartWorker
 
 AGENT = Path(__file__).with_name("scripted_agent.py")
@@ -187,3 +192,39 @@ async def test_an_agents_times_are_put_to_the_own_clock(
     assert pod.agent is not None
     assert 0 <= time.time() - pod.agent.worker.since < SECONDS
     assert 0 <= time.time() - pod.agent.started < SECONDS
+
+
+async def test_an_agent_that_is_killed_gives_no_reason(backend: LocalBackend) -> None:
+    """The last line of its log is of something else."""
+    await backend.apply(CreatePod(0, 1))
+    await pod_when(backend, answers)
+    pod = backend._pods["job-r0-1"]
+    with pod.place.log.open("a") as log:
+        log.write("2026-01-01 00:00:00,000 INFO lmj.worker: view 1 trains from step 0 on\n")
+    os.kill(pod.process.pid, signal.SIGKILL)
+    seen = await pod_when(backend, lambda p: p.phase is PodPhase.GONE)
+    assert (seen.exit_code, seen.exit_message) == (-9, None)
+
+
+async def test_a_status_that_cannot_be_replaced_is_told_as_stale(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def shown() -> str:
+        show_status(tmp_path / "out", None, Output.TEXT)
+        return capsys.readouterr().out
+
+    with RunLock(backend._store.lock_file):
+        await backend.write_status(JobStatus(phase=Phase.RUNNING))
+        assert "cannot be written" not in shown()
+        with monkeypatch.context() as full:
+            full.setattr(RunStore, "write_status", no_room)
+            await backend.write_status(JobStatus(phase=Phase.RECOVERING))
+        told = shown()
+        assert told.startswith("as of ")
+        assert f"{backend._store.status_file} cannot be written since, make room" in told
+        await backend.write_status(JobStatus(phase=Phase.RUNNING))
+        assert "cannot be written" not in shown()
+
+
+def no_room(store: RunStore, status: JobStatus) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

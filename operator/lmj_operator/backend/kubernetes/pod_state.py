@@ -168,7 +168,8 @@ def _ended(seen: PodObserved, status: Object, ended: Object | None) -> PodObserv
     code = ended.get("exitCode") if ended is not None else None
     # A shell's way to say that a signal ended it; the plan says it with a minus.
     code = 128 - code if code is not None and 128 < code < 160 else code
-    said = _last_line(str(ended.get("message") or "")) if ended is not None else ""
+    # One that was killed had no time to say why: its last line is of something else.
+    said = _last_line(str(ended.get("message") or "")) if ended is not None and (code is None or code >= 0) else ""
     why = str((ended or {}).get("reason") or "")
     if status.get("reason"):  # Evicted, NodeShutdown, ...: said of the pod, and nearer to the cause
         message = f"{status['reason']}: {one_line(status.get('message'))}".rstrip(": ")

@@ -94,6 +94,7 @@ class LocalBackend:
         except OSError as error:
             if not self._stored:
                 raise
+            self._store.refuse()
             if self._told_stored:
                 text = f"{self._store.status_file} cannot be written: {error.strerror}; training goes on"
                 self._events.put_nowait(PodEvent("", 0, Event(time=steady_time(), kind=EventKind.WARNING, message=text)))

@@ -93,8 +93,8 @@ class LocalPod:
 
     @property
     def exit_message(self) -> str | None:
-        """The last line that the agent logged, once it ended."""
-        return last_line(self.place.log) if self.exit_code is not None else None
+        """The last line that the agent logged, once it ended by itself: one that was killed had no time to say why."""
+        return last_line(self.place.log) if self.exit_code is not None and self.exit_code >= 0 else None
 
     @property
     def address(self) -> str | None:

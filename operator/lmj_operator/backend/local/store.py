@@ -1,5 +1,6 @@
 """A run's bookkeeping on disk: the job, its status and the token that its agents ask for."""
 
+import contextlib
 import os
 import secrets
 from datetime import datetime, timedelta
@@ -48,6 +49,20 @@ class RunStore:
     def write_status(self, status: JobStatus) -> None:
         """Store ``status``: readers see the old one or the new one, also after a power cut."""
         write_atomically(self.status_file, status.model_dump_json(by_alias=True, indent=1).encode())
+
+    def refuse(self) -> None:
+        """Leave word that a newer status could not be written: the time of the lock's file needs no room."""
+        with contextlib.suppress(OSError):
+            os.utime(self.lock_file)
+
+    @property
+    def stale_since(self) -> float | None:
+        """When the status was stored that a newer one could not replace, seconds since the epoch; None: it is the newest, as far as is known."""
+        try:
+            stored, refused = self.status_file.stat().st_mtime, self.lock_file.stat().st_mtime
+        except OSError:
+            return None
+        return stored if stored < refused else None
 
     def read_request(self) -> str | None:
         """The newest request to move ranks; None: there was none."""
