@@ -20,7 +20,7 @@ class Hub:
     branches: dict[str, str] = field(default_factory=dict)
     """Model → the commit of ``main``."""
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
-    """What the next requests get instead: a status and headers each."""
+    """What the next questions about a model get instead: a status and headers each."""
     always: int | None = None
     """What every request gets instead."""
     asked: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"", {})
             return
         self.of.asked.append(path)
-        if self.of.answers:
+        if self.of.answers and path.startswith("/api/"):
             status, headers = self.of.answers.pop(0)
             self._send(status, b"", headers)
         elif self.of.always is not None:

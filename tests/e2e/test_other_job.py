@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from jobs import Job, last_json
+from parity_jobs import make_data, make_job, make_model
+from ranks import group, run
 
 pytestmark = pytest.mark.e2e
 
@@ -104,3 +106,22 @@ def test_an_unfinished_folder(tmp_path: Path) -> None:
     assert sorted(job.losses()) == list(range(1, reached + 41))
     assert (job.output / "metrics.jsonl").read_bytes().startswith(before["metrics.jsonl"])
     assert {rate for step, rate in rates(job).items() if step > reached} == {0.002}
+
+
+def test_a_worker_that_nobody_looked_for_leaves_another_job_s_results_alone(tmp_path: Path) -> None:
+    """As on a cluster, where a new object may name the folder of another."""
+    job = make_job(tmp_path / "out", make_data(tmp_path / "d.csv"), make_model(tmp_path / "model", "bert"), 1)
+    run(job, tmp_path / "first")
+    metrics = (tmp_path / "out" / "metrics.jsonl").read_bytes()
+    model = tmp_path / "out" / "model" / "model.safetensors"
+    weights = model.read_bytes()
+    training = job.spec.training.model_copy(update={"learning_rate": 0.002})
+    other = job.model_copy(update={"spec": job.spec.model_copy(update={"training": training})})
+    says = r"ended with 2:[\s\S]*error: .*/out has the results of another job \(training\.learningRate 0\.001 → 0\.002\): choose another"
+    with group(other, tmp_path / "second") as ranks, pytest.raises(AssertionError, match=says):
+        ranks.start()
+    assert (tmp_path / "out" / "metrics.jsonl").read_bytes() == metrics
+    assert model.read_bytes() == weights
+    # The same one is there at once: it has nothing to do but its end.
+    with group(job, tmp_path / "third") as ranks:
+        ranks.start()

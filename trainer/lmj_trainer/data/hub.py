@@ -62,17 +62,19 @@ def judged(error: Exception, what: str, reachable: bool) -> UserError | OutageEr
     if not reachable:
         text = f"{what}: there is no such file or folder, the hub cannot be reached, and it is not in the hub's cache"
         return UserError(text) if wants_no_hub() else OutageError(text)
+    said: BaseException = error
     for cause in _causes(error):
         response = getattr(cause, "response", None)
         status = getattr(response, "status_code", None)
         if isinstance(status, int):
+            said = cause  # what was raised of it may tell another story
             if status not in (408, 429) and status < 500:
                 break
-            return OutageError(f"{what}: the hub answers {status}: {one_line(error)}", _seconds(response))
+            return OutageError(f"{what}: the hub answers {status}: {one_line(said)}", _seconds(response))
         # The client's own errors of a connection are of a package that has changed its name before.
         if isinstance(cause, ConnectionError | TimeoutError) or type(cause).__module__.startswith("httpx"):
             return OutageError(f"{what}: the hub cannot be reached: {one_line(error)}")
-    return UserError(f"{what}: there is no such file or folder, and the hub says: {one_line(error)}")
+    return UserError(f"{what}: there is no such file or folder, and the hub says: {one_line(said)}")
 
 
 def patiently(
