@@ -16,7 +16,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd chart-lint images test-images format clean cluster-up cluster-down
+.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd chart-lint report-picture images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -143,6 +143,9 @@ crd: $(STAMP) ## Write the CustomResourceDefinition from the models.
 
 chart-lint: $(STAMP) helm ## Lint the chart and test what it renders to (helm is built where it is not on PATH, with Go).
 	@$(PYTEST) -q tests/unit/chart
+
+report-picture: $(STAMP) ## Run the quickstart, kill a worker, move a rank, and make the README's picture of the report (Chromium).
+	@LMJ_PICTURE=docs/report.png OMP_NUM_THREADS=1 $(PYTEST) -q tests/e2e/test_report_page.py
 
 images: $(STAMP) ## Build both images (Docker that runs, or as root on Debian one that is started for it). BASE_IMAGE=, TORCH_INDEX=
 	@cd tests && nice -n 19 ../$(BIN)/python -m images build $(if $(TORCH_INDEX),--torch-index '$(TORCH_INDEX)')

@@ -67,3 +67,28 @@ def test_the_table_has_a_line_of_each(rounds: ModuleType) -> None:
     lines = rounds.table(measured(rounds)).splitlines()
     assert len(lines) == 1 + 3 + len(rounds.PEERS)
     assert lines[3].split() == ["this", "pipeline", "11.90", "11.90", "to", "11.90", f"{11.9 / 11.5:.3f}"]
+
+
+CONTENDER = """
+import json, os, sys
+rank = int(os.environ["RANK"])
+print(json.dumps({"ready": True}), flush=True)
+for line in sys.stdin:
+    print(json.dumps({"times": [rank + 1.0, rank + 2.0][: int(line)]}), flush=True)
+"""
+
+
+def test_a_step_ends_with_its_slowest_rank_and_single_processes_count_equally(
+    rounds: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import group
+
+    (tmp_path / "fake.py").write_text(CONTENDER)
+    monkeypatch.setattr(group, "CONTENDERS", tmp_path)
+    with group.Group("fake", "fake.py") as made:
+        assert made.slowest(1) == 2.0
+        assert made.slowest(2) == 2.5
+        assert made.mean(1) == 1.5
+        assert made.one(1) == 1.0
+        processes = made._ranks
+    assert all(process.poll() is not None for process in processes)

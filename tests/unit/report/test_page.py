@@ -8,7 +8,7 @@ import pytest
 
 from lmj_api.protocol import CheckpointInfo, Evaluation, Progress
 from lmj_api.spec.job import LiveMigrationJob
-from lmj_api.status import Incident, JobStatus, Phase
+from lmj_api.status import Incident, JobStatus, Phase, RankStatus
 from lmj_operator.cli.report.page import page
 from lmj_operator.cli.report.run import Run, merged
 from lmj_operator.cli.report.series import Record
@@ -149,6 +149,43 @@ def test_the_end_is_told() -> None:
         assert part in text
 
 
+def test_accuracy_rate_ranks_and_matrix_are_drawn() -> None:
+    records = tuple(Record(s, 1 / s, NOW + 0.1 * s, 1e-5) for s in range(1, 301))
+    status = run().status
+    assert status is not None
+    ranks = [RankStatus(rank=0, pod="tiny-r0-1", node="node1", state="Completed")]
+    status = status.model_copy(update={"ranks": ranks, "started": NOW, "finished": NOW + 31})
+    html = page(run(records=records, status=status, evaluations=(evaluation(100), evaluation(300, "test"))), NOW)
+    check(html)
+    drawn = {each.findtext(f"{SVG}title", ""): each for each in svgs(html)}
+    assert list(drawn) == [
+        "Loss over steps",
+        "Accuracy over steps",
+        "Learning rate over steps",
+        "Where each rank was, over time",
+        "Seconds between recorded steps, over steps",
+        "Confusion matrix: true labels in rows, predicted ones in columns",
+    ]
+    assert [line.get("class") for line in drawn["Loss over steps"].iter(f"{SVG}polyline")] == ["raw", "line"]
+    assert "tiny-r0-1 on node1" in html
+    assert "test at step 300, 10 rows" in html
+
+
+def test_paths_of_this_machine_are_not_sent_along() -> None:
+    spec = {"model": {"source": "/home/me/secret/bert"}, "dataset": {"source": "/data/x/r.csv", "text": ["t"], "label": "l"}}
+    job = LiveMigrationJob.model_validate({"metadata": {"name": "job"}, "spec": spec | {"output": {"path": "/o"}}})
+    html = page(run(job=job), NOW)
+    assert "/home/me" not in html
+    assert "/data/x" not in html
+    assert "Model bert Data r.csv: t to l" in words(html)
+
+
+def test_what_is_recorded_of_many_labels_is_not_lost_by_the_status() -> None:
+    told = evaluation(100).model_copy(update={"labels": [], "confusion": []})
+    assert merged([evaluation(100)], JobStatus(evaluations=[told])) == (evaluation(100),)
+    assert merged([], JobStatus(evaluations=[told])) == (told,)
+
+
 def test_evaluations_are_points_and_rows() -> None:
     html = page(
         run(evaluations=(evaluation(50), evaluation(100), evaluation(100, "test", 0.25), evaluation(60, loss=float("nan")))), NOW
@@ -219,7 +256,9 @@ def test_whatever_files_say_is_text() -> None:
         }
     )
     checkpoint = CheckpointInfo.model_construct(**{**dict(CheckpointInfo(name="c", step=1)), "name": EVIL, "problem": EVIL})
-    odd = Evaluation.model_construct(**{**dict(evaluation(3)), "split": EVIL})
+    odd = Evaluation.model_construct(**{**dict(evaluation(3)), "split": EVIL, "labels": [EVIL, EVIL]})
+    rank = RankStatus.model_construct(**{**dict(RankStatus(rank=0, state="x")), "pod": EVIL, "node": EVIL})
+    status = status.model_copy(update={"ranks": [rank], "started": NOW, "finished": NOW + 1e6})
     html = page(run(name=EVIL, job=job, status=status, checkpoints=(checkpoint,), evaluations=(odd,)), NOW)
     check(html)
     assert "<script" not in html

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from lmj_operator.cli.report.scale import Scale, from_zero, of_times
-from lmj_operator.cli.report.series import LONGEST, Record, losses, ordered, step_times, thin
+from lmj_operator.cli.report.scale import Scale, clock_ticks, from_zero, of_parts, of_small, of_times
+from lmj_operator.cli.report.series import LONGEST, SMOOTH, Record, losses, ordered, rates, smooth, step_times, thin
 
 
 def test_thinning_keeps_ends_and_extremes() -> None:
@@ -85,3 +85,58 @@ def test_ticks_are_round() -> None:
 def test_scales_without_room_are_refused(low: float, high: float, logarithmic: bool) -> None:
     with pytest.raises(ValueError, match="scale"):
         Scale(low, high, 0, 1, logarithmic)
+
+
+def test_a_smoothed_line_is_the_mean_of_what_lies_around() -> None:
+    points = [(float(step), step % 2 * 2.0) for step in range(1, 1001)]
+    smoothed = smooth(points)
+    assert len(smoothed) == SMOOTH
+    assert (smoothed[0][0], smoothed[-1][0]) == (1.0, 1000.0)
+    assert all(abs(value - 1.0) <= 0.1 for _, value in smoothed)
+    steep = [(float(step), 0.0 if step <= 500 else 1.0) for step in range(1, 1001)]
+    # No lag: at the jump it is half of it.
+    assert min(smooth(steep), key=lambda point: abs(point[0] - 500.5))[1] == pytest.approx(0.5, abs=0.1)
+    assert smooth(steep)[100][1] == 0.0
+
+
+def test_one_huge_loss_spoils_what_lies_around_it_and_no_more() -> None:
+    points = [(float(step), 1e29 if step == 500 else 0.5) for step in range(1, 1001)]
+    far = [value for step, value in smooth(points) if abs(step - 500) > 20]
+    assert len(far) > 300
+    assert set(far) == {0.5}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 199])
+def test_few_steps_are_not_smoothed(count: int) -> None:
+    assert smooth([(float(step), 1.0) for step in range(count)]) == []
+
+
+def test_rates_are_those_that_are_told() -> None:
+    told = [
+        Record(1, 0.5, 1.0, 1e-5),
+        Record(2, 0.5, 2.0),
+        Record(3, 0.5, 3.0, -1.0),
+        Record(4, 0.5, 4.0, math.inf),
+        Record(5, 0.5, 5.0, 0.0),
+    ]
+    assert rates(told) == [(1, 1e-5), (5, 0.0)]
+
+
+def test_parts_have_a_scale_to_one() -> None:
+    for values, low in (([0.7044, 0.98], 0.6), ([0.95], 0.9), ([0.0, 1.0], 0.0), ([1.0], 0.9), ([], 0.0), ([-5.0, 7.0], 0.0)):
+        scale = of_parts(values, 100, 0)
+        assert (scale.low, scale.high) == (pytest.approx(low), 1.0)
+
+
+def test_small_values_have_a_scale_from_zero() -> None:
+    assert (of_small([1e-5, 2e-5], 100, 0).low, of_small([1e-5, 2e-5], 100, 0).high) == (0.0, pytest.approx(2.1e-5))
+    assert of_small([0.0], 100, 0).high == 1.0
+    assert of_small([], 100, 0).high == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ticks"),
+    [(0.5, [0]), (471, [0, 120, 240, 360]), (50, [0, 15, 30, 45]), (86400 * 9, [0, 86400 * 3, 86400 * 6, 86400 * 9])],
+)
+def test_ticks_of_a_clock(seconds: float, ticks: list[int]) -> None:
+    assert clock_ticks(seconds, 4) == ticks

@@ -23,7 +23,7 @@ def report(
     ] = None,
     sets: SetOption = None,
 ) -> None:
-    """Write one HTML file about the run of FILE, or in the output folder DIR: losses, step times, incidents, moves.
+    """Write one HTML file about the run of FILE, or in the output folder DIR: loss, accuracy, ranks, step times, incidents, moves.
 
     It loads nothing from elsewhere. Of a job on a cluster, DIR is the folder on its output volume.
     """

@@ -1,4 +1,4 @@
-"""One plot over the steps, as an SVG: a line, points on it, and numbered marks at what happened."""
+"""One plot over the steps, as an SVG: lines, points beside them, and numbered marks at what happened."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,11 @@ from lmj_operator.cli.report.scale import Scale, from_zero
 from lmj_operator.cli.report.series import Point, thin
 from lmj_operator.cli.report.text import safe
 
-_LEFT, _RIGHT, _BOTTOM, _ROW = 52, 10, 34, 20
-_BADGE = 18
+LEFT, RIGHT = 52, 10
+"""Room beside every plot."""
+ROW = 20
+"""Height of a row of badges."""
+_BOTTOM, _BADGE = 34, 18
 
 
 @dataclass(frozen=True)
@@ -17,8 +20,8 @@ class Mark:
 
     number: int
     """Its line in the table."""
-    step: int
-    """Committed steps when it was noticed."""
+    step: float
+    """Committed steps when it was noticed; on a timeline, seconds."""
     moved: bool
     """A rank moved; else something failed."""
     title: str
@@ -39,6 +42,15 @@ class Dot:
 
 
 @dataclass(frozen=True)
+class Line:
+    """Points that belong together."""
+
+    points: Sequence[Point]
+    kind: str = "line"
+    """Its class in the style: ``line``, ``raw`` (behind its smoothed line), ``validation`` or ``rate``."""
+
+
+@dataclass(frozen=True)
 class Plot:
     """What is drawn."""
 
@@ -46,7 +58,8 @@ class Plot:
     """What the plot shows, for those who do not see it."""
     unit: str
     """What the values are; stands at their axis."""
-    line: Sequence[Point]
+    lines: Sequence[Line]
+    """The first lies below the others."""
     dots: Sequence[Dot] = ()
     marks: Sequence[Mark] = ()
     scale: Callable[[Iterable[float], float, float], Scale] = from_zero
@@ -57,34 +70,35 @@ def steps_scale(plots: Iterable[Plot], width: int) -> Scale:
     """The scale of the steps, from 0, with room for all that ``plots`` show. One for all: equal steps stand below each other."""
     steps = [1.0]
     for plot in plots:
-        steps += [step for step, _ in plot.line]
+        steps += [step for line in plot.lines for step, _ in line.points]
         steps += [dot.step for dot in plot.dots]
         steps += [mark.step for mark in plot.marks]
-    return Scale(0.0, max(steps), _LEFT, width - _RIGHT)
+    return Scale(0.0, max(steps), LEFT, width - RIGHT)
 
 
 def svg(plot: Plot, x: Scale, width: int, height: int) -> str:
     """``plot`` as an SVG of ``width`` and ``height`` units; ``x`` as :func:`steps_scale` made it for that width."""
-    rows = _rows([x.at(mark.step) for mark in plot.marks])
-    top = 12 + _ROW * (max(rows, default=-1) + 1)
+    rows = rows_of([x.at(mark.step) for mark in plot.marks])
+    top = 12 + ROW * (max(rows, default=-1) + 1)
     bottom = max(height - _BOTTOM, top + 60)
     height = bottom + _BOTTOM
-    y = plot.scale([*(value for _, value in plot.line), *(dot.value for dot in plot.dots)], bottom, top)
+    values = [value for line in plot.lines for _, value in line.points]
+    y = plot.scale([*values, *(dot.value for dot in plot.dots)], bottom, top)
     logarithmic = ", logarithmic" if y.logarithmic else ""
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" class="w{width}" role="img">',
         f"<title>{safe(plot.name)}</title>",
         *_axes(x, y, top, bottom, width),
-        f'<text class="unit" x="{_LEFT}" y="{bottom + 30}">{safe(plot.unit + logarithmic)}</text>',
-        *(_mark(mark, x.at(mark.step), row, bottom) for mark, row in zip(plot.marks, rows, strict=True)),
-        _line([(x.at(step), y.at(value)) for step, value in thin(plot.line)]),
+        f'<text class="unit" x="{LEFT}" y="{bottom + 30}">{safe(plot.unit + logarithmic)}</text>',
+        *(mark_at(mark, x.at(mark.step), row, bottom) for mark, row in zip(plot.marks, rows, strict=True)),
+        *(_line([(x.at(step), y.at(value)) for step, value in thin(line.points)], line.kind) for line in plot.lines),
         *(_dot(dot, x.at(dot.step), y.at(dot.value)) for dot in plot.dots),
         "</svg>",
     ]
     return "\n".join(part for part in parts if part)
 
 
-def _rows(places: Sequence[float]) -> list[int]:
+def rows_of(places: Sequence[float]) -> list[int]:
     """A row for each badge, so that none lies over another in its row."""
     ends: list[float] = []
     rows: dict[int, int] = {}
@@ -99,8 +113,8 @@ def _axes(x: Scale, y: Scale, top: int, bottom: int, width: int) -> list[str]:
     parts = []
     for tick in y.ticks(5):
         at = y.at(tick)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        parts.append(f'<text class="tick" text-anchor="end" x="{_LEFT - 6}" y="{at + 4:.1f}">{tick:.4g}</text>')
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{width - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<text class="tick" text-anchor="end" x="{LEFT - 6}" y="{at + 4:.1f}">{tick:.4g}</text>')
     for tick in x.ticks(max(2, width // 120)):
         if not tick.is_integer():
             continue
@@ -108,21 +122,22 @@ def _axes(x: Scale, y: Scale, top: int, bottom: int, width: int) -> list[str]:
         anchor = "end" if at > width - 40 else "middle"
         parts.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
         parts.append(f'<text class="tick" text-anchor="{anchor}" x="{at:.1f}" y="{bottom + 16}">{tick:,.0f}</text>')
-    parts.append(f'<line class="axis" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{bottom}" y2="{bottom}"/>')
-    parts.append(f'<text class="unit" text-anchor="end" x="{width - _RIGHT}" y="{bottom + 30}">step</text>')
-    parts.append(f'<line class="axis" x1="{_LEFT}" x2="{_LEFT}" y1="{top}" y2="{bottom}"/>')
+    parts.append(f'<line class="axis" x1="{LEFT}" x2="{width - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
+    parts.append(f'<text class="unit" text-anchor="end" x="{width - RIGHT}" y="{bottom + 30}">step</text>')
+    parts.append(f'<line class="axis" x1="{LEFT}" x2="{LEFT}" y1="{top}" y2="{bottom}"/>')
     return parts
 
 
-def _line(places: Sequence[Point]) -> str:
+def _line(places: Sequence[Point], kind: str) -> str:
     if len(places) == 1:
         (x, y) = places[0]
-        return f'<circle class="line" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>'
-    return '<polyline class="line" points="' + " ".join(f"{x:.1f},{y:.1f}" for x, y in places) + '"/>' if places else ""
+        return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>'
+    return f'<polyline class="{kind}" points="' + " ".join(f"{x:.1f},{y:.1f}" for x, y in places) + '"/>' if places else ""
 
 
-def _mark(mark: Mark, x: float, row: int, bottom: int) -> str:
-    kind, y = "moved" if mark.moved else "failed", 4 + _ROW * row
+def mark_at(mark: Mark, x: float, row: int, bottom: int) -> str:
+    """The badge of ``mark`` in its row, and a line from it down to ``bottom``."""
+    kind, y = "moved" if mark.moved else "failed", 4 + ROW * row
     half = _BADGE / 2
     corner = 3 if mark.moved else half
     return (

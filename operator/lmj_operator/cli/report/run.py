@@ -41,18 +41,24 @@ class Run:
         return found[-1] if found else None
 
     @property
+    def begin(self) -> float | None:
+        """When the first pod was made, or the first step was; None: not known."""
+        told = self.status.started if self.status is not None else None
+        return self.records[0].time if told is None and self.records else told
+
+    @property
+    def end(self) -> float | None:
+        """When it ended, or the newest step was; None: not known."""
+        told = self.status.finished if self.status is not None else None
+        return self.records[-1].time if told is None and self.records else told
+
+    @property
     def seconds(self) -> float | None:
         """From the first pod to the end, or to the newest step when there is no end; None: not known."""
-        begin = self.status.started if self.status is not None else None
-        end = self.status.finished if self.status is not None else None
-        if begin is None and self.records:
-            begin = self.records[0].time
-        if end is None and self.records:
-            end = self.records[-1].time
-        return None if begin is None or end is None else end - begin
+        return None if self.begin is None or self.end is None else self.end - self.begin
 
 
 def merged(recorded: list[Evaluation], status: JobStatus | None) -> tuple[Evaluation, ...]:
-    """``recorded`` and those of the status, one for each split and step, by step."""
-    known = {(e.split, e.step): e for e in [*recorded, *(status.evaluations if status is not None else ())]}
+    """``recorded`` and those of the status, one for each split and step, by step. What is recorded has the matrix of many labels too."""
+    known = {(e.split, e.step): e for e in [*(status.evaluations if status is not None else ()), *recorded]}
     return tuple(sorted(known.values(), key=lambda evaluation: evaluation.step))

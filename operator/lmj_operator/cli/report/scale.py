@@ -46,6 +46,18 @@ def from_zero(values: Iterable[float], begin: float, end: float) -> Scale:
     return Scale(low - room if low < 0 else low, high + room if high > 0 else high, begin, end)
 
 
+def of_parts(values: Iterable[float], begin: float, end: float) -> Scale:
+    """A scale for ``values`` that are parts of 1, such as accuracies: to 1, and from a tenth below the lowest on."""
+    known = [min(max(value, 0.0), 1.0) for value in values]
+    return Scale(max(0.0, math.floor((min(known, default=0.0) - 0.02) * 10) / 10), 1.0, begin, end)
+
+
+def of_small(values: Iterable[float], begin: float, end: float) -> Scale:
+    """A linear scale from 0 for positive ``values`` that may be far below 1."""
+    highest = max(values, default=0.0)
+    return Scale(0.0, highest * 1.05 if highest > 1e-30 else 1.0, begin, end)
+
+
 def of_times(values: Iterable[float], begin: float, end: float) -> Scale:
     """A scale for positive ``values``: logarithmic when they span more than :data:`WIDE`, so that short and long ones are seen."""
     known = list(values)
@@ -61,6 +73,17 @@ def _even(low: float, high: float, about: int) -> list[float]:
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     # Multiples of a power of ten below one are told exactly by the division.
     return [index / round(1 / step) if step < 1 else index * step for index in range(first, last + 1)]
+
+
+CLOCK = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
+_DAY = 86400
+
+
+def clock_ticks(seconds: float, about: int) -> list[int]:
+    """Round times from 0 to ``seconds``, at most about ``about``, as clocks divide them."""
+    rough = seconds / max(about, 1)
+    step = next((each for each in CLOCK if each >= rough), math.ceil(rough / _DAY) * _DAY)
+    return list(range(0, math.floor(seconds) + 1, step))
 
 
 def _decades(low: float, high: float, about: int) -> list[float]:

@@ -8,6 +8,8 @@ from typing import TypeGuard
 
 LONGEST = 2000
 """Most points of a line that is drawn."""
+SMOOTH = 400
+"""Points of a smoothed line."""
 
 Point = tuple[float, float]
 """A step, and the value there; both finite."""
@@ -23,6 +25,8 @@ class Record:
     """Mean loss of the step's global batch; may be NaN or infinite."""
     time: float
     """When it was committed, seconds since the epoch; NaN: the line does not say."""
+    rate: float = math.nan
+    """The step's learning rate; NaN: the line does not say."""
 
 
 def ordered(records: Iterable[Record]) -> list[Record]:
@@ -38,6 +42,24 @@ def drawable(value: float | None) -> TypeGuard[float]:
 def losses(records: Sequence[Record]) -> list[Point]:
     """The loss at each step where it is a number."""
     return [(record.step, record.loss) for record in records if drawable(record.loss)]
+
+
+def rates(records: Sequence[Record]) -> list[Point]:
+    """The learning rate at each step where it is known."""
+    return [(record.step, record.rate) for record in records if drawable(record.rate) and record.rate >= 0]
+
+
+def smooth(points: Sequence[Point], places: int = SMOOTH) -> list[Point]:
+    """The mean of what lies around each of ``places`` points of the line, a fiftieth of it each. Nothing when there are too few to smooth."""
+    half = len(points) // 100
+    if half < 2:
+        return []
+    at = sorted({round(index * (len(points) - 1) / (places - 1)) for index in range(places)})
+    return [(points[index][0], _mean(points[max(0, index - half) : index + half + 1])) for index in at]
+
+
+def _mean(points: Sequence[Point]) -> float:
+    return math.fsum(value for _, value in points) / len(points)
 
 
 def step_times(records: Sequence[Record]) -> list[Point]:

@@ -48,7 +48,8 @@ def _record(line: bytes) -> Record | None:
     step, loss, time = value.get("step"), _float(value.get("loss")), _float(value.get("time"))
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= _LARGEST or loss is None:
         return None
-    return Record(step, loss, math.nan if time is None else time)
+    rate = _float(value.get("learningRate"))
+    return Record(step, loss, math.nan if time is None else time, math.nan if rate is None else rate)
 
 
 def _float(value: object) -> float | None:
