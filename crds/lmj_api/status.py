@@ -265,7 +265,9 @@ class JobStatus(Message):
     checkpoint: CheckpointInfo | None = None
     """Newest durable checkpoint."""
     restarts: int = 0
-    """Workers and pods replaced."""
+    """Workers and pods replaced, over all starts of the job."""
+    restarts_before: int = 0
+    """How many of them were before the newest ``lmj run``, which has a budget of its own; a run that was killed is one of them."""
     restarts_without_progress: int = 0
     """Restarts since the last new step: the exponent of the back-off."""
     restart_step: int = 0

@@ -39,12 +39,13 @@ def charge(recovery: Recovery, status: JobStatus, step: int, failures: int, now:
     restarts = status.restarts + failures
     row = in_row(status, step) + 1
     wait = backoff(recovery, row)
-    allowed = restarts <= recovery.max_restarts
+    charged = restarts - status.restarts_before
+    allowed = charged <= recovery.max_restarts
     if not allowed:
         where = f", the last {row} of them on step {step + 1}" if row > 1 else ""
         reason = f"recovery.maxRestarts {recovery.max_restarts} is used up{where}"
     else:
-        reason = f"restart {restarts} of {recovery.max_restarts} {f'in {wait:.3g} s' if wait else 'at once'}"
+        reason = f"restart {charged} of {recovery.max_restarts} {f'in {wait:.3g} s' if wait else 'at once'}"
     return Charge(
         allowed=allowed,
         restarts=restarts,

@@ -95,7 +95,8 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 def test_adopting_a_failed_job_gives_it_a_new_budget() -> None:
     old = JobStatus(phase=Phase.FAILED, restarts=11, not_before=5.0, serials={"0": 4}, finished=9.0)
     new = adopt(old, "job", 10.0)
-    assert (new.phase, new.restarts, new.not_before, new.finished, new.serials) == (Phase.SUSPENDED, 0, None, None, {"0": 4})
+    assert (new.phase, new.restarts - new.restarts_before, new.not_before, new.finished) == (Phase.SUSPENDED, 0, None, None)
+    assert new.serials == {"0": 4}
     assert new.incidents == []
 
 
@@ -146,3 +147,16 @@ def test_checkpoints_that_fail_are_a_condition_until_one_is_durable() -> None:
     assert at is not None
     assert (at.status, at.message, at.last_transition_time) == ("False", "the checkpoint of step 80 is durable", rfc3339(130.0))
     assert stale(seen(mended, 140.0, None, saved)) == at
+
+
+def test_totals_are_of_all_starts_and_the_budget_is_of_the_newest() -> None:
+    view = View(number=3, members=[], resume=Resume(step=0), reason="r")
+    killed = adopt(JobStatus(phase=Phase.RUNNING, view=view, restarts=3, steps_lost=46), "job", 10.0)
+    assert (killed.restarts, killed.restarts_before, killed.steps_lost) == (4, 4, 46)
+    recovery = Recovery(max_restarts=1)
+    first = charge(recovery, killed, 0, 1, 20.0)
+    assert (first.allowed, first.restarts) == (True, 5)
+    assert first.reason.startswith("restart 1 of 1")
+    assert not charge(recovery, killed.model_copy(update={"restarts": 5}), 0, 1, 30.0).allowed
+    # One that was suspended, by Ctrl-C, was not interrupted.
+    assert adopt(JobStatus(phase=Phase.SUSPENDED, view=view, restarts=3), "job", 10.0).restarts == 3

@@ -13,13 +13,13 @@ def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> 
     """
     if status.phase is Phase.SUCCEEDED and not goes_on:
         return status
-    incidents = list(status.incidents)
+    incidents, restarts = list(status.incidents), status.restarts
     if status.phase not in (Phase.SUSPENDED, Phase.FAILED, Phase.SUCCEEDED) and status.view is not None:
         step = status.progress.step if status.progress is not None else 0
         pod = name_of(job, status.claims, 0, status.serials.get("0", 1))
         message = "the command that ran the job was killed, and all pods with it"
         killed = Incident(time=rfc3339(now), kind="PodGone", rank=0, pod=pod, message=message, view=status.view.number, step=step)
-        incidents = [*incidents, killed][-10:]
+        incidents, restarts = [*incidents, killed][-10:], restarts + 1
     return status.model_copy(
         update={
             "phase": Phase.SUSPENDED,
@@ -27,7 +27,8 @@ def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> 
             "ranks": [r.model_copy(update={"pod": None, "incarnation": 0, "state": "NoPod"}) for r in status.ranks],
             "standbys": [],
             "warm_standbys": 0,
-            "restarts": 0,
+            "restarts": restarts,
+            "restarts_before": restarts,
             "restarts_without_progress": 0,
             "restart_step": 0,
             "not_before": None,
