@@ -35,9 +35,9 @@ class Layout:
         return self.output / "metrics.jsonl"
 
     @property
-    def recorder(self) -> Path:
+    def recorders(self) -> Path:
         """Tells who writes the metrics, and the files beside them."""
-        return self.output / ".recorder"
+        return self.output / ".recorders"
 
     @property
     def evaluation(self) -> Path:

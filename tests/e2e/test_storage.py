@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -182,6 +183,42 @@ def test_an_output_folder_that_is_full_stops_nothing(tmp_path: Path, disk: Disk,
     status = job.status()
     assert (status["phase"], status["restarts"]) == ("Succeeded", 0)
     assert list(job.losses()) == list(range(1, 1201)), "what could not be written then was written later"
+
+
+@pytest.mark.parametrize("how", ["refused", pytest.param("full", marks=pytest.mark.slow)])
+def test_workers_are_killed_while_the_output_cannot_be_written(tmp_path: Path, disk: Disk, runs: list[Run], how: str) -> None:
+    """Another view begins, then another process of rank 0: what the first could not record, rank 1 knows too."""
+    job = Job(tmp_path / "job")
+    job.output = disk.path / "out"
+    job.metrics = job.output / "metrics.jsonl"
+    run = Run(job, f"output.path={job.output}", "training.maxSteps=1200")
+    runs.append(run)
+    job.wait_for_step(50, run.process)
+    aside = job.output / "aside"
+    if how == "full":
+        disk.fill()
+    else:
+        job.metrics.rename(aside)
+        job.metrics.mkdir()
+
+    def recovered() -> int:
+        return sum("recovered in" in line for line in run.lines)
+
+    # Of rank 1 first: rank 0 lives on, and begins another view. What is not written when rank 0 dies only rank 1 knows.
+    for count, rank in enumerate((1, 0), 1):
+        os.kill(job.worker(rank), signal.SIGKILL)
+        wait_until(lambda count=count: recovered() == count, run.process)  # type: ignore[misc] # mypy knows no default of a lambda
+        if count == 1:
+            wait_until(lambda: any("metrics cannot be written" in line for line in run.lines), run.process)
+    if how == "full":
+        disk.free()
+    else:
+        job.metrics.rmdir()
+        aside.rename(job.metrics)
+    run.finish()
+    status = job.status()
+    assert (status["phase"], status["restarts"], status["stepsLost"]) == ("Succeeded", 2, 0)
+    assert list(job.losses()) == list(range(1, 1201))
 
 
 @pytest.mark.parametrize("how", ["gone", *(pytest.param(how, marks=pytest.mark.slow) for how in ("read-only", "replaced"))])

@@ -15,6 +15,7 @@ from lmj_api.spec import Model, Training
 from lmj_trainer.follow.feed import Offer
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.follow.source import Source
+from lmj_trainer.state.journal import Line as Recorded
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
 from lmj_trainer.transport.memory import MemoryTransport
@@ -108,7 +109,9 @@ class Pair:
         state = self.states[0]
         state.seconds, state.evaluated, state.best = state.step + 0.5, state.step, Best(state.step, 0.25)
         rate = 1e-3 / (state.step + 1)
-        self.source.committed(0.5, rate, f"step {state.step + 1}", first=self.first)
+        line = Recorded(state.step + 1, f"step {state.step + 1}", 0.0)
+        self.source.committed(0.5, rate, line.text, first=self.first)
+        state.journal.add(line)
         state.commit(0.5, rate)
         with self.source.changing():
             self.optimizers[0].apply()

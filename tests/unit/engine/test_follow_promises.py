@@ -67,6 +67,23 @@ def test_the_follower_of_rank_0_knows_of_a_commit_before_anybody_else(pair: Pair
     assert pair.line.told[-1][2] == Holding(step=2)
 
 
+def test_a_follower_knows_all_that_waits_to_be_recorded(pair: Pair) -> None:
+    """Also of steps before it followed: storage may be away for long, and who takes the place of rank 0 records it."""
+    pair.first = True
+    for _ in range(3):
+        pair.step()
+    pair.states[0].journal.settle(1)
+    pair.follow()
+    pair.step()
+    theirs, last = pair.states[1].journal, pair.states[0].step
+    assert [(line.step, line.text) for line in theirs.lines()] == [(step, f"step {step}") for step in range(2, last + 1)]
+    pair.states[0].journal.settle(last)
+    pair.step()
+    assert pair.stop() == Holding(step=last + 1)
+    assert [line.step for line in theirs.lines()] == [last + 1]
+    assert theirs.recorded == last
+
+
 def test_a_follower_that_is_prepared_does_not_leave_without_the_commit(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "PROMISE_SECONDS", SECONDS)
     pair.follow()

@@ -6,6 +6,7 @@ The order of a checkpoint: each rank puts its file in place with :func:`atomical
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,8 +42,8 @@ def atomically(path: Path) -> Iterator[Path]:
 
     When the body raises, the name keeps its old content and what was written is removed.
     """
-    # The process id keeps a late writer of an older view out of the file that its successor writes.
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # No two writers have one: process ids repeat between pods, and an older view's may wake while its successor writes.
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
     try:
         yield partial
         sync_file(partial)
@@ -63,8 +64,11 @@ def write_atomically(path: Path, content: bytes) -> None:
 def make_folder(root: Path, step: int, view: int, run: Run | None = None) -> Path:
     """The folder for the checkpoint of ``step`` by ``view`` of ``run`` in ``root``; made, durably, if it is not there. Any rank may."""
     folder = root / checkpoint_name(step, view, run)
+    made = [path for path in root.parents if not path.exists()]
     os.makedirs(folder, exist_ok=True)
-    sync_folder(root)
+    # The name of root itself, too, and of what is above it, where this is the first.
+    for parent in (root, root.parent, *(path.parent for path in made)):
+        sync_folder(parent)
     return folder
 
 

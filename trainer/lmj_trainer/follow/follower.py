@@ -12,6 +12,7 @@ from lmj_trainer import linux
 from lmj_trainer.follow.feed import FeedOverError
 from lmj_trainer.follow.parts import Abandoned, Body, Committed, Facts, Gradients, Level, Over, Prepared, State
 from lmj_trainer.follow.tally import Tally
+from lmj_trainer.state.journal import Line
 from lmj_trainer.state.stage_state import Best
 
 if TYPE_CHECKING:
@@ -153,8 +154,12 @@ class Follower:
                 self._promised = True
             case Abandoned():
                 self._promised = False
-            case Committed(step, coefficient, rate, facts, line):
+            case Committed(step, coefficient, rate, facts, line, backlog, recorded):
                 self._promised = False
+                state.journal.settle(recorded)
+                state.journal.merge(backlog, ())
+                if line is not None:
+                    state.journal.add(Line(step, line, time.time()))
                 self._tally.committed(step)
                 if state.step >= 0:
                     if state.step + 1 != step:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lmj_trainer.follow.packing import Packed
+from lmj_trainer.state.journal import Line
 
 BEGIN_SECONDS = 60.0
 """For the answer to Begin: a follower does once what a step does before it gives it. Training does not wait for that."""
@@ -124,6 +125,10 @@ class Committed:
     facts: Facts
     line: str | None = None
     """What is recorded of it, where that is known: the source may not live to do it."""
+    backlog: tuple[Line, ...] = ()
+    """With the first: what waits to be recorded of earlier steps."""
+    recorded: int = 0
+    """All that is to be recorded of steps up to this one is on storage."""
 
 
 @dataclass(frozen=True)

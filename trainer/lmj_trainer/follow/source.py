@@ -178,7 +178,11 @@ class Source:
                 return
             step = self._state.step + 1
             awaited = first and stream.level
-            self._send(stream, Committed(step, coefficient, rate, self._facts(), line), 1 if awaited else 0)
+            journal = self._state.journal
+            backlog = () if stream.told else tuple(journal.lines())
+            stream.told = True
+            commit = Committed(step, coefficient, rate, self._facts(), line, backlog, journal.recorded)
+            self._send(stream, commit, 1 if awaited else 0)
             if awaited:
                 self._await(stream, lambda: stream.under_way == 0, f"the commit of step {step}")
                 if stream.refusal is not None:

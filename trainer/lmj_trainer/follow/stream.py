@@ -23,6 +23,8 @@ class Stream:
         self.groups = 0
         """Groups whose state was sent: of every later step their gradients are sent too."""
         self.level = False
+        self.told = False
+        """It was told what waits to be recorded of earlier steps."""
         self.finals: Finals | None = None
         """Of the step that is under way, once something of it is final."""
         self.due: deque[tuple[int, slice | None]] = deque()

@@ -41,6 +41,8 @@ class Decision:
     """As a wish: this rank has no snapshot in memory, nor is what it trains durable: one is to be taken as soon as can be."""
     keep: bool = False
     """Take a snapshot in memory at this boundary."""
+    recorded: int = 0
+    """All that is to be recorded of steps up to this one is on storage: the others need not keep it."""
 
     def __or__(self, other: Decision) -> Decision:
         """What either wants."""
@@ -51,6 +53,7 @@ class Decision:
             self.unsent or other.unsent,
             self.bare or other.bare,
             self.keep or other.keep,
+            max(self.recorded, other.recorded),
         )
 
 

@@ -10,6 +10,7 @@ import xxhash
 from torch import Tensor
 
 from lmj_api.protocol import Holding
+from lmj_trainer.state.journal import Journal
 from lmj_trainer.state.ledger import HEADER, Count, Ledger, Measure
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ class StageState:
         """The gradients may not be zero: what an earlier process left there is not known."""
         self.line: str | None = None
         """What is to be recorded of the newest step that was committed in this process, as JSON of its Progress; None: not known."""
+        self.journal = Journal()
+        """What is to be recorded of all steps of which nobody has said that it is."""
         stage.materialise(device)
 
     def arrays(self, span: slice, first: int = 0, last: int = 4) -> list[Tensor]:

@@ -20,6 +20,8 @@ class Kind(StrEnum):
     """From rank 0, first of all in a view: how its first step was committed, and what is still to be done after it."""
     TOLD = "told"
     """To rank 0, first of all in a view, when it may be a step behind: how that step was committed."""
+    LINES = "lines"
+    """To rank 0, where it said that it lacks some: what is to be recorded of earlier steps."""
     BOUNDARY = "boundary"
     """From rank 0, after an evaluation: what to do before the next step."""
     CREDIT = "credit"

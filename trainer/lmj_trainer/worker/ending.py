@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +14,12 @@ from lmj_api.names import parse_checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Weights
 from lmj_trainer.checkpoint.tensors import load_weights
+from lmj_trainer.errors import UserError
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.worker.export import export
 
 if TYPE_CHECKING:
+    from lmj_api.protocol import Evaluation
     from lmj_api.spec import LiveMigrationJob
     from lmj_trainer.data.prepared import Prepared
     from lmj_trainer.model.stage import Stage
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 _CHOICE = 1  # index of the boundary message that names the final weights
 _FLUSH_SECONDS = 10.0
+_LONGEST_RETRY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -56,19 +61,55 @@ class Ending:
         if "test" in self.prepared.splits:
             test(recorder, chosen)
         if recorder is None:
-            self.pipeline.take(Kind.FINISHED, step, 0)
+            attempt = 0
+            while self.pipeline.take(Kind.FINISHED, step, 0, attempt):
+                attempt += 1
             self.transport.flush(_FLUSH_SECONDS)
             self.control.emit(EventKind.COMPLETED, "rank 0 saved the model")
             return
         self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, "export"))
         results = [e for e in recorder.evaluations if e.step == chosen]
-        job, spec = self.job.metadata.name, self.job.spec
-        export(layout, folder, self.stage.config, self.prepared.tokenizer, job, spec, results)
+        attempt = self._save(layout, folder, step, results, recorder)
         # Told to the agent before the others leave: from here on the job has succeeded, whoever dies.
         self.control.emit(EventKind.COMPLETED, f"model of step {chosen} saved in {layout.model}")
         for rank in range(1, self.pipeline.stages):
-            self.pipeline.send(rank, Kind.FINISHED, step)
+            self.pipeline.send(rank, Kind.FINISHED, step, attempt)
         self.transport.flush(_FLUSH_SECONDS)
+
+    def _save(self, layout: Layout, folder: Path, step: int, results: list[Evaluation], recorder: Recorder) -> int:
+        """Write the model; while that cannot be written it is tried again, as the last checkpoint is. Returns how often it was.
+
+        Raises UserError after ``checkpoint.retrySeconds``.
+        """
+        job, spec = self.job.metadata.name, self.job.spec
+        config, tokenizer, limit = self.stage.config, self.prepared.tokenizer, spec.checkpoint.retry_seconds
+        deadline = time.monotonic() + limit
+        for attempt in itertools.count():
+            try:
+                export(layout, folder, config, tokenizer, job, spec, results, recorder.claim.mark, recorder.check)
+            except OSError as error:
+                problem = f"{layout.model} cannot be written: {error}"
+                if time.monotonic() >= deadline:
+                    raise UserError(
+                        f"{problem}, nor could it within {limit:g} s (checkpoint.retrySeconds); make room or mend the storage, and run the"
+                        " job again: it goes on from its newest checkpoint"
+                    ) from error
+            else:
+                return attempt
+            if attempt == 0:
+                self.control.emit(EventKind.WARNING, f"{problem}; it is tried again")
+            for rank in range(1, self.pipeline.stages):
+                self.pipeline.send(rank, Kind.FINISHED, step, attempt, True)
+            self._pause(step, min(2.0**attempt, _LONGEST_RETRY_SECONDS, spec.recovery.hang_timeout_seconds / 3), problem)
+        raise AssertionError  # it counts for ever
+
+    def _pause(self, step: int, seconds: float, problem: str) -> None:
+        """Wait, and show that it is no hang. Raises ViewBrokenError when the view breaks meanwhile."""
+        end = time.monotonic() + seconds
+        self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, f"export: {problem}"))
+        while (left := end - time.monotonic()) > 0:
+            self.transport.inbox.check()
+            time.sleep(min(left, 0.2))
 
     def _choose(self, step: int) -> tuple[int, str]:
         """The step whose weights become the model, and the folder of its checkpoint: rank 0's word."""

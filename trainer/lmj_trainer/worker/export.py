@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from lmj_api.protocol import Evaluation
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from lmj_api.layout import Layout
     from lmj_api.spec import JobSpec
 
+_PARTIAL, _OLD = _ENDS = (".partial", ".old")
+
 
 def export(
     layout: Layout,
@@ -31,8 +36,13 @@ def export(
     job: str,
     spec: JobSpec,
     results: list[Evaluation],
+    mark: str,
+    allowed: Callable[[], None],
 ) -> None:
-    """Write the model's folder, and the adapter's before it, each atomically: whoever finds it finds it whole. Older ones are replaced."""
+    """Write the model's folder, and the adapter's before it, each atomically: whoever finds it finds it whole. Older ones are replaced.
+
+    ``mark``: for names of what only this one writes. ``allowed`` raises when another has taken its place: then nothing is replaced.
+    """
     from transformers import AutoModelForSequenceClassification
 
     manifest = read_manifest(checkpoint)
@@ -43,35 +53,50 @@ def export(
         tensors = open_tensors(checkpoint, manifest, [name for name, _ in model.named_parameters()])
     else:
         trained = restore_adapted(checkpoint, manifest, config, spec)
-        partial = _begin(layout.adapter)
-        save_adapter(trained, partial, spec.model.revision)
-        _finish(partial, layout.adapter)
+        partial = _begin(layout.adapter, mark, allowed)
+        with _as_os_error():
+            save_adapter(trained, partial, spec.model.revision)
+        _finish(partial, layout.adapter, allowed)
         tensors = merged(trained)
-    partial = _begin(layout.model)
-    save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
+    partial = _begin(layout.model, mark, allowed)
+    with _as_os_error():
+        save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
     config.save_pretrained(partial)
     for file in tokenizer.iterdir():
         shutil.copyfile(file, partial / file.name)
     (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results))
     write_trained(partial, spec.dataset)
-    _finish(partial, layout.model)
+    _finish(partial, layout.model, allowed)
 
 
-def _begin(target: Path) -> Path:
-    """An empty folder beside ``target``, to become it."""
-    partial = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+@contextlib.contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Safetensors has an error of its own for a file that cannot be written."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def _begin(target: Path, mark: str, allowed: Callable[[], None]) -> Path:
+    """An empty folder beside ``target``, to become it. What others left of theirs goes: they are over, whether they know it or not."""
+    allowed()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for name in os.listdir(target.parent):
+        if name.startswith(f".{target.name}.") and name.endswith(_ENDS):
+            shutil.rmtree(target.parent / name, ignore_errors=True)
+    partial = target.with_name(f".{target.name}.{mark}{_PARTIAL}")
+    partial.mkdir()
     return partial
 
 
-def _finish(partial: Path, target: Path) -> None:
+def _finish(partial: Path, target: Path, allowed: Callable[[], None]) -> None:
     """Have ``partial`` take the place of ``target``."""
     for file in partial.iterdir():
         sync_file(file)
     sync_folder(partial)
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    old = partial.with_suffix(_OLD)
+    allowed()
     if target.exists():
         os.rename(target, old)
     os.rename(partial, target)

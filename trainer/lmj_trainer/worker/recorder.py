@@ -2,136 +2,175 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
+import threading
+import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmj_api.protocol import Evaluation, Progress
-from lmj_trainer.checkpoint.write import write_atomically
 from lmj_trainer.errors import UserError
+from lmj_trainer.state.journal import Line
 from lmj_trainer.transport.inbox import ViewBrokenError
-from lmj_trainer.worker.fence import Fence
+from lmj_trainer.worker.record_files import RecordFiles, merged
 
 if TYPE_CHECKING:
     from lmj_api.layout import Layout
+    from lmj_trainer.state.journal import Journal
+    from lmj_trainer.worker.fence import Claim
 
 log = logging.getLogger(__name__)
 
+_PATIENCE = 2.0
+"""Seconds for which training waits for storage, once: while it does not answer, no step waits for it again."""
+_LONGEST_RETRY = 10.0
+_LAST_PATIENCE = 10.0
+"""Seconds for what waits when the worker is to leave."""
+
 
 class Recorder:
-    """Records of steps up to the resume point stay; later ones are of work that is done again, and go. A recorder that another came after,
-    of a newer view, records nothing any more.
+    """Records, in a thread of its own and in the order of steps, what is in the journal. Storage that is full, gone, read-only or hangs does not
+    stop training: what could not be written stays in the journal, for whoever is rank 0 when it can be.
 
-    Storage that is full or gone does not stop training: what could not be written is kept, and written with what comes next.
+    A recorder that another came after, of a newer view or run, records nothing any more. Methods are for the compute thread.
     """
 
-    def __init__(self, layout: Layout, resume: int, tensorboard: bool, warn: Callable[[str], None] = log.warning) -> None:
-        """``warn`` is told once when something cannot be written, until it can again. Raises OSError when the files cannot be opened."""
-        self._layout, self._warn = layout, warn
-        layout.output.mkdir(parents=True, exist_ok=True)
-        self._fence = Fence(layout.recorder)
-        content = layout.metrics.read_bytes() if layout.metrics.exists() else b""
-        kept, self.newest = _kept(content, resume)
-        """``newest``: the last step that is recorded; 0: none."""
-        if not content.startswith(kept):
-            write_atomically(layout.metrics, kept)
-        self._metrics = os.open(layout.metrics, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        # A disk that is full has room for a file that gets shorter.
-        os.ftruncate(self._metrics, len(kept))
-        self._unwritten = b""
-        self._troubled = False
-        self.evaluations = [e for e in _evaluations(layout.evaluation) if e.step <= resume]
-        self._stale = False
-        self._board: Any = _board(layout, resume) if tensorboard else None
+    def __init__(self, layout: Layout, journal: Journal, *, tensorboard: bool, warn: Callable[[str], None] = log.warning) -> None:
+        """``warn`` is told once when something cannot be written, until it can again. Any thread may call it."""
+        self._layout, self._journal, self._warn, self._board = layout, journal, warn, tensorboard
+        if tensorboard:
+            _check_tensorboard()
+        self._turn = threading.Condition()
+        self._files: RecordFiles | None = None
+        """What the view that runs writes to; None: no view runs."""
+        self._served: RecordFiles | None = None
+        """The newest that the thread has seen."""
+        self._asked = self._answered = 0
+        self._late = self._troubled = False
+        self._again, self._pause = 0.0, 0.0
+        self._over: Exception | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self, claim: Claim, resume: int) -> None:
+        """A view begins. Records of steps up to ``resume`` stay; later ones are of work that is done again, and go."""
+        self.claim = claim
+        with self._turn:
+            self._files = RecordFiles(self._layout, claim, resume, self._journal, self._board, self._warn)
+            self._over, self._again = None, 0.0
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+                self._thread.start()
+        self._ask()
 
     def check(self) -> None:
-        """Raise ViewBrokenError when another records here: this view is over, whatever this process was told."""
-        if not self._fence.holds():
-            raise ViewBrokenError(f"another rank 0 writes into {self._layout.output}: a newer view has begun")
+        """Raise ViewBrokenError when another view records here: this one is over, whatever this process was told. Raise UserError when a later
+        run does.
+        """
+        self._ask()
+        if self._over is not None:
+            raise self._over
+
+    def lacks(self, step: int) -> bool:
+        """Whether a line of a step up to ``step`` may be neither on storage nor in the journal."""
+        newest = self._files.newest if self._files is not None else None
+        return newest is None or self._journal.lacks(newest + 1, step)
 
     def step(self, progress: Progress, now: float) -> None:
         """Record a committed step."""
-        line = {
-            "step": progress.step,
-            "epoch": progress.epoch,
-            "loss": progress.loss,
-            "gradNorm": progress.grad_norm,
-            "learningRate": progress.learning_rate,
-            "samplesPerSecond": progress.samples_per_second,
-            "time": now,
-        }
-        self._unwritten += json.dumps(line).encode() + b"\n"
-        self.newest = progress.step
-        self._write()
-        if self._board is not None:
-            for key in ("loss", "gradNorm", "learningRate"):
-                self._board.add_scalar(f"train/{key}", line[key], progress.step, walltime=now)
+        self._journal.add(Line(progress.step, progress.to_json(), now))
+        self._ask()
 
     def evaluation(self, result: Evaluation) -> None:
-        """Record an evaluation; one of the same split and step is replaced. Raises ViewBrokenError as :meth:`check`."""
+        """Record an evaluation; one of the same split and step is replaced. Raises as :meth:`check`."""
         self.check()
-        self.evaluations = [e for e in self.evaluations if (e.split, e.step) != (result.split, result.step)] + [result]
-        self._stale = True
-        self._write()
-        if self._board is not None:
-            for key in ("loss", "accuracy", "f1"):
-                if (value := getattr(result, key)) is not None:
-                    self._board.add_scalar(f"{result.split}/{key}", value, result.step)
+        self._journal.evaluated(result)
+        self._ask()
 
-    def _write(self) -> None:
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """All that are known, in the order in which they were made."""
+        filed = self._files.evaluations if self._files is not None else []
+        return merged(filed, self._journal.evaluations())
+
+    def end(self) -> None:
+        """The view is over."""
+        with self._turn:
+            self._again = 0.0
+            waits = self._journal.waits
+        self._ask(_LAST_PATIENCE if waits and not self._late else _PATIENCE)
+        with self._turn:
+            self._files = None
+            self._turn.notify_all()
+
+    def _ask(self, patience: float = _PATIENCE) -> None:
+        """Have the thread look and write, and wait until it has. While storage does not answer nobody waits."""
+        with self._turn:
+            self._asked += 1
+            asked = self._asked
+            self._turn.notify_all()
+            if self._late or self._turn.wait_for(lambda: self._answered >= asked, patience):
+                return
+            self._late = True
+        self._warn(f"{self._layout.output} does not answer; training goes on, and metrics are written later")
+
+    def _run(self) -> None:
+        while True:
+            with self._turn:
+                due = self._turn.wait_for(self._due, self._wait())
+                files, asked, served = self._files, self._asked, self._served
+                self._served = files
+                if files is None:
+                    self._thread = None
+            if served is not files and served is not None:
+                served.close()
+            if files is None:
+                return
+            if due or self._troubled:
+                self._work(files)
+            with self._turn:
+                self._answered, self._late = asked, False
+                self._turn.notify_all()
+
+    def _due(self) -> bool:
+        return self._files is not self._served or self._asked != self._answered
+
+    def _wait(self) -> float | None:
+        return max(0.0, self._again - time.monotonic()) if self._troubled and self._over is None else None
+
+    def _work(self, files: RecordFiles) -> None:
+        if self._over is not None or time.monotonic() < self._again:
+            return
         try:
-            while self._unwritten:
-                self._unwritten = self._unwritten[os.write(self._metrics, self._unwritten) :]
-            if self._stale:
-                entries = [e.model_dump(mode="json", by_alias=True) for e in self.evaluations]
-                write_atomically(self._layout.evaluation, (json.dumps(entries, indent=1) + "\n").encode())
-                self._stale = False
+            files.write()
         except OSError as error:
+            files.close()
+            self._pause = min(2 * self._pause or 0.5, _LONGEST_RETRY)
+            self._again = time.monotonic() + self._pause
             if not self._troubled:
-                self._warn(
+                text = (
                     f"metrics cannot be written to {self._layout.output}: {error}; training goes on, and they are written later"
                 )
+                self._warn(text)
             self._troubled = True
+        except (ViewBrokenError, UserError) as error:
+            self._give_up(files, error)
+        except Exception as error:
+            # The thread's end would be a recorder that never answers: whoever asks next raises it.
+            log.exception("cannot record")
+            self._give_up(files, error)
         else:
-            self._troubled = False
+            self._troubled, self._pause = False, 0.0
 
-    def close(self) -> None:
-        """Close the files."""
-        if self._fence.holds():
-            self._write()
-        os.close(self._metrics)
-        if self._board is not None:
-            self._board.close()
+    def _give_up(self, files: RecordFiles, error: Exception) -> None:
+        with self._turn:
+            if files is self._files:
+                self._over = error
 
 
-def _kept(content: bytes, resume: int) -> tuple[bytes, int]:
-    """The lines up to step ``resume``, each step once, and the last step of them. A torn line is that of a step that is done again, and
-    lines of a recorder that did not know yet that it was not the last may be among the others.
-    """
-    lines, newest = [], 0
-    for line in content.splitlines(keepends=True):
-        try:
-            step = json.loads(line)["step"]
-        except ValueError:
-            continue
-        if line.endswith(b"\n") and newest < step <= resume:
-            lines.append(line)
-            newest = step
-    return b"".join(lines), newest
-
-
-def _evaluations(path: Path) -> list[Evaluation]:
-    return [Evaluation.model_validate(entry) for entry in json.loads(path.read_text())] if path.exists() else []
-
-
-def _board(layout: Layout, resume: int) -> Any:
+def _check_tensorboard() -> None:
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        import torch.utils.tensorboard  # noqa: F401 - whether it is there
     except ImportError as error:
         raise UserError(
             "output.tensorboard needs the tensorboard package: install the extra livemigrationjob[tensorboard]"
         ) from error
-    return SummaryWriter(str(layout.tensorboard), purge_step=resume + 1)

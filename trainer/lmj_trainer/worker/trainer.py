@@ -19,6 +19,7 @@ from lmj_trainer.model.kept import kept
 from lmj_trainer.model.weights import initialise
 from lmj_trainer.pipeline.commit import Commit, Decision, abandon, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
+from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
@@ -27,6 +28,7 @@ from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.checkpointer import Checkpointer
 from lmj_trainer.worker.claim import claim, require_start
 from lmj_trainer.worker.ending import Ending
+from lmj_trainer.worker.fence import Claim
 from lmj_trainer.worker.pace import Pace
 from lmj_trainer.worker.recorder import Recorder
 from lmj_trainer.worker.saving import Saving
@@ -87,6 +89,8 @@ class Trainer:
         self._ending = Ending(job, prepared, stage, state, self.pipeline, self._checkpointer, transport, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
         self.snapshots = MemorySnapshots(every, rank, self._stages, state, transport, shelves, self._patience, self._warn)
+        board = spec.output.tensorboard
+        self._recorder = Recorder(self._layout, state.journal, tensorboard=board, warn=self._warn) if rank == 0 else None
         self._asked = _UNASKED
         """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
         # The others wait for this rank meanwhile.
@@ -106,12 +110,14 @@ class Trainer:
         updated = self.optimizer.taken
         self._restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
-        recorder = None
-        if self._rank == 0:
+        recorder = self._recorder
+        if recorder is not None:
             claim(self._job, self._warn)
-            recorder = Recorder(self._layout, view.resume.step, self._spec.output.tensorboard, self._warn)
-            self._checkpointer.begin(*self._saving.good(view.resume.step))
+            recorder.begin(Claim(run=self._job.metadata.run, view=view.number, pod=view.members[0].pod), view.resume.step)
         try:
+            if recorder is not None:
+                recorder.check()
+                self._checkpointer.begin(*self._saving.good(view.resume.step))
             decision = self._resume(view.resume, recorder, updated)
             self.snapshots.begin()
             log.info(
@@ -120,7 +126,7 @@ class Trainer:
             return self._train(recorder, decision)
         finally:
             if recorder is not None:
-                recorder.close()
+                recorder.end()
 
     def _warn(self, message: str) -> None:
         self._control.emit(EventKind.WARNING, message)
@@ -132,6 +138,7 @@ class Trainer:
         state, resume = self._state, view.resume
         require_start(self._spec.training, resume.step, self._batches.steps)
         self._checkpointer.before_apply()
+        state.journal.forget(resume.step)
         # A state that does not come of what is in memory is followed by none of that.
         anew = resume.checkpoint is not None or resume.step == 0
         newest = resume.step if resume.common_snapshot is None else resume.common_snapshot
@@ -185,8 +192,8 @@ class Trainer:
                 told = self.pipeline.take(Kind.TOLD, step, resume.told_by)
                 committed, line = told["committed"], told["line"]
             progress = Progress.model_validate_json(line) if line is not None else None
-            if recorder.newest < step and progress is not None and progress.step == step:
-                # The rank 0 that committed it died before it could record it, or its disk died with it.
+            if progress is not None and progress.step == step:
+                # The rank 0 that committed it may have died before it could record it, or its disk died with it.
                 recorder.step(progress, time.time())
             evaluates = self._evaluates(step) and state.evaluated != step
             best = state.best.step == step and not evaluates
@@ -196,9 +203,11 @@ class Trainer:
             durable = any(c.step == step for c in self._checkpointer.known)
             due = self._saving.due(step) or (best and not self._checkpointer.busy)
             snapshot = step > 0 and not evaluates and not durable and due
-            word = {"committed": committed, "evaluates": evaluates, "snapshot": snapshot}
+            word = {"committed": committed, "evaluates": evaluates, "snapshot": snapshot, "lacks": recorder.lacks(step)}
             for rank in range(1, self._stages):
                 self.pipeline.send(rank, Kind.RESUME, step, payload=word)
+        if word["lacks"]:
+            self._share_journal(step)
         if state.step == step:
             # First: what is being sent must not be the zeros of what is forgotten.
             self._source.forgotten()
@@ -214,6 +223,20 @@ class Trainer:
         # By one clock. What the boundary lacked would have taken its time without another view, too.
         self._paused = time.monotonic() - updated if updated is not None else None
         return self._boundary(recorder) if word["evaluates"] else Decision(snapshot=word["snapshot"])
+
+    def _share_journal(self, step: int) -> None:
+        """Have rank 0 know what the others know of what is to be recorded: its predecessor could not, and died or moved."""
+        journal = self._state.journal
+        if self._rank != 0:
+            told = [e.to_json() for e in journal.evaluations()]
+            self.pipeline.send(
+                0, Kind.LINES, step, payload={"lines": [tuple(line) for line in journal.lines()], "evaluations": told}
+            )
+            return
+        for rank in range(1, self._stages):
+            word = self.pipeline.take(Kind.LINES, step, rank)
+            evaluations = [Evaluation.model_validate_json(text) for text in word["evaluations"]]
+            journal.merge((Line(*line) for line in word["lines"]), evaluations)
 
     @property
     def _hands_over(self) -> bool:
@@ -273,7 +296,7 @@ class Trainer:
                 return self._decision(committed, wish)
             # That comes first. A checkpoint at the end of an epoch waits for its result, which it carries.
             self._asked = wish
-            return Decision()
+            return Decision(recorded=state.journal.recorded)
 
         def decided(commit: Commit) -> None:
             nonlocal progress
@@ -284,8 +307,12 @@ class Trainer:
             state.line = progress.to_json()
             # What is recorded must not be lost with this pod.
             self._source.committed(commit.coefficient, rate, state.line, first=recorder is not None)
+            now = time.time()
             if recorder is not None:
-                recorder.step(progress, time.time())
+                recorder.step(progress, now)
+            else:
+                state.journal.settle(commit.decision.recorded)
+                state.journal.add(Line(committed, state.line, now))
 
         state.dirty = True
         limit = training.max_grad_norm
@@ -318,7 +345,8 @@ class Trainer:
         due = self._saving.due(step) or best
         # One that is due where all leave is not begun: the next view does that first. The last step's is waited for: no snapshot beside it.
         keep = more and not stop and not pause and not wish.unsent and (wish.bare or self.snapshots.due(step))
-        return Decision(snapshot=stop or (due and not pause), stop=stop, pause=pause, keep=keep)
+        recorded = self._state.journal.recorded
+        return Decision(snapshot=stop or (due and not pause), stop=stop, pause=pause, keep=keep, recorded=recorded)
 
     def _evaluates(self, committed: int) -> bool:
         """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
@@ -330,7 +358,11 @@ class Trainer:
         step = self._state.step
         result = self._evaluate("validation", recorder, step)
         if result is None:
-            return Decision(**self.pipeline.take(Kind.BOUNDARY, step, 0))
+            word = self.pipeline.take(Kind.BOUNDARY, step, 0)
+            decision = Decision(**word["decision"])
+            self._state.journal.evaluated(Evaluation.model_validate_json(word["evaluation"]))
+            self._state.journal.settle(decision.recorded)
+            return decision
         before = self._state.best
         # Done again after a death in it, it was the best once already.
         best = before.accuracy is None or before.step == step or result.accuracy > before.accuracy
@@ -341,7 +373,7 @@ class Trainer:
         asked, self._asked = self._asked, _UNASKED
         decision = self._decision(step, asked | Decision(stop=self._control.draining.is_set()), best=best)
         for rank in range(1, self._stages):
-            self.pipeline.send(rank, Kind.BOUNDARY, step, payload=vars(decision))
+            self.pipeline.send(rank, Kind.BOUNDARY, step, payload={"decision": vars(decision), "evaluation": result.to_json()})
         return decision
 
     def _test(self, recorder: Recorder | None, step: int) -> None:
