@@ -175,10 +175,11 @@ def summary(status: JobStatus, layout: Layout, seconds: float | None) -> tuple[d
         "stepsLost": status.steps_lost,
     }
     took = f" after {duration(seconds)}" if seconds is not None else ""
-    if took and status.restarts_before:
-        took += " of this start; over all starts"
     if status.phase is Phase.SUCCEEDED:
-        lines = [f"succeeded{took}: {result['steps']} steps, {status.restarts} restarts, {status.steps_lost} steps done again"]
+        whole = " of this start; over all starts" if took and status.restarts_before else ""
+        lines = [
+            f"succeeded{took}{whole}: {result['steps']} steps, {status.restarts} restarts, {status.steps_lost} steps done again"
+        ]
         lines += [f"test accuracy {test.accuracy:.4f}, F1 {test.f1:.4f} ({test.samples} samples)"] if test is not None else []
         lines += [f"model: {layout.model}", f'try: lmj predict {layout.model} "a text of yours"']
     elif status.phase is Phase.SUSPENDED:
