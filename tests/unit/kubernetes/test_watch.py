@@ -216,9 +216,10 @@ async def test_jobs_other_objects_are_watched_by_their_metadata_alone() -> None:
     controller = Controller()
     controller.cache.children._wake = woken.append
     async with served(handle) as api:
-        tasks = [asyncio.create_task(watch.run()) for watch in watches(controller, api, ("team",))]
+        watching = watches(controller, api, ("team",))
+        tasks = [asyncio.create_task(watch.run()) for watch in watching]
         async with asyncio.timeout(SECONDS):
-            while len(woken) < len(kinds):  # noqa: ASYNC110 - what is waited for tells nobody
+            while len(woken) < len(kinds) or not all(watch.informed.is_set() for watch in watching):  # noqa: ASYNC110 - what is waited for tells nobody
                 await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
