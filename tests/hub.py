@@ -1,4 +1,4 @@
-"""A hub on loopback: as much of the Hugging Face hub's interface as its client asks for to fetch a model, and its bad days."""
+"""A hub on this machine: as much of the Hugging Face hub's interface as its client asks for to fetch a model, and its bad days."""
 
 import hashlib
 import json
@@ -26,10 +26,12 @@ class Hub:
     asked: list[str] = field(default_factory=list)
     """Paths of all requests."""
     port: int = 0
+    host: str = "127.0.0.1"
+    """The address that it has."""
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def publish(self, model: str, folder: Path) -> str:
         """Make ``folder`` the newest commit of ``model``; its name."""
@@ -48,7 +50,7 @@ class Hub:
         class Handler(_Handler):
             of = hub
 
-        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        server = ThreadingHTTPServer((self.host, self.port), Handler)
         self.port = server.server_port
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()

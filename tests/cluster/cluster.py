@@ -189,6 +189,11 @@ class Cluster:
         return folder
 
     @property
+    def host(self) -> str:
+        """This machine's address, as nodes and pods see it."""
+        return self._network().host
+
+    @property
     def small_disk(self) -> Path:
         """A file system of ``SMALL_MB`` that this machine and all nodes share, for a test to fill; pods reach it by a hostPath volume."""
         return self.folder / "small"

@@ -40,6 +40,7 @@ class Kind(StrEnum):
     CONTROL_PLANE = "API server and etcd gone, a worker killed, and both back"
     DISK = "disk of the checkpoints full, and room again"
     OUTPUT = "output volume read-only, and writable again"
+    HUB = "hub busy, a pod deleted by force, and the hub back"
     MOVE = "live move requested"
     TWO = "two at once"
 
@@ -68,6 +69,7 @@ WEIGHTS = {
     Kind.CONTROL_PLANE: 2,
     Kind.DISK: 4,
     Kind.OUTPUT: 4,
+    Kind.HUB: 2,
     Kind.MOVE: 6,
     Kind.TWO: 12,
 }

@@ -17,6 +17,7 @@ from cluster import Cluster
 from cluster.api import ApiError
 from cluster_fault_plan import Kind
 from cluster_processes import agents, fill, send, worker_of
+from hub import Hub
 from operator_jobs import ClusterJob, OperatorProcess, wait_for
 
 OVER_SECONDS = 120.0
@@ -28,9 +29,10 @@ CHILDREN = "service,networkpolicy,poddisruptionbudget,secret"
 class Injector:
     """Does things to a running job of two ranks. The name of the job must be one that no other on this machine has."""
 
-    def __init__(self, own: Cluster, job: ClusterJob, operator: OperatorProcess, output: Path, clocks: Clocks) -> None:
-        """``output``: the job's folder, as this machine sees it. ``clocks``: ``operator``, and one by each node's name."""
-        self.own, self.job, self.operator, self.output, self.clocks = own, job, operator, output, clocks
+    def __init__(self, own: Cluster, job: ClusterJob, operator: OperatorProcess, output: Path, clocks: Clocks, hub: Hub) -> None:
+        """``output``: the job's folder, as this machine sees it. ``clocks``: ``operator``, and one by each node's name. ``hub``: of the
+        job's model."""
+        self.own, self.job, self.operator, self.output, self.clocks, self.hub = own, job, operator, output, clocks, hub
         self._requests = 0
         self._repairs: list[threading.Thread] = []
         self._failed: list[BaseException] = []
@@ -61,6 +63,7 @@ class Injector:
             Kind.CONTROL_PLANE: self._control_plane,
             Kind.DISK: self._disk,
             Kind.OUTPUT: self._read_only,
+            Kind.HUB: self._hub,
             Kind.MOVE: self._move,
         }[kind](rank, strength)
 
@@ -245,6 +248,15 @@ class Injector:
         filler = self.own.small_disk / "filler"
         fill(filler)
         self._later(0.5 + 3 * strength, lambda: filler.unlink(missing_ok=True))
+
+    def _hub(self, rank: int, strength: float) -> None:
+        self.hub.always = 429 if strength < 0.5 else 503
+        self._delete_by_force(self._pod(rank))
+
+        def back() -> None:
+            self.hub.always = None
+
+        self._later(1 + 10 * strength, back)
 
     def _read_only(self, rank: int, strength: float) -> None:
         """Nothing in the output's folder can be made, changed or removed: as on a volume that the kernel has made read-only."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from clocks import Clocks
 from cluster import Cluster
 from cluster.images import BASE
@@ -22,12 +23,15 @@ from cluster_faults import Storm
 from cluster_fixture import Target
 from cluster_injection import Injector
 from cluster_processes import agents
+from hub import Hub
 from jobs import Job, job_document
 from operator_fixture import forget_volumes
 from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
+from parity_jobs import make_model
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
+MODEL = "someone/tiny"
 SEED = int(os.environ.get("LMJ_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
 FAULTS = int(os.environ.get("LMJ_SOAK_FAULTS", "100"))
 KINDS = [Kind[name] for name in os.environ.get("LMJ_SOAK_KINDS", "").split()]
@@ -53,6 +57,19 @@ def clocks(own_cluster: Cluster) -> Clocks:
 
 
 @pytest.fixture
+def hub(own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Of the job's model; pods reach it, and so do runs of this process."""
+    made = Hub(host=own_cluster.host)
+    made.publish(MODEL, make_model(tmp_path / "model", "bert", layers=2))
+    with made.serving():
+        monkeypatch.setenv("HF_ENDPOINT", made.endpoint)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        monkeypatch.setenv("NO_PROXY", made.host)
+        yield made
+
+
+@pytest.fixture
 def operator(cluster: Target, own_cluster: Cluster, clocks: Clocks, tmp_path: Path) -> Iterator[OperatorProcess]:
     define(cluster)
     process = OperatorProcess(cluster.kubeconfig, tmp_path / "operator.log", BASE, clocks.env("operator"))
@@ -62,17 +79,19 @@ def operator(cluster: Target, own_cluster: Cluster, clocks: Clocks, tmp_path: Pa
 
 
 @pytest.fixture
-def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess, clocks: Clocks) -> Iterator[ClusterJob]:
+def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess, clocks: Clocks, hub: Hub) -> Iterator[ClusterJob]:
     environment = own_cluster.environment_mounts()
     disk = {"name": "small", "hostPath": {"path": str(own_cluster.small_disk), "type": "Directory"}}
     mounts = [*environment.volume_mounts, {"name": "small", "mountPath": "/small"}]
     node = {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
     clock = [{"name": name, "value": value} for name, value in clocks.env("$(NODE)", Path("/small/clocks")).items()]
-    trainer = {"name": "trainer", "env": [*environment.env, node, *clock], "volumeMounts": mounts}
+    hub_env = [{"name": "HF_ENDPOINT", "value": hub.endpoint}, {"name": "HF_HOME", "value": "/tmp/hub"}]
+    trainer = {"name": "trainer", "env": [*environment.env, node, *clock, *hub_env], "volumeMounts": mounts}
     document = job_document(Path("out"))
     # Processes of all of this machine's pods are seen: a name that no other job has.
     document["metadata"]["name"] = f"soak-{os.getpid()}"
     template = {"spec": {"volumes": [*environment.volumes, disk], "containers": [trainer]}}
+    document["spec"]["model"] = {"source": MODEL, "labels": ["negative", "positive"]}
     made = ClusterJob(cluster, operator, template, document)
     try:
         made.volumes()
@@ -95,14 +114,14 @@ def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess, clocks
 
 
 def test_a_hundred_faults_change_nothing(
-    job: ClusterJob, operator: OperatorProcess, own_cluster: Cluster, clocks: Clocks, tmp_path: Path
+    job: ClusterJob, operator: OperatorProcess, own_cluster: Cluster, clocks: Clocks, hub: Hub, tmp_path: Path
 ) -> None:
     say(f"LMJ_SOAK_SEED={SEED} LMJ_SOAK_FAULTS={FAULTS}, {STEPS} steps")
     assert job.output is not None
     metrics = job.output / "out" / "metrics.jsonl"
     job.apply()
     job.wait_for_step(10)
-    injector = Injector(own_cluster, job, operator, job.output, clocks)
+    injector = Injector(own_cluster, job, operator, job.output, clocks, hub)
     storm = Storm(injector, job, metrics, say)
     storm.go_through(plan(SEED, FAULTS, only=KINDS), STEPS)
     say(f"all faults are over at step {storm.highest}\n{storm.figures()}")
@@ -114,6 +133,9 @@ def test_a_hundred_faults_change_nothing(
     wait_for("no process of the job", lambda: not agents(job.name), job.describe)
 
     undisturbed = Job(tmp_path / "undisturbed")
+    document = yaml.safe_load(undisturbed.file.read_text())
+    document["spec"]["model"] = job.spec["model"]
+    undisturbed.file.write_text(yaml.safe_dump(document))
     sets = (f"training.maxSteps={STEPS}", f"training.epochs={STEPS}", "checkpoint.everySteps=1000")
     done = undisturbed.run("--plain", *(word for text in sets for word in ("--set", text)))
     assert done.returncode == 0, done.stderr
