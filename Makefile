@@ -16,7 +16,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd chart-lint report-picture images test-images format clean cluster-up cluster-down
+.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all mutants bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd chart-lint report-picture images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -135,6 +135,9 @@ test-all: check $(STAMP) helm ## The slow tests too, and new examples for the te
 
 same-bits: $(STAMP) ## Compare losses and weights of a dozen jobs with those of another commit's code. BASE=main
 	@$(BIN)/python tools/same_bits.py $(or $(BASE),main)
+
+mutants: $(STAMP) ## Break the code in hundreds of places: does a test notice each? ARGS='--seed 2', '--only worker/keeper.py' (see docs/mutants.md)
+	@PYTHONPATH=tools $(BIN)/python -m mutants $(ARGS)
 
 # --- make things ---------------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,18 @@ def test_table(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert older.split()[3:] == ["2.5", "KB", "1", "best", "verified"]
 
 
+def test_all_are_verified_and_not_only_what_a_job_would_load(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_folder(output / "checkpoints", 5, 3)
+    (folder / "rank-0.safetensors").write_bytes(b"y" * 2500)
+    of_another = ManifestFile(name="rank-0.safetensors", size=2500, xxh128="0" * 32)
+    commit_manifest(folder, Manifest(job="j", view=3, step=5, epoch=0.5, state_digest="s", seconds=1, files=[of_another]))
+    assert main(["checkpoints", str(output)]) == 0
+    *_, good, oldest = capsys.readouterr().out.splitlines()
+    assert good.endswith("verified")
+    assert oldest.startswith("5 ")
+    assert oldest.endswith("altered")
+
+
 def test_json(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", str(output / "checkpoints"), "-o", "json"]) == 0
     newest, older = json.loads(capsys.readouterr().out)

@@ -12,6 +12,7 @@ import pytest
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, rank_file
+from lmj_trainer.checkpoint import scan as scan_module
 from lmj_trainer.checkpoint.digest import CHUNK, file_digest
 from lmj_trainer.checkpoint.scan import scan, scan_in_thread, survey, verify
 from lmj_trainer.checkpoint.write import MANIFEST, commit_manifest, make_folder, write_atomically
@@ -89,6 +90,19 @@ def test_what_was_verified_before_is_not_read_again(tmp_path: Path, monkeypatch:
     flip(tmp_path / "step-000000010-v1" / "rank-0.safetensors")
     shutil.rmtree(newer)
     assert [c.problem is None for c in scan(tmp_path, DIGEST, trusted=known)] == [False]
+
+
+def test_one_that_is_removed_while_it_is_looked_at_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, gone = put(tmp_path, 10), put(tmp_path, 20)
+    real = scan_module._manifest
+
+    def manifest(folder: Path) -> tuple[Manifest, float]:
+        if folder == gone:
+            shutil.rmtree(gone)
+        return real(folder)
+
+    monkeypatch.setattr(scan_module, "_manifest", manifest)
+    assert [(c.name, c.problem) for c in scan(tmp_path, DIGEST)] == [(kept.name, None)]
 
 
 def test_no_folder_and_strangers(tmp_path: Path) -> None:

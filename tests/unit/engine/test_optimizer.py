@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
 
-from lmj_api.spec import Training
+from lmj_api.spec import Model, Training
+from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.weights import freeze, initialise
 from lmj_trainer.state.learning_rate import learning_rate, warmup_steps
 from lmj_trainer.state.optimizer import AdamW, clip_coefficient, gradient_norms, total_norm
-from lmj_trainer.state.stage_state import CHUNK
+from lmj_trainer.state.stage_state import CHUNK, StageState
 
 SCHEDULES = {
     "Linear": get_linear_schedule_with_warmup,
@@ -35,15 +39,28 @@ def test_warmup_as_a_part_of_the_run_is_rounded_up() -> None:
     assert warmup_steps(Training(warmup_steps=5), 101) == 5
 
 
+def adapters(config: Any) -> StageState:
+    """Of a stage that trains so little that all of it changes at once."""
+    model = Model.model_validate({"scratch": {}, "lora": {}})
+    stage = Stage(config, range(1, 2), seed=3, lora=model.lora, source=model.source)
+    freeze(stage, model, torch.device("cpu"))
+    state = StageState(stage, torch.device("cpu"))
+    initialise(stage, state, model)
+    assert len(state.groups) == 1
+    return state
+
+
 @pytest.mark.parametrize("limit", [1.0, None])
-def test_adamw_is_that_of_torch_to_the_bit(make_config, make_state, limit: float | None) -> None:
-    _, state = make_state(make_config(), range(3))
-    assert any(slot.weight.numel() > CHUNK and slot.weight.numel() % CHUNK for slot in state.slots)
+@pytest.mark.parametrize("whole", [True, False])
+def test_adamw_is_that_of_torch_to_the_bit(make_config, make_state, limit: float | None, whole: bool) -> None:
+    state = make_state(make_config(), range(3))[1] if whole else adapters(make_config())
+    assert not whole or any(slot.weight.numel() > CHUNK and slot.weight.numel() % CHUNK for slot in state.slots)
     training = Training(weight_decay=0.02, adam_beta1=0.88, adam_epsilon=1e-7)
     theirs = [torch.nn.Parameter(slot.weight.clone()) for slot in state.slots]
     groups = [
-        {"params": [p for p, slot in zip(theirs, state.slots, strict=True) if slot.decay is decay], "weight_decay": weight}
+        {"params": params, "weight_decay": weight}
         for decay, weight in ((True, 0.02), (False, 0.0))
+        if (params := [p for p, slot in zip(theirs, state.slots, strict=True) if slot.decay is decay])
     ]
     optimizer = torch.optim.AdamW(groups, betas=(0.88, 0.999), eps=1e-7, fused=True)
     ours = AdamW(state, training)
