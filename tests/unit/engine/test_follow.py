@@ -113,6 +113,45 @@ def test_a_hand_over_says_what_it_took(pair: Pair, monkeypatch: pytest.MonkeyPat
     pair.assert_equal()
 
 
+def test_who_is_not_level_takes_nothing_over(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    goes, digest = threading.Event(), pair.states[0].digest
+
+    def late() -> str:
+        assert goes.wait(SECONDS)
+        return digest()
+
+    monkeypatch.setattr(pair.states[0], "digest", late)
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.source.hand_over()
+    goes.set()
+    pair.line.wait(lambda: pair.line.level)
+    pair.step()
+    pair.stop()
+    pair.assert_equal()
+
+
+def test_a_state_that_is_never_still_is_read_while_training_waits(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "_READS", 2)
+    reads, digest = [], pair.states[0].digest
+
+    def between_steps() -> str:
+        reads.append(pair.states[0].step)
+        found = digest()
+        if len(reads) <= 2:
+            pair.step()
+        return found
+
+    monkeypatch.setattr(pair.states[0], "digest", between_steps)
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.level)
+    assert reads == [0, 1, 2]
+    pair.step()
+    pair.stop()
+    pair.assert_equal()
+
+
 def test_another_state_is_copied_anew(pair: Pair) -> None:
     pair.follow()
     pair.source.restart()

@@ -126,6 +126,12 @@ def test_what_is_done_again_is_forgotten() -> None:
     assert shelf.steps == []
 
 
+def test_a_bare_shelf_says_so() -> None:
+    for look in (Shelf().values, Shelf().facts):
+        with pytest.raises(RuntimeError, match="prepare it first"):
+            look(0)
+
+
 def test_no_best_yet() -> None:
     shelf = Shelf()
     shelf.prepare(LAYOUT, ELEMENTS)

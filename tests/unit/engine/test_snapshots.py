@@ -286,6 +286,19 @@ def test_the_checkpoints_copy_serves_for_both() -> None:
     group.assert_at(10)
 
 
+def test_a_copy_that_does_not_come_is_no_endless_wait() -> None:
+    group = Group(1, patience=0.2)
+    group.join()
+    (alone,) = group.ranks
+    waits = threading.Event()
+    alone.train_to(10)
+    alone.snapshots.take(lambda: alone.state.saved if waits.wait(SECONDS) else None)
+    with pytest.raises(TimeoutError, match=r"snapshot-10 does not end within 0\.2 s"):
+        alone.snapshots.forget(10)
+    waits.set()
+    alone.wait()
+
+
 def test_no_copy_no_snapshot() -> None:
     group = Group(1)
     group.join()
