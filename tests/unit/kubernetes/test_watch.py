@@ -199,9 +199,8 @@ async def test_jobs_other_objects_are_watched_by_their_metadata_alone() -> None:
             assert request.query["labelSelector"] == "lmj.dev/job"
         if not watched:
             name = "tiny-token" if kind == "secrets" else "tiny-trainers"
-            items = (
-                [{"metadata": {"name": name, "namespace": "team", "uid": kind, "resourceVersion": "1"}}] if kind in kinds else []
-            )
+            there = {"metadata": {"name": name, "namespace": "team", "uid": kind, "resourceVersion": "1"}}
+            items = [there] if kind in kinds else None  # as a server answers a list of metadata that is empty
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
         answer = web.StreamResponse()
         await answer.prepare(request)
