@@ -98,10 +98,29 @@ def test_an_older_one_sleeps_while_it_claims(
                 old.hold()
     if not came:
         come()
+    newest = max(int(path.name) for path in tmp_path.iterdir())
+    assert Claim.model_validate_json((tmp_path / str(newest)).read_bytes()).view == others[-1], (
+        "nothing is put above it, or over it"
+    )
     newer[-1].hold()
     with pytest.raises(ViewBrokenError, match=f"view {others[-1]} has begun"):
         old.hold()
     newer[-1].hold()
+
+
+def test_one_whose_claim_could_not_be_removed_is_kept_out_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    old, new = fence(tmp_path, 1), fence(tmp_path, 2)
+    old.hold()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", refuse)
+        new.hold()
+    assert len(os.listdir(tmp_path)) == 2
+    with pytest.raises(ViewBrokenError):
+        old.hold()
+    new.hold()
 
 
 def test_a_claim_that_was_removed_by_hand_is_made_again(tmp_path: Path) -> None:
