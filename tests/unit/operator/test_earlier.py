@@ -185,3 +185,92 @@ def test_checkpoints_elsewhere_go_when_they_are_the_job_s(tmp_path: Path) -> Non
     assert move_aside(layout, "a") == layout.output / "earlier-1"
     assert sorted(path.name for path in shared.iterdir()) == ["earlier-1", "notes", checkpoint_name(2, 1), checkpoint_name(3, 1)]
     assert [path.name for path in (shared / "earlier-1").iterdir()] == [checkpoint_name(1, 1)]
+
+
+@pytest.mark.parametrize("inside", ["ckpts", "a/b", "."])
+def test_checkpoints_inside_the_output_folder_go_whatever_their_folder_is_called(tmp_path: Path, inside: str) -> None:
+    layout = Layout(tmp_path, tmp_path / inside)
+    layout.run.mkdir(parents=True)
+    layout.metrics.write_text("{}\n")
+    checkpoint = layout.checkpoints / checkpoint_name(7, 1)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text('{"job": "what the job was called then"}')
+    assert move_aside(layout, "a") == tmp_path / "earlier-1"
+    assert not checkpoint.exists(), "else the new run resumes it"
+    assert (layout.checkpoints / "earlier-1" / checkpoint.name / "manifest.json").exists()
+    assert not layout.has_results()
+
+
+def test_what_is_aside_already_is_not_written_over(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, tmp_path / "checkpoints")
+    layout.run.mkdir()
+    layout.metrics.write_text("old")
+    (layout.checkpoints / checkpoint_name(120, 1)).mkdir(parents=True)
+    assert move_aside(layout, "a") == tmp_path / "earlier-1"
+    (layout.run / "aside").write_text("earlier-1")  # storage that forgot that this was removed
+    layout.metrics.write_text("new")
+    (layout.checkpoints / checkpoint_name(50, 1)).mkdir(parents=True)
+    assert move_aside(layout, "a") == tmp_path / "earlier-2"
+    assert [(tmp_path / name / "metrics.jsonl").read_text() for name in ("earlier-1", "earlier-2")] == ["old", "new"]
+    assert not is_unfinished(layout)
+    assert move_aside(layout, "a") is None
+
+
+def test_a_name_that_a_shared_checkpoint_folder_has_already_is_not_taken(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "out", tmp_path / "shared")
+    layout.run.mkdir(parents=True)
+    other = layout.checkpoints / "earlier-1" / checkpoint_name(1, 1)
+    mine = layout.checkpoints / checkpoint_name(1, 1)
+    for folder in (other, mine):
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text('{"job": "a"}')
+    assert move_aside(layout, "a") == layout.output / "earlier-2"
+    assert (layout.checkpoints / "earlier-2" / mine.name).is_dir()
+
+
+def test_the_mark_and_each_move_are_durable_before_what_comes_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark that a power cut brings back, or takes away, mixes two runs."""
+    layout = Layout(tmp_path, tmp_path / "checkpoints")
+    layout.run.mkdir()
+    layout.metrics.write_text("old")
+    (layout.run / "status.json").write_text("{}")
+    done: list[tuple[str, ...]] = []
+    fsync, rename, unlink, mkdir = os.fsync, os.rename, os.unlink, os.mkdir
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.is_dir():
+            done.append(("sync", str(path.relative_to(tmp_path))))
+
+    def renamed(source: Path, target: Path) -> None:
+        rename(source, target)
+        done.append(("rename", str(Path(target).relative_to(tmp_path))))
+
+    def unlinked(path: Path) -> None:
+        unlink(path)
+        done.append(("unlink", str(Path(path).relative_to(tmp_path))))
+
+    def made(path: Path, mode: int = 0o777) -> None:
+        mkdir(path, mode)
+        done.append(("mkdir", str(Path(path).relative_to(tmp_path))))
+
+    for name, call in {"fsync": synced, "rename": renamed, "replace": renamed, "unlink": unlinked, "mkdir": made}.items():
+        monkeypatch.setattr(os, name, call)
+    assert move_aside(layout, "a") == tmp_path / "earlier-1"
+    assert done == [
+        ("rename", ".lmj/aside"),
+        ("sync", ".lmj"),
+        ("mkdir", "earlier-1"),
+        ("sync", "."),
+        ("mkdir", "earlier-1/.lmj"),
+        ("sync", "earlier-1"),
+        ("rename", "earlier-1/metrics.jsonl"),
+        ("sync", "earlier-1"),
+        ("sync", "."),
+        ("rename", "earlier-1/.lmj/status.json"),
+        ("sync", "earlier-1/.lmj"),
+        ("sync", ".lmj"),
+        ("unlink", ".lmj/aside"),
+        ("sync", ".lmj"),
+    ]

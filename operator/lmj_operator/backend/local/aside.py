@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lmj_api.layout import Layout
 from lmj_api.names import parse_checkpoint_name
-from lmj_operator.backend.local.store import write_atomically
+from lmj_operator.backend.local.store import sync_folder, write_atomically
 
 _LARGEST_MANIFEST = 1 << 20
 _BOOKKEEPING = ("status.json", "job.json", "migrate")
@@ -23,30 +23,43 @@ def is_unfinished(layout: Layout) -> bool:
 def move_aside(layout: Layout, job: str) -> Path | None:
     """Move all results, and the run's bookkeeping, into a new folder within; None: there was nothing. To be called with the run's lock held.
 
-    The folder's name is written down first, so a move that was ended is gone on with. Of checkpoints that lie elsewhere those
-    of ``job`` go, by its name: others may lie beside them.
+    The folder's name is written down first, so a move that was ended is gone on with, and each change is durable before the next. Of
+    checkpoints that lie elsewhere those of ``job`` go, by its name: others may lie beside them.
     """
     mark = _mark(layout)
     if mark.exists():
         target = layout.output / Path(mark.read_text()).name
     else:
-        number = next(n for n in range(1, 1_000_000) if not (layout.output / f"earlier-{n}").exists())
-        target = layout.output / f"earlier-{number}"
+        target = _unused(layout)
         if not any(path.exists() for path, _ in _moves(layout, job, target)):
             return None
         write_atomically(mark, target.name.encode())
-    for path, goal in _moves(layout, job, target):
+    moves = _moves(layout, job, target)
+    if any(path.exists() and goal.exists() for path, goal in moves):  # what is aside already is of another run
+        target = _unused(layout)
+        write_atomically(mark, target.name.encode())
+        moves = _moves(layout, job, target)
+    for folder in sorted({target, *(goal.parent for path, goal in moves if path.exists())}):
+        folder.mkdir(parents=True, exist_ok=True)
+        sync_folder(folder.parent)
+    for path, goal in moves:
         if path.exists():
-            goal.parent.mkdir(parents=True, exist_ok=True)
             os.rename(path, goal)
-            _sync(goal.parent)
-            _sync(path.parent)
+            sync_folder(goal.parent)
+            sync_folder(path.parent)
     mark.unlink()
+    sync_folder(mark.parent)  # else a power cut brings it back, and the next run moves this one's results aside
     return target
 
 
 def _mark(layout: Layout) -> Path:
     return layout.run / "aside"
+
+
+def _unused(layout: Layout) -> Path:
+    """The first folder that nothing was moved into yet, here or beside the checkpoints."""
+    names = (f"earlier-{number}" for number in range(1, 1_000_000))
+    return layout.output / next(n for n in names if not (layout.output / n).exists() and not (layout.checkpoints / n).exists())
 
 
 def _moves(layout: Layout, job: str, target: Path) -> list[tuple[Path, Path]]:
@@ -55,24 +68,20 @@ def _moves(layout: Layout, job: str, target: Path) -> list[tuple[Path, Path]]:
     results += [layout.output / "checkpoints", layout.pretrained, layout.trained]
     moves = [(path, target / path.name) for path in results]
     moves += [(path, target / layout.run.name / path.name) for path in (layout.run / name for name in _BOOKKEEPING)]
-    if not layout.checkpoints.is_relative_to(layout.output) and layout.checkpoints.is_dir():
-        own = [path for path in sorted(layout.checkpoints.iterdir()) if _is_checkpoint_of(path, job)]
+    if layout.checkpoints != layout.output / "checkpoints" and layout.checkpoints.is_dir():
+        inside = layout.checkpoints.is_relative_to(layout.output)  # then nothing of anybody else's lies there
+        own = [path for path in sorted(layout.checkpoints.iterdir()) if _is_checkpoint_of(path, None if inside else job)]
         moves += [(path, layout.checkpoints / target.name / path.name) for path in own]
     return moves
 
 
-def _is_checkpoint_of(path: Path, job: str) -> bool:
+def _is_checkpoint_of(path: Path, job: str | None) -> bool:
+    """``job`` None: of any, also one that is not complete."""
     try:
         parse_checkpoint_name(path.name)
+        if job is None:
+            return True
         with (path / "manifest.json").open("rb") as file:
             return bool(json.loads(file.read(_LARGEST_MANIFEST)).get("job") == job)
     except (OSError, ValueError, AttributeError):
         return False
-
-
-def _sync(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -112,7 +112,7 @@ class RunStore:
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write ``data`` beside ``path``, make it durable, and move it into place."""
+    """Write ``data`` beside ``path``, make it durable, move it into place, and make that durable too."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
@@ -124,3 +124,13 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in ``folder`` durable: without this a power cut may bring an old one back."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
