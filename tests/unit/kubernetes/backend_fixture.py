@@ -23,7 +23,7 @@ class Fixture:
     """A backend between an API server in memory and an agent at 127.0.0.1."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
-        self.api, self.clock = MemoryApi(), Clock()
+        self.api, self.clock, self.session = MemoryApi(), Clock(), session
         self.woken: list[tuple[str, str]] = []
         self.cache = Cache(self.woken.append)
         body = self.api.objects["livemigrationjobs", "tiny"] = job_body()

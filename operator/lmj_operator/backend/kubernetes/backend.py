@@ -30,6 +30,7 @@ from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.sightings import Sightings
 from lmj_operator.backend.kubernetes.start_trouble import StartTrouble
 from lmj_operator.backend.kubernetes.status_store import StatusStore
+from lmj_operator.backend.kubernetes.trainer_image import joining
 from lmj_operator.backend.port import ActionError, PodEvent
 from lmj_operator.backend.telling import Call, call_of
 from lmj_operator.plan import (
@@ -303,7 +304,8 @@ class KubernetesBackend:
         if (self.job.metadata.generation or 1) == 1:
             return False  # the spec is as it was at first
         made_as = (pod["metadata"].get("annotations") or {}).get(DIGEST)
-        wanted = build_pod(self.job, self._settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
+        settings = joining(self._settings, self._pods())
+        wanted = build_pod(self.job, settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
         return made_as is not None and made_as != wanted
 
     def _by_own_clock(self, pod: Object, seen: PodObserved) -> PodObserved:

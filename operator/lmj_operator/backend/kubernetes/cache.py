@@ -27,6 +27,7 @@ def slim(pod: Object) -> Object:
     # All pods tolerate a failed node for some time: what is tolerated for ever matters.
     tolerated = [_only(t, _TOLERATION) for t in spec.get("tolerations") or [] if t.get("tolerationSeconds") is None]
     owners = [_only(owner, ("uid", "controller")) for owner in metadata.get("ownerReferences") or []]
+    images = [_only(c, ("name", "image")) for c in spec.get("containers") or [] if c.get("name") == CONTAINER]
     containers = [_container(c) for c in status.get("containerStatuses") or [] if c.get("name") == CONTAINER]
     return {
         "metadata": _only(
@@ -38,6 +39,7 @@ def slim(pod: Object) -> Object:
             "annotations": _only(metadata.get("annotations") or {}, (DIGEST,)),
         },
         "spec": _only(spec, ("nodeName", "nodeSelector"))
+        | {"containers": images}
         | ({"volumes": claims} if claims else {})
         | ({"tolerations": tolerated} if tolerated else {}),
         "status": _only(status, ("phase", "reason", "message", "podIP"))

@@ -15,6 +15,7 @@ from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.pod_state import owner_uid
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.kubernetes.trainer_image import joining
 from lmj_operator.backend.port import ActionError
 from lmj_operator.plan import CreatePod, PodObserved, PodPhase, PodWait
 
@@ -105,7 +106,9 @@ class Creation:
                 self._cache.add_pod(made)
 
     def _build(self, job: LiveMigrationJob, action: CreatePod) -> Object:
-        return build_pod(job, self._settings, action.rank, action.serial, action.avoid, action.node)
+        pods = self._cache.pods((job.metadata.namespace or "", job.metadata.name))
+        settings = joining(self._settings, [pod for pod in pods if owner_uid(pod) == job.metadata.uid])
+        return build_pod(job, settings, action.rank, action.serial, action.avoid, action.node)
 
     def forget(self, name: str) -> None:
         """The pod is not wanted any more."""
