@@ -8,10 +8,11 @@ import pytest
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import rank_file
 from lmj_api.run import Run
-from lmj_trainer.checkpoint import litter
+from lmj_trainer.checkpoint import litter, prune
 from lmj_trainer.checkpoint.digest import file_digest
 from lmj_trainer.checkpoint.litter import clear, sign
 from lmj_trainer.checkpoint.owner import Owner
+from lmj_trainer.checkpoint.prune import remove
 from lmj_trainer.checkpoint.scan import scan
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder, write_atomically
 
@@ -119,3 +120,40 @@ def test_a_removal_that_is_torn_is_finished_the_next_time(tmp_path: Path, monkey
     half(tmp_path, 10, 1)  # and somebody writes there again
     assert clear(tmp_path, 2, OWNER) == ["step-000000010-v1-bbbbbbbb"] * 2
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("survives", range(5))
+def test_a_removal_of_a_whole_one_that_is_torn_is_finished_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, survives: int
+) -> None:
+    """The power goes before each operation: it stands, whole, or it is known whose it was until nothing of it is left."""
+    folder = half(tmp_path, 10, 1)
+    finish(folder, 10, 1)
+    left, durable = survives, set(os.listdir(folder))
+
+    def unlink(path: Path) -> None:
+        nonlocal left
+        assert Path(path).name != ".owner" or durable == {".owner"}, "it goes when it is durable that all else is gone"
+        if left == 0:
+            raise OSError("killed here")
+        left -= 1
+        real(path)
+
+    def sync(path: Path) -> None:
+        nonlocal durable
+        durable = set(os.listdir(path)) if path == folder else durable
+        synced(path)
+
+    real, synced = os.unlink, prune.sync_folder
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", unlink)
+        patch.setattr(prune, "sync_folder", sync)
+        if survives < 4:
+            with pytest.raises(OSError, match="killed here"):
+                remove(tmp_path, [folder.name])
+        else:
+            remove(tmp_path, [folder.name])
+    problem = [[None], *[["half-written (no manifest)"]] * 3, []][survives]
+    assert [found.problem for found in scan(tmp_path, "d")] == problem
+    assert clear(tmp_path, 2, OWNER) == ([folder.name] if 0 < survives < 4 else [])
+    assert os.listdir(tmp_path) == ([folder.name] if survives == 0 else [])

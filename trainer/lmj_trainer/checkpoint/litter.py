@@ -5,18 +5,16 @@ import os
 from pathlib import Path
 
 from lmj_api.names import parse_checkpoint_name
-from lmj_trainer.checkpoint.owner import Owner
-from lmj_trainer.checkpoint.prune import is_checkpoint
-from lmj_trainer.checkpoint.write import MANIFEST, sync_folder
+from lmj_trainer.checkpoint.owner import OWNER_FILE, Owner
+from lmj_trainer.checkpoint.prune import discard, is_checkpoint
+from lmj_trainer.checkpoint.write import MANIFEST
 
-_OWNER = ".owner"
-"""File name of whose checkpoint it is to be, before there is a manifest that says so."""
 _GOING = ".gone"
 
 
 def sign(folder: Path, owner: Owner) -> None:
     """Write whose checkpoint is written in ``folder``, one line. Every rank may; nothing depends on it but that the folder may go."""
-    with contextlib.suppress(FileExistsError), (folder / _OWNER).open("x") as file:  # another rank was first
+    with contextlib.suppress(FileExistsError), (folder / OWNER_FILE).open("x") as file:  # another rank was first
         file.write(owner.line)
 
 
@@ -43,7 +41,7 @@ def clear(root: Path, view: int, owner: Owner) -> list[str]:
                 # It was finished after all, a moment ago.
                 os.rename(aside, root / name)
                 continue
-        _remove(aside)
+        discard(aside)
         gone.append(name)
     return gone
 
@@ -53,14 +51,7 @@ def _is_litter(folder: Path, older: bool, owner: Owner) -> bool:
     if folder.is_symlink() or (folder / MANIFEST).exists():
         return False
     try:
-        theirs = Owner.parse((folder / _OWNER).read_text())
+        theirs = Owner.parse((folder / OWNER_FILE).read_text())
     except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return False
     return theirs is not None and (owner.succeeds(theirs) or (older and owner.same_run(theirs)))
-
-
-def _remove(folder: Path) -> None:
-    for entry in sorted(os.listdir(folder), key=lambda name: name == _OWNER):
-        os.unlink(folder / entry)
-    os.rmdir(folder)
-    sync_folder(folder.parent)

@@ -8,6 +8,9 @@ from pydantic import ValidationError
 from lmj_api.manifest import Manifest
 from lmj_api.run import Run
 
+OWNER_FILE = ".owner"
+"""File name, in a checkpoint's folder, of whose it is: known also while there is no manifest that says so."""
+
 
 @dataclass(frozen=True)
 class Owner:

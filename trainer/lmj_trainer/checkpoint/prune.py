@@ -7,6 +7,7 @@ from pathlib import Path
 from lmj_api.names import parse_checkpoint_name, run_of_checkpoint
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
+from lmj_trainer.checkpoint.owner import OWNER_FILE
 from lmj_trainer.checkpoint.write import MANIFEST, sync_folder
 
 
@@ -43,20 +44,29 @@ def surplus(checkpoints: Iterable[CheckpointInfo], keep: int, run: Run | None = 
 
 
 def remove(root: Path, names: Sequence[str]) -> None:
-    """Remove the checkpoints ``names`` in ``root``, each with its manifest first.
+    """Remove the checkpoints ``names`` in ``root``. A name that is gone already is no error.
 
-    So a removal that is torn leaves a half-written checkpoint, never a torn one that claims to be good. A name that is gone
-    already is no error. Raises ValueError for a name that is no checkpoint's, OSError when the disk refuses.
+    Raises ValueError for a name that is no checkpoint's, OSError when the disk refuses.
     """
     for name in names:
         parse_checkpoint_name(name)
     for name in names:
-        folder = root / name
-        if not folder.exists():
-            continue
-        (folder / MANIFEST).unlink(missing_ok=True)
-        sync_folder(folder)
-        for entry in sorted(os.listdir(folder)):
+        if (root / name).exists():
+            discard(root / name)
+
+
+def discard(folder: Path) -> None:
+    """Remove a checkpoint's folder: the manifest first, the owner's file last.
+
+    So a removal that is torn leaves a half-written checkpoint, never a torn one that claims to be good, and whoever clears later knows
+    whose it is.
+    """
+    (folder / MANIFEST).unlink(missing_ok=True)
+    sync_folder(folder)
+    for entry in sorted(os.listdir(folder)):
+        if entry != OWNER_FILE:
             os.unlink(folder / entry)
-        os.rmdir(folder)
-        sync_folder(root)
+    sync_folder(folder)
+    (folder / OWNER_FILE).unlink(missing_ok=True)
+    os.rmdir(folder)
+    sync_folder(folder.parent)
