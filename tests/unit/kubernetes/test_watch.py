@@ -178,13 +178,25 @@ async def test_a_pod_that_was_made_while_the_list_was_on_its_way_stays(server: G
 
 async def test_an_object_of_any_size_and_one_that_cannot_be_read(server: Given, caplog: pytest.LogCaptureFixture) -> None:
     at, cache, watch = server
-    large, odd = pod("tiny-r0-1", 2), pod("odd", 3)
+    large, odd = pod("tiny-r0-1", 2), pod("odd-r0-1", 3)
     large["metadata"]["annotations"] = {"x": "y" * 5_000_000}
-    del odd["metadata"]["labels"]
+    odd["status"] = "well"
     added = [{"type": "ADDED", "object": thing} for thing in (large, odd, pod("tiny-r1-1", 4))]
     at.watches = [[*added, None]]
     await until(watch, lambda: names(cache) == ["tiny-r0-1", "tiny-r1-1"])
-    assert "pods odd cannot be read" in caplog.text
+    assert "pods odd-r0-1 cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["web", "web-7f9c-x2x4z", "web-r-1", "-r0-1"])
+async def test_a_pod_of_others_that_has_our_label_is_passed_over_in_silence(
+    server: Given, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    at, cache, watch = server
+    told = [("ADDED", pod(name, 2)), ("MODIFIED", pod(name, 3)), ("DELETED", pod(name, 4)), ("ADDED", pod("tiny-r1-1", 5))]
+    at.pods = {name: pod(name, 1)}
+    at.watches = [[*({"type": kind, "object": thing} for kind, thing in told), None]]
+    await until(watch, lambda: names(cache) == ["tiny-r1-1"])
+    assert caplog.text == ""
 
 
 async def test_jobs_other_objects_are_watched_by_their_metadata_alone() -> None:

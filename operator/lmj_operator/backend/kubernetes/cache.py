@@ -15,9 +15,12 @@ Key = tuple[str, str]
 """Namespace and name of a job."""
 
 
-def job_key(thing: Object) -> Key:
-    """The job that a pod is of. Its name says so for good; a label can be changed by anybody. Raises ValueError for another's pod."""
-    return thing["metadata"]["namespace"], parse_pod_name(thing["metadata"]["name"])[0]
+def job_key(pod: Object) -> Key | None:
+    """The job that a pod is of. Its name says so for good; a label can be changed by anybody. None: it is no job's."""
+    try:
+        return pod["metadata"]["namespace"], parse_pod_name(pod["metadata"]["name"])[0]
+    except ValueError:
+        return None
 
 
 def slim(pod: Object) -> Object:
@@ -99,9 +102,11 @@ class Cache:
         return [{"metadata": {"name": name}} for name in self.node_names()]
 
     def put_pod(self, pod: Object) -> None:
-        """A pod is there, or changed."""
-        pod = slim(pod)
+        """A pod is there, or changed; one of others that has our label is nothing to us."""
         key, name = job_key(pod), pod["metadata"]["name"]
+        if key is None:
+            return
+        pod = slim(pod)
         before = self._pods.setdefault(key, {}).get(name)
         self._pods[key][name] = pod
         if before is None or _matters(before) != _matters(pod):
@@ -109,14 +114,14 @@ class Cache:
 
     def add_pod(self, pod: Object) -> None:
         """A pod was just made, which is no news for who made it: known until the watch tells of it."""
-        pod = slim(pod)
-        self._pods.setdefault(job_key(pod), {}).setdefault(pod["metadata"]["name"], pod)
+        if (key := job_key(pod)) is not None:
+            self._pods.setdefault(key, {}).setdefault(pod["metadata"]["name"], slim(pod))
 
     def drop_pod(self, pod: Object) -> None:
         """A pod is gone; another that has its name by now stays."""
         key, name = job_key(pod), pod["metadata"]["name"]
-        known = self.pod(key, name)
-        if known is not None and known["metadata"]["uid"] == pod["metadata"]["uid"]:
+        known = self.pod(key, name) if key is not None else None
+        if key is not None and known is not None and known["metadata"]["uid"] == pod["metadata"]["uid"]:
             del self._pods[key][name]
             if not self._pods[key]:
                 del self._pods[key]
