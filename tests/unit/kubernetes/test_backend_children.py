@@ -2,15 +2,16 @@
 
 import base64
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from backend_fixture import Fixture
-from cluster_jobs import SETTINGS, error
+from cluster_jobs import SETTINGS, error, job
 
 from lmj_api.status import JobStatus
 from lmj_operator.backend.kubernetes.backend import CHILDREN_AGAIN_SECONDS
-from lmj_operator.backend.kubernetes.children import Children
+from lmj_operator.backend.kubernetes.children import AGAIN_SECONDS, HELD_SECONDS, Children
 from lmj_operator.backend.kubernetes.resources import BUDGETS, POLICIES, SECRETS, SERVICES, Resource
 from lmj_operator.plan import CreatePod
 
@@ -196,6 +197,49 @@ async def test_what_cannot_be_put_back_is_tried_again_later_and_keeps_no_other(b
     begun.clock.now += CHILDREN_AGAIN_SECONDS
     await begun.backend.observe()
     assert begun.api.names("services") == ["tiny-trainers"]
+
+
+@pytest.mark.parametrize("how", [change, delete])
+async def test_what_is_changed_again_and_again_is_not_fought_for_all_the_time(
+    begun: Fixture, caplog: pytest.LogCaptureFixture, how: Callable[[Fixture, str], object]
+) -> None:
+    """Another controller may change it whenever it sees it, and each write of ours is news to it."""
+    for _ in range(20):
+        if key_of("services") in begun.api.objects:
+            how(begun, "services")
+        await begun.backend.observe()
+    assert begun.calls("patch", "services") == 1
+    for _ in range(5):
+        begun.clock.now += AGAIN_SECONDS
+        await begun.backend.observe()
+        how(begun, "services")
+    assert begun.calls("patch", "services") == 6
+    assert caplog.text.count("services/tiny-trainers of the job was deleted or changed") == 1
+    begun.clock.now += AGAIN_SECONDS
+    await begun.backend.observe()
+    begun.clock.now += HELD_SECONDS
+    how(begun, "services")
+    await begun.backend.observe()
+    assert caplog.text.count("services/tiny-trainers of the job was deleted or changed") == 2
+
+
+async def test_one_that_is_fought_for_keeps_no_other_and_a_new_spec_is_followed_at_once(begun: Fixture) -> None:
+    for _ in range(2):
+        change(begun, "poddisruptionbudgets", spec={"minAvailable": 0})
+        await begun.backend.observe()
+    delete(begun, "services")
+    begun.backend.job = job(pipeline={"stages": 1, "microBatches": 2})
+    await begun.backend.observe()
+    assert (begun.calls("patch", "poddisruptionbudgets"), begun.api.names("services")) == (2, ["tiny-trainers"])
+
+
+async def test_one_that_is_changed_before_it_is_put_right_is_news_once(begun: Fixture) -> None:
+    for _ in range(5):
+        change(begun, "services")
+    assert begun.woken == [("team", "tiny")]
+    await begun.backend.observe()
+    change(begun, "services")
+    assert begun.woken == [("team", "tiny")] * 2
 
 
 async def test_a_pod_that_is_made_later_finds_all_that_it_needs(begun: Fixture) -> None:

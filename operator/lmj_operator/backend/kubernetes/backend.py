@@ -92,7 +92,7 @@ class KubernetesBackend:
         """Why a change of the spec is not followed."""
         self.move_request: str | None = None
         """Which ranks a person asked to move."""
-        self.children = Children(api, cache.children, settings)
+        self.children = Children(api, cache.children, settings, clock)
         self._api = api
         self._cache = cache
         self._store = store

@@ -28,11 +28,12 @@ def stamp_of(thing: Object) -> Stamp:
 
 
 class ChildCache:
-    """Filled by the watches, and by who makes them; ``wake(job)`` is called when one goes or changes."""
+    """Filled by the watches, and by who makes them; ``wake(job)`` is called when one goes, or is no more as it was made."""
 
     def __init__(self, wake: Callable[[Key], None]) -> None:
         self._wake = wake
         self._stamps: dict[tuple[str, str, str], Stamp] = {}
+        self._made: dict[tuple[str, str, str], Stamp] = {}
 
     def stamp(self, resource: Resource, namespace: str, name: str) -> Stamp | None:
         """The object as it is; None: there is none."""
@@ -51,13 +52,15 @@ class ChildCache:
         key, new = _key(resource, thing), stamp_of(thing)
         before = self._stamps.get(key)
         self._stamps[key] = new
-        if before is not None and before != new:
+        # That one is not as it was made is news once, however often it is changed from then on.
+        if before != new and before is not None and before == self._made.get(key):
             self._wake(_job(thing))
 
     def made(self, resource: Resource, thing: Object) -> Stamp:
         """An object was just made, or made what it should be, which is no news for who did so."""
-        stamp = self._stamps[_key(resource, thing)] = stamp_of(thing)
-        return stamp
+        key = _key(resource, thing)
+        self._stamps[key] = self._made[key] = stamp_of(thing)
+        return self._made[key]
 
     def drop(self, resource: Resource, thing: Object) -> None:
         """An object is gone; another that has its name by now stays."""
@@ -65,6 +68,7 @@ class ChildCache:
         before = self._stamps.get(key)
         if before is not None and before.uid == thing["metadata"]["uid"]:
             del self._stamps[key]
+            self._made.pop(key, None)
             self._wake(_job(thing))
 
 

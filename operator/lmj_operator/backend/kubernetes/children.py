@@ -4,9 +4,11 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from lmj_api.clock import steady_time
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.api import Api, ApiError, Object
@@ -25,6 +27,12 @@ from lmj_operator.backend.kubernetes.token import Token
 
 _Child = tuple[Resource, str]
 """Kind and name."""
+
+AGAIN_SECONDS = 10.0
+"""An object is repaired at most this often: somebody may change it again and again."""
+
+HELD_SECONDS = 60.0
+"""An object that needed no repair for this long is in order: its next repair is logged. Passes are less far apart."""
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +58,17 @@ class _Made:
 class Children:
     """Of one job."""
 
-    def __init__(self, api: Api, cache: ChildCache, settings: Settings) -> None:
+    def __init__(self, api: Api, cache: ChildCache, settings: Settings, clock: Callable[[], float] = steady_time) -> None:
         self._api = api
         self._cache = cache
         self._settings = settings
+        self._clock = clock
         self._token = Token(api)
         self._begun = False
         """All of them were asked for."""
         self._made: dict[_Child, _Made] = {}
+        self._mended_at: dict[_Child, float] = {}
+        """When each was last repaired."""
         self._released: set[_Child] = set()
         self._wanted_by: tuple[LiveMigrationJob, dict[_Child, _Wanted]] | None = None
         # Pods are made at the same time, and each wants all of this first.
@@ -90,17 +101,25 @@ class Children:
         async with self._making:
             # What was asked for and is not there yet, creation asks for again. Of what an operator before this one made nothing is known.
             lacking = [c for c in self._lacking(job) if c[0] != CLAIMS and (c in self._made or not self._begun)]
-            await self._make(job, lacking)
+            now, wanted = self._clock(), self._wanted(job)
+            due = [c for c in lacking if self._made_as(wanted[c], c) is None or now - self._last_mended(c) >= AGAIN_SECONDS]
+            await self._make(job, due)
 
     def _lacking(self, job: LiveMigrationJob) -> list[_Child]:
         """What is not there as it should be, as far as the watches and we ourselves know."""
         return [child for child, wanted in self._wanted(job).items() if not self._stands(child, wanted)]
 
     def _stands(self, child: _Child, wanted: _Wanted) -> bool:
+        made = self._made_as(wanted, child)
+        return made is not None and made.stamp in (None, self._stamp(wanted.body, child[0]))
+
+    def _made_as(self, wanted: _Wanted, child: _Child) -> _Made | None:
+        """What was made as ``wanted``. None: nothing was, or the spec has changed since."""
         made = self._made.get(child)
-        if made is None or made.digest != wanted.digest:
-            return False
-        return made.stamp is None or made.stamp == self._stamp(wanted.body, child[0])
+        return made if made is not None and made.digest == wanted.digest else None
+
+    def _last_mended(self, child: _Child) -> float:
+        return self._mended_at.get(child, -math.inf)
 
     def _stamp(self, body: Object, resource: Resource) -> Stamp | None:
         return self._cache.stamp(resource, body["metadata"]["namespace"], body["metadata"]["name"])
@@ -121,19 +140,25 @@ class Children:
     async def _make(self, job: LiveMigrationJob, children: list[_Child]) -> None:
         first: ApiError | None = None
         for child in children:
-            resource, name = child
-            wanted, before = self._wanted(job)[child], self._made.get(child)
+            resource = child[0]
+            wanted = self._wanted(job)[child]
             try:
                 made = await self._steps(job)[resource](wanted.body)
             except ApiError as error:
                 first = first or error
                 continue
-            if before is not None and before.digest == wanted.digest:
-                text = "%s of the job was deleted or changed by somebody and is as it should be again"
-                log.warning(text, f"{resource.plural}/{name}", extra={"job": (job.metadata.namespace, job.metadata.name)})
+            if self._made_as(wanted, child) is not None:
+                self._mended(job, child)
             self._made[child] = _Made(wanted.digest, self._cache.made(resource, made) if made is not None else None)
         if first is not None:
             raise first
+
+    def _mended(self, job: LiveMigrationJob, child: _Child) -> None:
+        now, before = self._clock(), self._last_mended(child)
+        self._mended_at[child] = now
+        if now - before >= HELD_SECONDS:
+            text = "%s of the job was deleted or changed by somebody and is as it should be again"
+            log.warning(text, f"{child[0].plural}/{child[1]}", extra={"job": (job.metadata.namespace, job.metadata.name)})
 
     def _steps(self, job: LiveMigrationJob) -> dict[Resource, Callable[[Object], Awaitable[Object | None]]]:
         return {
