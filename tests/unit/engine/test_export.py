@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from lmj_trainer.state.journal import Journal
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import ending as ending_module
 from lmj_trainer.worker import export as export_module
+from lmj_trainer.worker import recorder as recorder_module
 from lmj_trainer.worker.export import _begin, _finish
-from lmj_trainer.worker.fence import Claim
+from lmj_trainer.worker.fence import Claim, Fence
+from lmj_trainer.worker.record_files import RecordFiles
 from lmj_trainer.worker.recorder import Recorder
 
 from .small_job import Line, make, start, view, weights
@@ -61,6 +64,45 @@ def test_whoever_was_followed_removes_and_replaces_nothing(tmp_path: Path) -> No
         _begin(target, "r-v1-a", over)
     assert (target / "file").read_text() == "newer"
     assert newer.exists()
+
+
+def put(folder: Path, content: str) -> Path:
+    (folder / "file").write_text(content)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "moment", ["before it moves the model", "after it has moved the model", "after, and a third one is there"]
+)
+def test_one_that_sleeps_after_it_was_allowed_leaves_the_newer_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """The newer view has cleared away what it would put there."""
+    target = tmp_path / "model"
+    if moment.startswith("after"):
+        put(_begin(target, "r-v0-z", allowed), "newer").rename(target)
+    mine = put(_begin(target, "r-v1-a", allowed), "older")
+    moved: list[Path] = []
+    real = os.rename
+
+    def newer() -> None:
+        if not moment.startswith("after"):
+            _finish(put(_begin(target, "r-v2-b", allowed), "newer"), target, allowed)
+
+    def rename(source: Path, to: Path) -> None:
+        real(source, to)
+        if source == target:
+            moved.append(source)
+            shutil.rmtree(mine)
+            if moment.endswith("there"):
+                target.mkdir()
+                put(target, "newest")
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(FileNotFoundError):
+        _finish(mine, target, newer)
+    assert (target / "file").read_text() == ("newest" if moment.endswith("there") else "newer")
+    assert bool(moved) == moment.startswith("after"), "a crash in between would leave no model"
 
 
 @pytest.mark.parametrize("left", [".model.r-v1-a.partial", ".model.r-v1-a.old", ".model.partial", ".model.old"])
@@ -179,3 +221,30 @@ def test_a_group_that_nobody_can_reach_leaves_before_it_commits_what_another_doe
     assert layout.metrics.read_bytes() == before
     newer.check()
     newer.end()
+
+
+def test_one_that_was_followed_while_its_storage_was_in_trouble_exports_nothing(
+    job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training goes on without a look at such a time."""
+    layout = Layout.of(job.spec)
+
+    def on(kind: EventKind, details: dict[str, Any]) -> None:
+        if "progress" in details and details["progress"].activity == "export":
+            recorder = trainer._recorder
+            assert recorder is not None
+            with monkeypatch.context() as patch:
+                patch.setattr(RecordFiles, "write", broken)
+                recorder._pause = 60.0
+                recorder.check()
+            Fence(layout.recorders, Claim(run=job.metadata.run, view=2, pod="small-r0-2")).hold()
+            recorder.check()
+
+    def broken(self: RecordFiles) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    trainer = make(job, Line(on))
+    monkeypatch.setattr(recorder_module, "_LONGEST_RETRY", 60.0)
+    with pytest.raises(ViewBrokenError, match="view 2 has begun, in small-r0-2"):
+        trainer.run(view(1, start()))
+    assert not layout.model.exists()

@@ -22,7 +22,7 @@ from lmj_trainer.state.journal import Journal
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import metrics_file
 from lmj_trainer.worker import recorder as recorder_module
-from lmj_trainer.worker.fence import Claim
+from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.recorder import Recorder
 
 SECONDS = 30.0
@@ -361,6 +361,39 @@ def test_storage_that_hangs_is_waited_for_once(layout: Layout, outage: Outage, m
     eventually(lambda: journal.recorded == 4)
     recorder.end()
     assert steps(layout) == [1, 2, 3, 4]
+
+
+def test_to_hold_is_to_have_looked(layout: Layout, outage: Outage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While storage is in trouble training goes on without a look; what replaces a model may not."""
+    monkeypatch.setattr(recorder_module, "_LAST_PATIENCE", 0.2)
+    recorder = begin(layout, 0)
+    recorder.hold()
+    outage.number = errno.EIO
+    recorder.check()
+    with pytest.raises(OSError, match=r"whether another writes into .* cannot be told: .*Input/output error"):
+        recorder.hold()
+    outage.number, outage.hangs = None, True
+    with pytest.raises(OSError, match="cannot be told: it does not answer"):
+        recorder.hold()
+    recorder.check()
+    Fence(layout.recorders, claim(2)).hold()
+    outage.hangs = False
+    outage.over.set()
+    monkeypatch.setattr(recorder_module, "_LAST_PATIENCE", SECONDS)
+    with pytest.raises(ViewBrokenError, match="view 2 has begun"):
+        recorder.hold()
+    recorder.end()
+
+
+def test_one_whose_metrics_cannot_be_written_may_hold(layout: Layout) -> None:
+    layout.metrics.mkdir(parents=True)
+    recorder = begin(layout, 0)
+    recorder.step(progress(1), 1.0)
+    recorder.hold()
+    Fence(layout.recorders, claim(2)).hold()
+    with pytest.raises(ViewBrokenError, match="view 2 has begun"):
+        recorder.hold()
+    recorder.end()
 
 
 def test_a_line_that_was_written_by_half_is_written_whole(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

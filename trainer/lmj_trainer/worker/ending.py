@@ -86,7 +86,7 @@ class Ending:
         deadline = time.monotonic() + limit
         for attempt in itertools.count():
             try:
-                export(layout, folder, config, tokenizer, job, spec, results, recorder.claim.mark, recorder.check)
+                export(layout, folder, config, tokenizer, job, spec, results, recorder.claim.mark, recorder.hold)
             except OSError as error:
                 problem = f"{layout.model} cannot be written: {error}"
                 if time.monotonic() >= deadline:

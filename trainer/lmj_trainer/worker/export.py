@@ -41,7 +41,8 @@ def export(
 ) -> None:
     """Write the model's folder, and the adapter's before it, each atomically: whoever finds it finds it whole. Older ones are replaced.
 
-    ``mark``: for names of what only this one writes. ``allowed`` raises when another has taken its place: then nothing is replaced.
+    ``mark``: for names of what only this one writes. ``allowed`` raises when another has taken its place, or when
+    that cannot be told: then nothing is replaced.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -97,9 +98,18 @@ def _finish(partial: Path, target: Path, allowed: Callable[[], None]) -> None:
     sync_folder(partial)
     old = partial.with_suffix(_OLD)
     allowed()
-    if target.exists():
+    # Another may come from here on. It clears ``partial`` away first, and what is at ``target`` may be its model.
+    partial.stat()
+    there = target.exists()
+    if there:
         os.rename(target, old)
-    os.rename(partial, target)
+    try:
+        os.rename(partial, target)
+    except OSError:
+        if there:
+            with contextlib.suppress(OSError):  # a newer one is there: no rename replaces a folder that is not empty
+                os.rename(old, target)
+        raise
     sync_folder(target.parent)
     shutil.rmtree(old, ignore_errors=True)
 

@@ -43,9 +43,12 @@ class RecordFiles:
         self.evaluations: list[Evaluation] = []
         """Those that are on storage."""
 
-    def write(self) -> None:
-        """Write what waits. Raises as :meth:`Fence.hold`, and OSError."""
+    def hold(self) -> None:
+        """As :meth:`Fence.hold`."""
         self._fence.hold()
+
+    def write(self) -> None:
+        """Write what waits, after :meth:`hold`. Raises as that, and OSError."""
         if self._metrics is None:
             self._open()
         while lines := self._journal.first(_BATCH, self._turn):

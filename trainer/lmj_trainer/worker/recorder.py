@@ -45,8 +45,11 @@ class Recorder:
         """What the view that runs writes to; None: no view runs."""
         self._served: RecordFiles | None = None
         """The newest that the thread has seen."""
-        self._asked = self._answered = 0
-        self._late = self._troubled = False
+        self._asked = self._answered = self._held = 0
+        """``_held``: the last question after which the fence was read, and held."""
+        self._late = False
+        self._problem: OSError | None = None
+        """Why it could not record when it last tried."""
         self._again, self._pause = 0.0, 0.0
         self._over: Exception | None = None
         self._thread: threading.Thread | None = None
@@ -64,11 +67,25 @@ class Recorder:
 
     def check(self) -> None:
         """Raise ViewBrokenError when another view records here: this one is over, whatever this process was told. Raise UserError when a later
-        run does.
+        run does. While storage is in trouble nobody looks, and training goes on.
         """
         self._ask()
         if self._over is not None:
             raise self._over
+
+    def hold(self) -> None:
+        """As :meth:`check`, but it has looked since it was asked, whatever was tried before. Raises OSError when that was not possible."""
+        with self._turn:
+            self._again = 0.0
+            self._asked += 1
+            asked = self._asked
+            self._turn.notify_all()
+            answered = self._turn.wait_for(lambda: self._answered >= asked, _LAST_PATIENCE)
+            held, problem = self._held >= asked, self._problem if answered else "it does not answer"
+        if self._over is not None:
+            raise self._over
+        if not held:
+            raise OSError(f"whether another writes into {self._layout.output} cannot be told: {problem}")
 
     def lacks(self, step: int) -> bool:
         """Whether a line of a step up to ``step`` may be neither on storage nor in the journal."""
@@ -125,8 +142,8 @@ class Recorder:
                 served.close()
             if files is None:
                 return
-            if due or self._troubled:
-                self._work(files)
+            if due or self._problem is not None:
+                self._work(files, asked)
             with self._turn:
                 self._answered, self._late = asked, False
                 self._turn.notify_all()
@@ -135,23 +152,25 @@ class Recorder:
         return self._files is not self._served or self._asked != self._answered
 
     def _wait(self) -> float | None:
-        return max(0.0, self._again - time.monotonic()) if self._troubled and self._over is None else None
+        return max(0.0, self._again - time.monotonic()) if self._problem is not None and self._over is None else None
 
-    def _work(self, files: RecordFiles) -> None:
+    def _work(self, files: RecordFiles, asked: int) -> None:
         if self._over is not None or time.monotonic() < self._again:
             return
         try:
+            files.hold()
+            self._held = asked
             files.write()
         except OSError as error:
             files.close()
             self._pause = min(2 * self._pause or 0.5, _LONGEST_RETRY)
             self._again = time.monotonic() + self._pause
-            if not self._troubled:
+            if self._problem is None:
                 text = (
                     f"metrics cannot be written to {self._layout.output}: {error}; training goes on, and they are written later"
                 )
                 self._warn(text)
-            self._troubled = True
+            self._problem = error
         except (ViewBrokenError, UserError) as error:
             self._give_up(files, error)
         except Exception as error:
@@ -159,7 +178,7 @@ class Recorder:
             log.exception("cannot record")
             self._give_up(files, error)
         else:
-            self._troubled, self._pause = False, 0.0
+            self._problem, self._pause = None, 0.0
 
     def _give_up(self, files: RecordFiles, error: Exception) -> None:
         with self._turn:
