@@ -28,6 +28,20 @@ try:
 except (UserError, OutageError) as error:
     print(type(error).__name__ + ":", error)
 """
+FULL = """
+import errno, os, shutil
+copy, room = shutil.copyfile, [1]
+def copyfile(source, target):
+    if room.pop() == 0:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+    room.append(0)
+    return copy(source, target)
+shutil.copyfile = copyfile
+"""
+AGAIN = """
+from lmj_trainer.model.kept import kept
+print("later:", kept(JobSpec.model_validate_json(sys.argv[1])).model.source)
+"""
 
 
 def model(folder: Path, layers: int = 1, kind: str = "bert") -> Path:
@@ -49,7 +63,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
         yield made
 
 
-def start(hub: Hub, folder: Path, seconds: float = 60.0, **changes: Any) -> "subprocess.Popen[str]":
+def start(hub: Hub, folder: Path, seconds: float = 60.0, program: str = PROGRAM, **changes: Any) -> "subprocess.Popen[str]":
     """A process that keeps the hub's model in the output folder ``folder / out``; the hub's own cache is empty in each."""
     spec = {
         "model": {"source": MODEL, **changes},
@@ -60,7 +74,7 @@ def start(hub: Hub, folder: Path, seconds: float = 60.0, **changes: Any) -> "sub
     home = folder / f"home-{time.monotonic_ns()}"
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy") and not k.startswith("HF_")}
     environment |= {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home), "OMP_NUM_THREADS": "1", "TRANSFORMERS_VERBOSITY": "error"}
-    command = [sys.executable, "-c", PROGRAM, json.dumps(spec)]
+    command = [sys.executable, "-c", program, json.dumps(spec)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
@@ -72,6 +86,38 @@ def told(process: "subprocess.Popen[str]") -> list[str]:
 
 def keep(hub: Hub, folder: Path, seconds: float = 60.0, **changes: Any) -> list[str]:
     return told(start(hub, folder, seconds, **changes))
+
+
+@pytest.mark.parametrize("trouble", ["full", "no folder"])
+def test_a_folder_that_has_no_room_ends_no_job(hub: Hub, tmp_path: Path, trouble: str) -> None:
+    """It goes on with what the hub's client has on this machine, and a later start keeps the model."""
+    commit, out = hub.branches[MODEL], tmp_path / "out"
+    out.mkdir()
+    if trouble == "no folder":
+        (out / "pretrained").write_text("a file, where a folder should be")
+    said = told(start(hub, tmp_path, program=(FULL if trouble == "full" else "") + PROGRAM + AGAIN))
+    assert said[0] == f"say: fetching {MODEL} at commit {commit}"
+    assert said[1].startswith(f"say: warning: the model {MODEL} cannot be kept in {out / 'pretrained'}: ")
+    cache = Path(said[2].removeprefix("kept: ").removesuffix(" None"))
+    assert (cache.name, said[3]) == (commit, f"later: {cache}"), "the first weights are read from there"
+    assert (cache / "model.safetensors").read_bytes() == (tmp_path / "first" / "model.safetensors").read_bytes()
+    if trouble == "no folder":
+        (out / "pretrained").unlink()
+    else:
+        assert list((out / "pretrained").iterdir()) == [], "room is what was lacking"
+    assert keep(hub, tmp_path)[-1] == f"kept: {out}/pretrained/someone--tiny None"
+
+
+def test_a_copy_whose_process_died_goes_when_it_is_old(hub: Hub, tmp_path: Path) -> None:
+    pretrained = tmp_path / "out" / "pretrained"
+    old, new = pretrained / ".fetching-old", pretrained / ".fetching-new"
+    for _ in range(2):  # the second time the model is there
+        for site in (old, new):
+            site.mkdir(parents=True, exist_ok=True)
+            (site / "model.safetensors").write_text("half")
+        os.utime(old, (0, 0))
+        keep(hub, tmp_path)
+        assert sorted(path.name for path in pretrained.iterdir()) == [new.name, "someone--tiny"], "another rank may be at work"
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -63,7 +63,7 @@ def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Prepared:
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot make the cache folder {cache}: {error.strerror}") from error
-        _clear(cache, time.time())
+        clear_sites(cache, ".building-", time.time())
         site = Path(mkdtemp(prefix=f".building-{digest}-", dir=cache))
         try:
             _build(spec, site, say)
@@ -172,11 +172,12 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _clear(cache: Path, now: float) -> None:
-    for site in cache.glob(".building-*"):
+def clear_sites(folder: Path, prefix: str, now: float) -> None:
+    """Remove from ``folder`` what was begun under a name with ``prefix`` and is old: whoever did it died."""
+    for site in folder.glob(f"{prefix}*"):
         try:
             stale = now - site.stat().st_mtime > _STALE_SECONDS
-        except FileNotFoundError:  # its builder is done with it
+        except OSError:  # its builder is done with it
             continue
         if stale:
             shutil.rmtree(site, ignore_errors=True)

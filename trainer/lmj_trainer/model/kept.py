@@ -6,6 +6,7 @@ that is a mistake of a job that trains already, and none of it may change a bit 
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,9 +14,9 @@ from tempfile import mkdtemp
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.hub import hub_is_reachable, is_hub_id, judged, patiently
-from lmj_trainer.data.prepared import publish
+from lmj_trainer.data.prepared import clear_sites, publish
 from lmj_trainer.data.tokens import FILES
-from lmj_trainer.errors import UserError
+from lmj_trainer.data.wording import WARNING
 from lmj_trainer.model.config import read_config
 
 Say = Callable[[str], None]
@@ -24,16 +25,23 @@ SMALL = ("*.json", *(name for name in FILES if not name.endswith(".json")))
 WEIGHTS = ("*.safetensors",)
 ORIGIN = "lmj-origin.json"
 """Says where the files of the folder are from."""
+_SITE = ".fetching-"
+_cached: dict[Path, Path] = {}
+"""Where this process has what could not be copied, by the folder that was to hold it."""
 
 
 def keep(spec: JobSpec, say: Say) -> JobSpec:
     """As :func:`kept`; a model that is not there yet is fetched first. Several ranks may do so at once: the first wins, others take its.
 
-    Raises UserError when the hub says that there is no such model, or that it is not for everybody; OutageError when it does not answer
-    for most of the time that a worker has to start.
+    A folder that cannot hold it ends no job: this process goes on with the hub's cache, and a later start tries again. Raises
+    UserError when the hub says that there is no such model, or that it is not for everybody; OutageError when it does not answer for
+    most of the time that a worker has to start.
     """
     source, folder = spec.model.source, _folder(spec)
-    if source is None or folder is None or folder.is_dir():
+    if source is None or folder is None:
+        return spec
+    clear_sites(folder.parent, _SITE, time.time())
+    if folder.is_dir():
         return kept(spec)
     revision = spec.model.revision
     seconds = 0.8 * spec.recovery.start_timeout_seconds  # less than what counts as a start that failed: so it is known why
@@ -43,27 +51,39 @@ def keep(spec: JobSpec, say: Say) -> JobSpec:
     commit = small.name
     say(f"fetching {source} at commit {commit}")
     whole = patiently(lambda: _snapshot(source, commit, SMALL + WEIGHTS), seconds, say)
+    origin = json.dumps({"source": source, "revision": revision, "commit": commit}, indent=1) + "\n"
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        _copy(whole, folder, origin)
     except OSError as error:
-        raise UserError(f"cannot make the folder {folder.parent}: {error.strerror}") from error
-    site = Path(mkdtemp(prefix=".fetching-", dir=folder.parent))
-    try:
-        for file in sorted(path for path in whole.iterdir() if path.is_file()):
-            shutil.copyfile(file, site / file.name)  # what the cache has is a link
-        (site / ORIGIN).write_text(json.dumps({"source": source, "revision": revision, "commit": commit}, indent=1) + "\n")
-        publish(site, folder)
-    finally:
-        shutil.rmtree(site, ignore_errors=True)
+        say(
+            f"{WARNING}the model {source} cannot be kept in {folder.parent}: {error}; this start goes on with commit {commit} in the "
+            "hub's cache, a later one asks the hub again: make room"
+        )
+        _cached[folder] = whole
     return kept(spec)
 
 
 def kept(spec: JobSpec) -> JobSpec:
     """``spec`` with the folder in which the run keeps its model as the model's source, where it keeps one."""
     folder = _folder(spec)
-    if folder is None or not folder.is_dir():
+    if folder is None:
         return spec
-    return spec.model_copy(update={"model": spec.model.model_copy(update={"source": str(folder), "revision": None})})
+    found = folder if folder.is_dir() else _cached.get(folder)
+    if found is None:
+        return spec
+    return spec.model_copy(update={"model": spec.model.model_copy(update={"source": str(found), "revision": None})})
+
+
+def _copy(whole: Path, folder: Path, origin: str) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    site = Path(mkdtemp(prefix=_SITE, dir=folder.parent))
+    try:
+        for file in sorted(path for path in whole.iterdir() if path.is_file()):
+            shutil.copyfile(file, site / file.name)  # what the cache has is a link
+        (site / ORIGIN).write_text(origin)
+        publish(site, folder)
+    finally:
+        shutil.rmtree(site, ignore_errors=True)
 
 
 def _folder(spec: JobSpec) -> Path | None:
