@@ -6,7 +6,9 @@ from pydantic import ValidationError
 
 from lmj_api.identity import Difference, differences
 from lmj_api.layout import Layout
+from lmj_api.names import parse_checkpoint_name
 from lmj_api.spec.job import JobSpec, LiveMigrationJob
+from lmj_api.spec.training import Training
 
 LARGEST_JOB = 4 << 20
 """Bytes; a cluster's API server takes no larger object."""
@@ -20,21 +22,51 @@ class ResultsError(Exception):
 
 
 def trained_job(layout: Layout) -> LiveMigrationJob | None:
-    """The job whose results are there; None: there are none, or nobody wrote down whose. Raises ResultsError, and OSError."""
+    """The job whose results are there; None: there are none, or nobody wrote down whose. Raises ResultsError, and OSError.
+
+    A local run that went on from that job, and has checkpoints of its own, is the one even where it could not write itself down: who goes
+    on from the older record would take those for another job's.
+    """
     if not layout.has_results():
         return None
+    trained, local = _job(layout.trained), layout.run / "job.json"
     # Before it was written by whoever trains there was the bookkeeping of local runs alone.
-    for path in (layout.trained, layout.run / "job.json"):
-        content = _read(path)
-        if content is None:
-            continue
-        try:
-            return LiveMigrationJob.model_validate_json(content, extra="ignore")
-        except ValidationError as error:
-            raise ResultsError(
-                f"{path} is not a job, so nobody knows whose results are there: choose another output.path"
-            ) from error
-    return None
+    if trained is None:
+        return _job(local)
+    try:
+        later = _job(local)
+    except ResultsError:  # nobody needs it
+        return trained
+    return later if later is not None and _went_on(layout, trained.spec.training, later.spec.training) else trained
+
+
+def _job(path: Path) -> LiveMigrationJob | None:
+    content = _read(path)
+    if content is None:
+        return None
+    try:
+        return LiveMigrationJob.model_validate_json(content, extra="ignore")
+    except ValidationError as error:
+        raise ResultsError(f"{path} is not a job, so nobody knows whose results are there: choose another output.path") from error
+
+
+def _went_on(layout: Layout, old: Training, new: Training) -> bool:
+    """Whether ``new`` is another part of the run after ``old``, with a checkpoint."""
+    if not new.continues or new.continues == old.continues:
+        return False
+    *before, last = new.continues
+    if before != old.continues[: len(before)] or last.step < old.begins:
+        return False
+    return any(_step(entry) > last.step for entry in layout.checkpoints.iterdir()) if layout.checkpoints.is_dir() else False
+
+
+def _step(folder: Path) -> int:
+    """The step of a checkpoint; 0: it is none."""
+    try:
+        step, _ = parse_checkpoint_name(folder.name)
+    except ValueError:
+        return 0
+    return step if (folder / "manifest.json").exists() else 0
 
 
 def other_job(output: object, old: JobSpec, new: JobSpec, *, finished: bool) -> tuple[str, tuple[Difference, ...]] | None:

@@ -112,6 +112,42 @@ def test_results_are_of_the_job_that_was_written_down(tmp_path: Path, result: st
     assert trained_job(layout) != mine
 
 
+def test_a_part_that_could_not_write_itself_down_is_found_by_its_checkpoints(tmp_path: Path) -> None:
+    first = job(tmp_path)
+    layout = Layout.of(first.spec)
+    layout.run.mkdir()
+    local = layout.run / "job.json"
+
+    def part(*steps: int) -> LiveMigrationJob:
+        parts = [{"step": step, "state_digest": "a" * 32} for step in steps]
+        return LiveMigrationJob.model_validate(
+            {"metadata": {"name": "a"}, "spec": {**BASE, "output": {"path": str(tmp_path)}, "training": {"continues": parts}}}
+        )
+
+    def checkpoint(step: int) -> None:
+        (layout.checkpoints / f"step-{step:09}-v1").mkdir(parents=True)
+        (layout.checkpoints / f"step-{step:09}-v1" / "manifest.json").write_text("{}")
+
+    layout.trained.write_text(first.to_json())
+    local.write_text(part(60).to_json())
+    checkpoint(60)
+    (layout.checkpoints / "step-000000070-v1").mkdir()
+    assert trained_job(layout) == first, "it has trained nothing yet"
+    checkpoint(100)
+    assert trained_job(layout) == part(60)
+    layout.trained.write_text(part(60).to_json())
+    local.write_text(part(60, 90).to_json())
+    assert trained_job(layout) == part(60, 90)
+    for older in (first, part(60), part(50), part(60, 50)):
+        local.write_text(older.to_json())
+        assert trained_job(layout) == part(60), "a record that was left behind"
+    layout.trained.write_text(part(60, 90).to_json())
+    local.write_text(part(70, 95).to_json())
+    assert trained_job(layout) == part(60, 90), "another run's"
+    local.write_text("{")
+    assert trained_job(layout) == part(60, 90)
+
+
 @pytest.mark.parametrize("content", [b"{", b"\xff" * 9, b"[" * (LARGEST_JOB + 1)])
 def test_what_is_no_job_is_not_taken_for_one(tmp_path: Path, content: bytes) -> None:
     layout = Layout.of(job(tmp_path).spec)

@@ -12,6 +12,7 @@ import pytest
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, rank_file
+from lmj_api.spec import Training
 from lmj_trainer.checkpoint import scan as scan_module
 from lmj_trainer.checkpoint.digest import CHUNK, file_digest
 from lmj_trainer.checkpoint.scan import scan, scan_in_thread, survey, verify
@@ -58,6 +59,16 @@ def test_good_ones_newest_first(tmp_path: Path) -> None:
     assert [(c.step, c.name, c.problem) for c in found] == [(s, checkpoint_name(s, 1), None) for s in (100, 20, 3)]
     assert found[0].size == sum((tmp_path / found[0].name / rank_file(r)).stat().st_size for r in (0, 1))
     assert found[0].time == (tmp_path / found[0].name / MANIFEST).stat().st_mtime
+
+
+def test_of_an_earlier_part_only_what_the_run_went_on_from_is_its_own(tmp_path: Path) -> None:
+    """What that part trained after its last step, in another process that did not know, is no state of this run."""
+    for step in (10, 20, 21):
+        put(tmp_path, step, state="e" * 32)
+    training = Training.model_validate({"continues": [{"step": 20, "state_digest": "e" * 32}]})
+    assert [found.info.step for found in survey(tmp_path, DIGEST, training) if found.info.problem is None] == [20, 10]
+    (late,) = [found.info for found in survey(tmp_path, DIGEST, training) if found.info.problem is not None]
+    assert (late.step, "was written with another model, data or hyper-parameters" in str(late.problem)) == (21, True)
 
 
 def test_one_that_was_heard_of_is_found_where_it_is_not_listed_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

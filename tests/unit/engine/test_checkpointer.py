@@ -22,6 +22,7 @@ from lmj_trainer.checkpoint.fence import declare_over
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state
+from lmj_trainer.errors import UserError
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as module
@@ -64,8 +65,10 @@ class Rig:
         self.transports = [MemoryTransport(network, f"rank-{rank}") for rank in range(2)]
         self.states = [make_state(config, cut)[1] for cut in (range(2), range(2, 3))]
         self.lines = [Line(), Line()]
+        self.claim: Callable[[], None] = list
         self.checkpointers = [
-            Checkpointer(root, keep, self.states[r], self.transports[r], self.lines[r], OWNER) for r in range(2)
+            Checkpointer(root, keep, self.states[r], self.transports[r], self.lines[r], OWNER, lambda: self.claim())
+            for r in range(2)
         ]
         self.join(1)
 
@@ -170,6 +173,21 @@ def test_a_manifest_that_cannot_be_written(rig: Rig, monkeypatch: pytest.MonkeyP
     assert "its manifest could not be written: " in rig.take(2)
     assert rig.lines[0].of(EventKind.WARNING)
     assert rig.checkpointers[0].known == []
+
+
+def test_whose_the_results_are_is_written_before_each(rig: Rig) -> None:
+    """When it could not be when the view began: who goes on later asks that record which checkpoints count."""
+    asked: list[list[int]] = []
+    rig.claim = lambda: asked.append(rig.steps())
+    assert [rig.take(step) for step in (1, 2)] == ["", ""]
+    assert asked == [[], [1]], "once for all ranks"
+
+    def refuse() -> None:
+        raise UserError("out has the results of another job")
+
+    rig.claim = refuse
+    assert rig.take(3) == "out has the results of another job"
+    assert rig.steps() == [1, 2]
 
 
 def test_old_ones_that_cannot_be_removed_are_a_warning(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

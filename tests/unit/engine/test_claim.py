@@ -10,7 +10,7 @@ from lmj_api.results import trained_job
 from lmj_api.spec import LiveMigrationJob, Training
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.errors import UserError
-from lmj_trainer.worker.claim import claim, refuse_other, require_start
+from lmj_trainer.worker.claim import Claimant, claim, refuse_other, require_start
 
 
 def job(output: Path, name: str = "a", **training: Any) -> LiveMigrationJob:
@@ -68,6 +68,23 @@ def test_storage_that_is_gone_stops_nobody(tmp_path: Path) -> None:
     claim(job(tmp_path / "out"), said.append)
     assert len(said) == 1
     assert "cannot be" in said[0]
+
+
+def test_it_is_tried_again_until_it_is_written(tmp_path: Path) -> None:
+    mine, said = job(tmp_path / "out"), list[str]()
+    claimant, trained = Claimant(mine, said.append), Layout.of(mine.spec).trained
+    (tmp_path / "out").write_text("a file, where a folder should be")
+    claimant.claim()
+    claimant.ensure()
+    assert len(said) == 2
+    (tmp_path / "out").unlink()
+    claimant.ensure()
+    assert trained.exists()
+    trained.unlink()
+    claimant.ensure()
+    assert not trained.exists(), "storage that hangs by now delays no checkpoint"
+    claimant.claim()
+    assert (trained.exists(), len(said)) == (True, 2)
 
 
 def test_a_damaged_record_is_a_user_s_to_look_at(tmp_path: Path) -> None:

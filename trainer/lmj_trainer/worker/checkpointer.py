@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import remove
 from lmj_trainer.checkpoint.tensors import write_tensors
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder
+from lmj_trainer.errors import UserError
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import yield_to_compute
@@ -58,10 +59,19 @@ class Checkpointer:
     """Takes one checkpoint at a time. Parameters do not change before the next commit, so the copy overlaps the next step's compute."""
 
     def __init__(
-        self, root: Path, keep: int, state: StageState, transport: Transport, control: Control, owner: Owner = _NOBODY
+        self,
+        root: Path,
+        keep: int,
+        state: StageState,
+        transport: Transport,
+        control: Control,
+        owner: Owner = _NOBODY,
+        claim: Callable[[], None] = lambda: None,
     ) -> None:
-        """``owner``: whose checkpoints these are. What older views left of them by half goes after the next."""
-        self._owner = owner
+        """``owner``: whose checkpoints these are. What older views left of them by half goes after the next. ``claim``: called before each
+        is committed, on rank 0, by the thread that writes; may raise UserError.
+        """
+        self._owner, self._claim = owner, claim
         self._root, self._state = root, state
         self._transport, self._control = transport, control
         self._copy: torch.Tensor | None = None
@@ -258,7 +268,10 @@ class Checkpointer:
             if over := self._retention.over(manifest):
                 self._transport.inbox.supersede(*over)
                 return over[1]
+            self._claim()
             commit_manifest(self._root / name, manifest)
+        except UserError as error:
+            return str(error)
         except (OSError, ValueError) as error:
             return f"its manifest could not be written: {error}"
         now = time.time()

@@ -39,8 +39,26 @@ def _continues(new: JobSpec, old: JobSpec) -> bool:
     return any(part.state_digest in states for part in new.training.continues)
 
 
-def claim(job: LiveMigrationJob, warn: Warn) -> None:
-    """From now on the results are those of ``job``. Raises as :func:`refuse_other`; to be called before anything is written."""
+class Claimant:
+    """Rank 0's word whose the results are, given again until it is on storage: whoever goes on from them later asks for it."""
+
+    def __init__(self, job: LiveMigrationJob, warn: Warn) -> None:
+        self._job, self._warn, self._claimed = job, warn, False
+
+    def claim(self) -> None:
+        """A view begins. Raises as :func:`claim`."""
+        self._claimed = claim(self._job, self._warn)
+
+    def ensure(self) -> None:
+        """As :meth:`claim`, if that could not write. Any thread may."""
+        if not self._claimed:
+            self.claim()
+
+
+def claim(job: LiveMigrationJob, warn: Warn) -> bool:
+    """From now on the results are those of ``job``. False: that could not be written. Raises as :func:`refuse_other`; to be called before
+    anything is written.
+    """
     refuse_other(job, warn)
     layout = Layout.of(job.spec)
     # What a template holds is nobody's business here, and changes nothing of the results.
@@ -52,6 +70,8 @@ def claim(job: LiveMigrationJob, warn: Warn) -> None:
             write_atomically(layout.trained, content)
     except OSError as error:
         warn(f"{layout.trained} cannot be written: {error}")
+        return False
+    return True
 
 
 def require_start(training: Training, step: int, steps: int) -> None:

@@ -26,7 +26,7 @@ from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.checkpointer import Checkpointer
-from lmj_trainer.worker.claim import claim, require_start
+from lmj_trainer.worker.claim import Claimant, require_start
 from lmj_trainer.worker.ending import Ending
 from lmj_trainer.worker.fence import Claim
 from lmj_trainer.worker.pace import Pace
@@ -80,7 +80,10 @@ class Trainer:
         self.pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
-        self._checkpointer = Checkpointer(self._layout.checkpoints, spec.checkpoint.keep, state, transport, control, owner)
+        self._claimant = Claimant(job, self._warn)
+        self._checkpointer = Checkpointer(
+            self._layout.checkpoints, spec.checkpoint.keep, state, transport, control, owner, self._claimant.ensure
+        )
         self._per_epoch = steps_per_epoch(batches.rows, spec.training)
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
         self._saving = Saving(
@@ -112,7 +115,7 @@ class Trainer:
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = self._recorder
         if recorder is not None:
-            claim(self._job, self._warn)
+            self._claimant.claim()
             recorder.begin(Claim(run=self._job.metadata.run, view=view.number, pod=view.members[0].pod), view.resume.step)
         try:
             if recorder is not None:
