@@ -164,6 +164,7 @@ class Cluster(World):
                     self.pods[name].staying = True
             case Look(name, number, names):
                 if name in self.pods and self.answers(self.pods[name]) and number > self.pods[name].looked:
+                    self.over = max(self.over, number)
                     self.look_through(self.pods[name], names)
                     self.pods[name].looked = number
             case Drain(name):

@@ -165,3 +165,40 @@ def test_a_checkpoint_that_was_heard_of_is_looked_for_by_its_name() -> None:
         cluster.tick(0.5)
     assert {name for look in looks for name in look.names} == heard
     assert heard
+
+
+@pytest.mark.parametrize("put", [True, False])
+def test_nobody_looks_while_rank_0_may_be_on_its_way_into_the_view(put: bool) -> None:
+    """What was observed of it is a moment old: it may be in the view by now, and save."""
+    cluster = cluster_of(2, "Never")
+    cluster.break_link(own(cluster, 0))
+    while cluster.status.view is None or cluster.status.view.number < 2:
+        cluster.tick(0.5)
+        made = cluster.plan()
+        cluster.reconcile(first=None if put else 0)
+    assert any(isinstance(action, PutView) for action in made.actions)
+    cluster.kill_pod(own(cluster, 1))
+    looks = []
+    while not cluster.starts or cluster.starts[-1][0] != "sim-r1-2":
+        cluster.now += 0.5
+        looks += [action for action in cluster.reconcile().actions if isinstance(action, Look)]
+    looks += [action for action in cluster.plan().actions if isinstance(action, Look)]
+    assert own(cluster, 0).worker.view == 1
+    assert looks == []
+    go_on(cluster, lambda: at_work(cluster, 3))
+
+
+def test_of_rank_0_that_was_deleted_by_force() -> None:
+    """It cannot be seen any more, but who trains with it can; the worker of the next one takes a while to start."""
+    cluster = cluster_of(2, "Never", 1.0)
+    old = own(cluster, 0)
+    cluster.force(old)
+
+    def at_work_again() -> bool:
+        for pod in cluster.living():
+            pod.dark = pod.serial > 1 and not old.gone
+        return at_work(cluster, 2)
+
+    go_on(cluster, at_work_again)
+    assert (cluster.status.steps_lost, cluster.status.restarts) == (0, 1)
+    assert old.draining

@@ -35,6 +35,8 @@ class World:
         """What a last checkpoint takes. All who leave with it wait for it."""
         self._saves: tuple[int, int, float] | None = None
         """The last checkpoint that is being written: its view, its step, and when it will be there."""
+        self.over = 0
+        """The newest view that an agent declared over in the storage: what is saved in it, or before, is refused."""
         self.tick_seconds = 0.0
         self.exported = False
         self.user_error = False
@@ -328,6 +330,8 @@ class World:
         return follows and pod.handover >= view.number
 
     def save(self, step: int, writer: Pod | None = None) -> None:
+        if writer is not None and writer.worker.view <= self.over:
+            return
         if self.checkpoints and step < self.checkpoints[-1]:
             raise Violation(f"a checkpoint of step {step} follows one of step {self.checkpoints[-1]}")
         if step not in self.checkpoints:

@@ -41,9 +41,15 @@ def last_saver(ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, ...], now:
 def look(
     ranks: tuple[RankFacts, ...], newest: View, pods: tuple[PodObserved, ...], saved: CheckpointInfo | None, now: float
 ) -> Look | None:
-    """What has rank 0's agent look now that ``newest`` is over; None: it has, is not there, or is not to look yet."""
+    """What has rank 0's agent look now that ``newest`` is over; None: it has, is not there, or is not to look yet.
+
+    Who looks declares the view over, and no checkpoint of it is accepted after that. So it is not over while anybody trains in it: the
+    last checkpoint may be under way, whether or not rank 0 itself can be seen.
+    """
     first = ranks[0]
     if first.pod is None or first.agent is None or first.agent.looked is None or has_looked(first.agent, newest):
+        return None
+    if any(f.worker is not None and f.in_phase(WorkerPhase.RUNNING) and f.worker.view >= newest.number for f in ranks):
         return None
     if last_saver(ranks, pods, now) is not None:
         return None
@@ -63,8 +69,18 @@ def early_look(
     """
     if newest is None:
         return None
+    if _may_join(ranks[0], newest):
+        return None
     members = {m.pod for m in newest.members}
     new = [f for f in ranks if f.incarnation == 1 and f.pod is not None and f.pod.name not in members]
     if not any(f.worker is None or f.worker.phase is WorkerPhase.STARTING for f in new):
         return None
     return look(ranks, newest, pods, saved, now)
+
+
+def _may_join(first: RankFacts, newest: View) -> bool:
+    """Whether rank 0's worker is a member of ``newest`` and has not been in it yet: it may be by now."""
+    mine, worker = newest.members[0], first.worker
+    if first.pod is None or worker is None or (first.pod.name, worker.incarnation) != (mine.pod, mine.incarnation):
+        return False
+    return first.in_phase(WorkerPhase.READY) and worker.view < newest.number
