@@ -248,3 +248,23 @@ def test_one_that_was_followed_while_its_storage_was_in_trouble_exports_nothing(
     with pytest.raises(ViewBrokenError, match="view 2 has begun, in small-r0-2"):
         trainer.run(view(1, start()))
     assert not layout.model.exists()
+
+
+def test_all_metrics_are_durable_before_the_others_leave(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[str, int]] = []
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{file}"), os.fstat(file).st_size))
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    seen: list[int] = []
+
+    def on(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is EventKind.COMPLETED:
+            seen.extend(size for path, size in synced if path == str(metrics))
+
+    metrics = Layout.of(job.spec).metrics
+    make(job, Line(on)).run(view(1, start()))
+    assert seen[-1] == metrics.stat().st_size > 0

@@ -50,7 +50,12 @@ def test_what_is_recorded_is_what_has_nothing_before_it_that_waits() -> None:
         journal.add(line(step))
     journal.evaluated(evaluation(2))
     journal.evaluated(result := evaluation(2, hits=5))
+    journal.durable(3, turn)
     journal.written(3, turn)
+    assert journal.recorded == 0, "a power cut would cost them"
+    journal.durable(9, turn - 1)
+    assert journal.recorded == 0
+    journal.durable(3, turn)
     assert journal.recorded == 1
     journal.filed([evaluation(2, hits=5)], turn)
     assert journal.evaluations() == [result], "another was filed, and this one came meanwhile"

@@ -30,7 +30,7 @@ class Journal:
         self._limit = limit
         self._lines: dict[int, Line] = {}  # in the order of steps
         self._evaluations: dict[tuple[str, int], Evaluation] = {}
-        self._written = 0
+        self._written = self._durable = 0
         self._turn = 0
 
     def add(self, line: Line) -> None:
@@ -77,19 +77,25 @@ class Journal:
         while self._lines and (last := next(reversed(self._lines))) > after:
             del self._lines[last]
         self._evaluations = {key: e for key, e in self._evaluations.items() if e.step <= after}
-        self._written = min(self._written, after)
+        self._written, self._durable = min(self._written, after), min(self._durable, after)
 
-    def written(self, step: int, turn: int) -> None:
-        """The lines of steps up to ``step`` are on storage."""
+    def durable(self, step: int, turn: int) -> None:
+        """The lines of steps up to ``step`` would be there after a power cut: the others need not keep them."""
         with self._lock:
             if turn == self._turn:
-                self._written = step
+                self._durable = max(self._durable, min(step, self._written))
+
+    def written(self, step: int, turn: int) -> None:
+        """The lines of steps up to ``step`` are in the file: they need not be written again by who has written them."""
+        with self._lock:
+            if turn == self._turn:
+                self._written, self._durable = step, min(self._durable, step)
                 self._drop(step)
 
     def settle(self, recorded: int) -> None:
         """Rank 0 says that everything of steps up to ``recorded`` is on storage."""
         with self._lock:
-            self._written = max(self._written, recorded)
+            self._written, self._durable = max(self._written, recorded), max(self._durable, recorded)
             self._drop(recorded)
             if self._evaluations:
                 self._evaluations = {key: e for key, e in self._evaluations.items() if e.step > recorded}
@@ -107,9 +113,9 @@ class Journal:
 
     @property
     def recorded(self) -> int:
-        """Everything of steps up to this one is on storage, as far as rank 0 knows, or has told."""
+        """Everything of steps up to this one is durable, as far as rank 0 knows, or has told."""
         with self._lock:
-            return min([self._written, *(e.step - 1 for e in self._evaluations.values())])
+            return min([self._durable, *(e.step - 1 for e in self._evaluations.values())])
 
     @property
     def waits(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from lmj_api.names import parse_checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Weights
 from lmj_trainer.checkpoint.tensors import load_weights
+from lmj_trainer.checkpoint.write import sync_file
 from lmj_trainer.errors import UserError
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.worker.export import export
@@ -86,6 +88,9 @@ class Ending:
         deadline = time.monotonic() + limit
         for attempt in itertools.count():
             try:
+                with contextlib.suppress(FileNotFoundError):  # metrics that could not be written do not fail the job
+                    # The others, who keep the lines until they are durable, are about to leave.
+                    sync_file(layout.metrics)
                 export(layout, folder, config, tokenizer, job, spec, results, recorder.claim.mark, recorder.hold)
             except OSError as error:
                 problem = f"{layout.model} cannot be written: {error}"

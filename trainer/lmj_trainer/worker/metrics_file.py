@@ -45,6 +45,10 @@ class MetricsFile:
         while content:
             content = content[os.write(self._file, content) :]
 
+    def duplicate(self) -> int:
+        """A descriptor of it, for who makes it durable."""
+        return os.dup(self._file)
+
     def close(self) -> None:
         """Close it."""
         os.close(self._file)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from lmj_api.protocol import Evaluation, Progress
-from lmj_trainer.checkpoint.write import write_atomically
+from lmj_trainer.checkpoint.write import sync_folder, write_atomically
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.metrics_file import MetricsFile
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SYNC_SECONDS = 1.0
+"""Between two beginnings to make the lines durable: until they are, the other ranks keep them."""
 _BATCH = 512
 """Lines that are written at once."""
 
@@ -36,6 +41,8 @@ class RecordFiles:
         self._turn = journal.begin(resume)
         self._fence = Fence(layout.recorders, claim)
         self._metrics: MetricsFile | None = None
+        self._syncing: threading.Thread | None = None
+        self._synced, self._unsure = float("-inf"), False
         self._tensorboard = tensorboard
         self._board: Any = None
         self.newest: int | None = None
@@ -53,6 +60,7 @@ class RecordFiles:
             self._open()
         while lines := self._journal.first(_BATCH, self._turn):
             self._append(lines)
+        self._make_durable()
         if waiting := self._journal.evaluations():
             entries = merged(self.evaluations, waiting)
             text = json.dumps([e.model_dump(mode="json", by_alias=True) for e in entries], indent=1)
@@ -70,6 +78,31 @@ class RecordFiles:
                 metrics.close()
             if board is not None:
                 board.close()
+
+    def _make_durable(self) -> None:
+        """In a thread of its own: a disk that is busy with a checkpoint takes seconds, and training waits for this one."""
+        assert self._metrics is not None and self.newest is not None  # noqa: PT018 - opened
+        if time.monotonic() < self._synced + _SYNC_SECONDS or (self._syncing is not None and self._syncing.is_alive()):
+            return
+        if self._journal.recorded >= self.newest or self._unsure:
+            return
+        self._synced = time.monotonic()
+        arguments = (self._metrics.duplicate(), self.newest)
+        self._syncing = threading.Thread(target=self._sync, args=arguments, name="metrics-sync", daemon=True)
+        self._syncing.start()
+
+    def _sync(self, file: int, step: int) -> None:
+        try:
+            os.fdatasync(file)
+            sync_folder(self._layout.output)
+        except OSError as error:
+            # A second try reports no error of what was lost in the first.
+            self._unsure = True
+            self._warn(f"{self._layout.metrics} may lack lines after a power cut: {error}; the other ranks keep them")
+        else:
+            self._journal.durable(step, self._turn)
+        finally:
+            os.close(file)
 
     def _open(self) -> None:
         last = self._resume if self.newest is None else self.newest
