@@ -44,12 +44,13 @@ def look(
     """What has rank 0's agent look now that ``newest`` is over; None: it has, is not there, or is not to look yet.
 
     Who looks declares the view over, and no checkpoint of it is accepted after that. So it is not over while anybody trains in it: the
-    last checkpoint may be under way, whether or not rank 0 itself can be seen.
+    last checkpoint may be under way, whether or not rank 0 itself can be seen. Where rank 0's pod ended, nobody saves any more.
     """
     first = ranks[0]
     if first.pod is None or first.agent is None or first.agent.looked is None or has_looked(first.agent, newest):
         return None
-    if any(f.worker is not None and f.in_phase(WorkerPhase.RUNNING) and f.worker.view >= newest.number for f in ranks):
+    ended = any(pod.name == newest.members[0].pod and pod.phase is PodPhase.GONE for pod in pods)
+    if not ended and any(f.worker and f.in_phase(WorkerPhase.RUNNING) and f.worker.view >= newest.number for f in ranks):
         return None
     if last_saver(ranks, pods, now) is not None:
         return None
