@@ -59,8 +59,6 @@ def moves_apart(failure: Failure, ranks: tuple[RankFacts, ...], incidents: Seque
     ends = [f for f in ranks if f.pod is not None and f.pod.name in pair]
     if len(ends) != 2 or views < LINK_VIEWS:
         return failure
-    if len({f.pod.node for f in ends if f.pod is not None}) == 1:
-        return failure  # no cable is between them: the same may be so on another node
 
     def blame(facts: RankFacts) -> tuple[int, bool, int]:
         """Who lost more peers, else who can be had elsewhere without a loss; rank 0 last, for it records."""
