@@ -42,7 +42,7 @@ def slim(pod: Object) -> Object:
             "annotations": _only(metadata.get("annotations") or {}, (DIGEST,)),
         },
         "spec": _only(spec, ("nodeName", "nodeSelector"))
-        | {"containers": images}
+        | ({"containers": images} if images else {})
         | ({"volumes": claims} if claims else {})
         | ({"tolerations": tolerated} if tolerated else {}),
         "status": _only(status, ("phase", "reason", "message", "podIP"))
