@@ -148,12 +148,6 @@ def is_started(pod: Object) -> bool:
     return bool((_container(pod.get("status") or {}).get("state") or {}).get("running"))
 
 
-def terminating_since(pod: Object) -> float | None:
-    """When the pod's time to leave ended or ends; None: it was not told to go."""
-    stamp = pod["metadata"].get("deletionTimestamp")
-    return seconds(stamp) if stamp else None
-
-
 def owner_uid(thing: Object) -> str | None:
     """Uid of the object's controller."""
     return next((str(ref.get("uid")) for ref in thing["metadata"].get("ownerReferences") or [] if ref.get("controller")), None)
