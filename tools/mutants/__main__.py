@@ -33,7 +33,8 @@ def main() -> int:
     except (StaleError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    chosen = sorted((m for m in mutants if options.only in m.name), key=lambda m: m.rank(options.seed))[: options.count]
+    drawn = sorted((m for m in mutants if options.only in m.name), key=lambda m: m.rank(options.seed))
+    chosen = drawn[options.skip :][: options.count]
     begun = time.monotonic()
     results: dict[Key, Result] = {}
     files = {mutant.file for mutant in mutants}
@@ -56,6 +57,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="which ones are drawn")
     parser.add_argument("--count", type=int, default=320, help="how many (320)")
+    parser.add_argument("--skip", type=int, default=0, help="leave out so many, the first drawn")
     parser.add_argument("--only", default="", help="only those whose 'file:line: text  [change]' has this in it")
     parser.add_argument("--tests", nargs="*", default=list(TESTS), help="folders of tests")
     parser.add_argument("--jobs", type=int, default=2, help="forks at a time (2)")

@@ -1,0 +1,32 @@
+"""Who is lost, and what is wanted for it."""
+
+import pytest
+from tests.unit.operator.seen import facts, pod, view, worker
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.spec import Recovery
+from lmj_operator.plan.failures import Failure, Remedy, find_failures
+from lmj_operator.plan.wants import Want, wants
+
+
+@pytest.mark.parametrize(("heartbeat", "is_lost"), [(90.0, True), (100.0, True), (100.5, False)])
+def test_a_follower_is_believed_where_no_peer_has_made_progress_since(heartbeat: float, is_lost: bool) -> None:
+    """It lost its source at 100 s; the source's agent has been silent since then."""
+    first, silent = pod(0, 1, worker(heartbeat=heartbeat)), pod(1, 1, unreachable_since=100.0)
+    witness = pod(1, 2, worker(WorkerPhase.READY, since=100.0, lost="its source is gone"))
+    ranks = facts(0, first), facts(1, silent, follower=witness)
+    found = find_failures("j", ranks, view(first, silent), Recovery(), now=104.0)
+    assert [(f.rank, f.kind, f.remedy) for f in found] == ([(1, "PodGone", Remedy.POD)] if is_lost else [])
+
+
+@pytest.mark.parametrize(
+    ("remedy", "want"),
+    [
+        (Remedy.POD, Want(2, 1, replaced=True)),
+        (Remedy.WORKER, Want(1, 2, replaced=True)),
+        (Remedy.VIEW, Want(1, 1, replaced=False)),
+    ],
+)
+def test_what_replaces_a_failed_one_counts_as_a_restart(remedy: Remedy, want: Want) -> None:
+    ranks = facts(0, pod(0, 1, worker())), facts(1, pod(1, 1, worker()))
+    assert wants(ranks, (Failure("PodGone", 1, "j-r1-1", "", remedy),)) == {0: Want(1, 1), 1: want}

@@ -1,0 +1,43 @@
+"""What becomes of a follower when its source lets go of it, or when it does not start."""
+
+import pytest
+from tests.unit.operator.seen import facts, follower, pod, worker
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.spec import Recovery
+from lmj_operator.plan import Action, DeletePod, LeaveView
+from lmj_operator.plan.following import Following, follow
+
+
+def after(
+    source: dict[str, object], *, phase: WorkerPhase = WorkerPhase.FOLLOWING, since: float = 90.0, number: int = 1
+) -> Following:
+    """One pass at 100 s over rank 1, which trains in view 3."""
+    copies = pod(1, 2, worker(phase, since=since, incarnation=number, heartbeat=99.0, holding=None))
+    entry = follower(state="Starting" if phase is WorkerPhase.STARTING else "Copying")
+    rank = facts(1, pod(1, 1, worker(), agent=source), entry=entry, follower=copies, next_serial=3)
+    return follow("j", (rank,), {"1": 2}, {1: None}, Recovery(start_timeout_seconds=60), now=100.0)
+
+
+@pytest.mark.parametrize(
+    ("handover", "actions"),
+    [
+        (2, (LeaveView("j-r1-2", 3),)),
+        (3, ()),  # the source ends the stream itself, when it has handed over
+    ],
+)
+def test_a_follower_whose_source_let_go_of_it_is_told(handover: int, actions: tuple[Action, ...]) -> None:
+    assert after({"handover": handover}).actions == actions
+
+
+def test_a_follower_that_does_not_start_is_replaced() -> None:
+    lost = after({}, phase=WorkerPhase.STARTING, since=39.0)
+    assert lost.actions == (DeletePod("j-r1-2", "the follower is lost"),)
+    assert [(e.serial, e.failures) for e in lost.entries] == [(3, 1)]
+
+
+@pytest.mark.parametrize(("since", "number"), [(40.0, 1), (39.0, 0)])
+def test_one_that_starts_or_was_not_told_to_yet_is_waited_for(since: float, number: int) -> None:
+    starts = after({}, phase=WorkerPhase.STARTING, since=since, number=number)
+    assert [e.serial for e in starts.entries] == [2]
+    assert not any(isinstance(a, DeletePod) for a in starts.actions)

@@ -1,0 +1,21 @@
+"""How long a rank that was moved stays where it is."""
+
+import pytest
+from tests.unit.operator.seen import pod
+
+from lmj_api.status import Incident
+from lmj_operator.plan.moved import FIRST_REST_SECONDS, rests
+from lmj_operator.plan.times import rfc3339
+
+
+@pytest.mark.parametrize(("moves", "rest"), [(1, 2.0), (2, 4.0), (3, 8.0), (9, 20.0)])
+def test_each_move_doubles_the_rest_up_to_a_limit(moves: int, rest: float) -> None:
+    incident = Incident(time=rfc3339(100.0), kind="Moved", rank=1, pod="j-r1-1", message="", view=1, step=5)
+    seen, seconds = pod(1, 2, created=100.0), rest * FIRST_REST_SECONDS
+    longest = 20.0 * FIRST_REST_SECONDS
+    assert rests(seen, [incident] * moves, longest, now=99.0 + seconds)
+    assert not rests(seen, [incident] * moves, longest, now=100.0 + seconds)
+
+
+def test_where_nothing_moved_of_late_nobody_rests() -> None:
+    assert not rests(pod(1, 2, created=100.0), [], 300.0, now=101.0)

@@ -1,0 +1,54 @@
+"""What the stored status says of a pass: of each rank, of the phase, and at a job's end."""
+
+import pytest
+from tests.unit.operator.seen import facts, observed, pod, view, worker
+
+from lmj_api.protocol import WorkerPhase
+from lmj_api.status import JobStatus, Phase, RankStatus
+from lmj_operator.plan import PodObserved
+from lmj_operator.plan.ending import COMPLETION_GRACE_SECONDS, completed
+from lmj_operator.plan.plan import CHANGING_SECONDS
+from lmj_operator.plan.report import rank_table
+from lmj_operator.plan.scene import scene_of
+from lmj_operator.plan.status import status_of
+from lmj_operator.plan.wants import Want
+
+
+@pytest.mark.parametrize(("heartbeat", "age"), [(97.46, 2.5), (100.0, 0.0), (100.4, 0.0), (0.0, None)])
+def test_the_age_of_a_heartbeat_is_never_negative(heartbeat: float, age: float | None) -> None:
+    """The pod's clock may be ahead."""
+    ranks = (facts(0, pod(0, 1, worker(heartbeat=heartbeat))),)
+    assert rank_table(ranks, {0: Want(1, 1)}, (), 100.0, {})[0].heartbeat_seconds == age
+
+
+@pytest.mark.parametrize(
+    ("seen", "known", "state"),
+    [
+        (None, RankStatus(rank=0, pod="j-r0-1", state="", incarnation=1), "NoPod"),
+        (pod(0, 2), RankStatus(rank=0, pod="j-r0-2", state="", incarnation=1), "Unreachable"),
+        (pod(0, 2), RankStatus(rank=0, pod="j-r0-2", state="", incarnation=0), "Pending"),
+        (pod(0, 2), RankStatus(rank=0, pod="j-r0-1", state="", incarnation=1), "Pending"),
+        (pod(0, 2, worker()), RankStatus(rank=0, state=""), "Running"),
+    ],
+)
+def test_a_pod_that_has_not_answered_yet_is_not_unreachable(seen: PodObserved | None, known: RankStatus, state: str) -> None:
+    table = rank_table((facts(0, seen, known=known),), {0: Want(2, 1)}, (), 100.0, {})
+    assert [rank.state for rank in table] == [state]
+
+
+@pytest.mark.parametrize(
+    ("before", "phase", "since"), [(50.0, Phase.PENDING, 50.0), (50.0, Phase.RUNNING, 100.0), (None, Phase.PENDING, 100.0)]
+)
+def test_a_phase_keeps_its_time_while_it_lasts(before: float | None, phase: Phase, since: float) -> None:
+    scene = scene_of(observed(status=JobStatus(phase=Phase.PENDING, phase_since=before)), 100.0)
+    assert status_of(scene, phase, "").phase_since == since
+
+
+@pytest.mark.parametrize(("left", "wake"), [(5.0, CHANGING_SECONDS), (0.25, 0.25)])
+def test_the_last_ranks_are_waited_for_no_longer_than_they_have(left: float, wake: float) -> None:
+    pods = pod(0, 1, worker(WorkerPhase.COMPLETED)), pod(1, 1, worker())
+    since = 100.0 - COMPLETION_GRACE_SECONDS + left
+    status = JobStatus(phase=Phase.RUNNING, view=view(*pods), left_since=since, serials={"0": 1, "1": 1})
+    plan = completed(scene_of(observed(*pods, status=status), 100.0))
+    assert plan is not None
+    assert (plan.status.phase, plan.wake_after, plan.due_after) == (Phase.RUNNING, wake, left)
