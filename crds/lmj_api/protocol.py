@@ -12,7 +12,8 @@ from lmj_api.view import Member, View
 
 USER_ERROR = 2
 """Exit code of a worker (and of every command) for a mistake that a restart cannot mend: bad spec, bad data, wrong model."""
-
+CUT_OFF = 3
+"""Exit code of a worker to which nobody can connect any more, because a connection to it ended too early: that of a peer which died just then."""
 
 MOST_LINES = 200
 """Of stderr."""

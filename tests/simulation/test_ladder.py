@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmj_api.protocol import Exit, WorkerPhase
+from lmj_api.protocol import CUT_OFF, Exit, WorkerPhase
 from lmj_api.status import Phase
 from lmj_operator.plan import CreatePod
 
@@ -75,6 +75,56 @@ def test_nought_replaces_the_pod_at_once() -> None:
     fail(cluster, 1)
     cluster.reconcile()
     assert pod_of(cluster, 1).serial == 2
+
+
+def cut_off(cluster: Cluster, rank: int) -> None:
+    """A peer died before it had greeted the worker of ``rank``, to which nobody can connect since then."""
+    fail(cluster, rank, CUT_OFF, "nobody can connect to this worker any more")
+
+
+def test_who_is_cut_off_by_a_death_costs_no_restart_of_its_own() -> None:
+    cluster = made({"maxRestarts": 3, "workerRestarts": 9, "avoidNode": {"failures": 1}})
+    at_step(cluster, 3)
+    for restarts in (1, 2, 3):
+        fail(cluster, 1)
+        row = cluster.status.restarts_without_progress
+        cut_off(cluster, 0)
+        assert "not counted as a restart" in cluster.status.message
+        assert (cluster.status.restarts, cluster.status.restarts_without_progress) == (restarts, row)
+        running(cluster)
+        cluster.reconcile()
+        cluster.tick()
+        cluster.reconcile()
+        assert cluster.status.phase is Phase.RUNNING
+    assert [i.rank for i in cluster.status.incidents] == [1, 0] * 3
+    assert {node.node for node in cluster.status.nodes} == {"b"}, "it says nothing of the node of rank 0"
+    assert pod_of(cluster, 0).worker.incarnation == 4
+    assert rest(cluster).status.phase is Phase.SUCCEEDED
+
+
+def test_who_is_cut_off_again_and_again_ends_the_budget() -> None:
+    cluster = made({"maxRestarts": 3, "workerRestarts": 9, "avoidNode": {"failures": 9}})
+    at_step(cluster, 3)
+    cut_off(cluster, 0)
+    assert cluster.status.restarts == 1, "no failure of another explains it"
+    for restarts in (2, 3):
+        cut_off(cluster, 0)
+        assert cluster.status.restarts == restarts, "one failure explains it once"
+    cut_off(cluster, 0)
+    assert cluster.status.phase is Phase.FAILED
+
+
+def test_who_is_cut_off_waits_for_what_its_cause_waits() -> None:
+    cluster = made({"backoffSeconds": 8, "workerRestarts": 9, "avoidNode": {"failures": 9}})
+    at_step(cluster, 3)
+    fail(cluster, 1)
+    running(cluster)
+    fail(cluster, 1)
+    waits = cluster.status.not_before
+    assert waits is not None
+    assert waits > cluster.now
+    cut_off(cluster, 0)
+    assert cluster.status.not_before == waits
 
 
 def test_a_node_on_which_all_fails_is_avoided_and_an_operator_that_starts_anew_knows_it() -> None:

@@ -5,6 +5,10 @@ class UserError(Exception):
     """A mistake in the job, its data or its model that no restart mends. Its text is one line: what, where, and what to do."""
 
 
+class CutOffError(Exception):
+    """Nobody can connect to this process any more; another in its place can be reached, and maps the same memory. Its text is one line."""
+
+
 class OutageError(Exception):
     """Something elsewhere does not answer now, and may later: nobody's mistake here. Its text is one line."""
 

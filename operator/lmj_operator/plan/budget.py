@@ -1,9 +1,12 @@
 """How often a job may be restarted, and how long each restart waits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lmj_api.spec.recovery import Recovery
-from lmj_api.status import JobStatus
+from lmj_api.status import Incident, JobStatus
+from lmj_operator.plan.failures import Failure
+from lmj_operator.plan.incidents import is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +37,33 @@ def in_row(status: JobStatus, step: int) -> int:
     return 0 if step > status.restart_step else status.restarts_without_progress
 
 
+def counted(failures: Sequence[Failure], incidents: Sequence[Incident]) -> int:
+    """How many of ``failures`` are restarts of their own.
+
+    A worker that was cut off by the death of a peer is not: that death was counted. Once for each rank before the next view runs, so
+    that nothing restarts for ever.
+    """
+    ended = {incident.rank for incident in incidents if is_open(incident)}
+    causes = sum(not failure.cut_off for failure in failures)
+    follow = sum(failure.cut_off and failure.rank not in ended for failure in failures)
+    return len(failures) - follow if causes or ended else len(failures)
+
+
 def charge(recovery: Recovery, status: JobStatus, step: int, failures: int, now: float) -> Charge:
-    """Charge ``failures`` noticed together at ``now``, with ``step`` committed steps: each is a restart, all of them one wait."""
+    """Charge ``failures`` noticed together at ``now``, with ``step`` committed steps: each is a restart, all of them one wait.
+
+    None of them: those noticed follow from others that were charged before, and wait for what those wait.
+    """
     restarts = status.restarts + failures
-    row = in_row(status, step) + 1
-    wait = backoff(recovery, row)
+    row = in_row(status, step) + (1 if failures else 0)
+    wait = backoff(recovery, row) if failures else max(0.0, (status.not_before or 0.0) - now)
     charged = restarts - status.restarts_before
     allowed = charged <= recovery.max_restarts
     if not allowed:
         where = f", the last {row} of them on step {step + 1}" if row > 1 else ""
         reason = f"recovery.maxRestarts {recovery.max_restarts} is used up{where}"
+    elif not failures:
+        reason = "not counted as a restart, because it follows from the failure before"
     else:
         reason = f"restart {charged} of {recovery.max_restarts} {f'in {wait:.3g} s' if wait else 'at once'}"
     return Charge(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from lmj_api.protocol import USER_ERROR, WorkerPhase
+from lmj_api.protocol import CUT_OFF, USER_ERROR, WorkerPhase
 from lmj_api.spec.recovery import Recovery, RuleAction
 from lmj_api.view import View
 from lmj_operator.plan.facts import RankFacts
@@ -46,6 +46,8 @@ class Failure:
     exit_code: int | None = None
     final: bool = False
     """A user's error: no restart mends it."""
+    cut_off: bool = False
+    """Nobody can connect to its worker any more, because a peer died at a bad moment."""
     noticed_by: str = "the operator"
     """As in :class:`lmj_api.status.Incident`."""
     blames_node: bool = False
@@ -147,7 +149,10 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
         final = code == USER_ERROR
         how = why if why and code is not None and code < 0 else f"ended with {describe_exit(code)}{f': {why}' if why else ''}"
         text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
-        failure = Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent", blames_node=True)
+        cut = code == CUT_OFF
+        failure = Failure(
+            "WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, cut, "its agent", blames_node=not cut
+        )
         return _judged(failure, recovery, why, worker.exit.stderr if worker.exit else ())
     if worker.phase is WorkerPhase.DRAINED and pod.outdated:
         return None  # as it was to

@@ -5,7 +5,7 @@ from dataclasses import replace
 from lmj_api.status import JobStatus, NodeFailures, Phase
 from lmj_api.view import View
 from lmj_operator.plan.actions import LeaveView
-from lmj_operator.plan.budget import charge, in_row
+from lmj_operator.plan.budget import charge, counted, in_row
 from lmj_operator.plan.claims import kept_claims, take_standbys
 from lmj_operator.plan.ending import end
 from lmj_operator.plan.failures import Failure, find_failures, find_hang, find_stuck
@@ -54,7 +54,7 @@ def run(scene: Scene) -> Plan:
     if failures:
         failures = climb(failures, scene.ranks, observed.status, spec.recovery, scene.step)
         scene = _with_failures(scene, failures)
-        cost = charge(spec.recovery, observed.status, scene.step, len(failures), now)
+        cost = charge(spec.recovery, observed.status, scene.step, counted(failures, observed.status.incidents), now)
         if not cost.allowed and leaving(observed):
             return suspend(scene)
         if not cost.allowed:

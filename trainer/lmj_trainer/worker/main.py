@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmj_api.protocol import USER_ERROR, EventKind
+from lmj_api.protocol import CUT_OFF, USER_ERROR, EventKind
 from lmj_api.spec import Device, LiveMigrationJob, Precision
 from lmj_trainer import linux
-from lmj_trainer.errors import UserError
+from lmj_trainer.errors import CutOffError, UserError
 from lmj_trainer.worker import libraries
 from lmj_trainer.worker.claim import refuse_other
 from lmj_trainer.worker.control import Control
@@ -55,6 +55,9 @@ def main(argv: list[str]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = USER_ERROR
+    except CutOffError as error:
+        print(error, file=sys.stderr)
+        code = CUT_OFF
     except Exception:
         log.exception("%s failed", "the preparation" if arguments.rank is None else f"rank {arguments.rank}")
         code = 1
@@ -138,7 +141,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     while True:
         if not transport.listens():
             # The next worker maps the same memory, and has a port of its own.
-            raise RuntimeError(f"nobody can connect to this worker any more: what listened at {transport.address} ended")
+            raise CutOffError(f"nobody can connect to this worker any more: what listened at {transport.address} ended")
         feed.listen(control.offer)
         view = control.next_order()
         if view is None:
