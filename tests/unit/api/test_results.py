@@ -142,6 +142,9 @@ def test_a_part_that_could_not_write_itself_down_is_found_by_its_checkpoints(tmp
         local.write_text(older.to_json())
         assert trained_job(layout) == part(60), "a record that was left behind"
     layout.trained.write_text(part(60, 90).to_json())
+    namesake = part(60, 90)
+    local.write_text(namesake.model_copy(update={"metadata": namesake.metadata.model_copy(update={"name": "b"})}).to_json())
+    assert trained_job(layout) == part(60, 90), "the same part, under the name that it was written down with"
     local.write_text(part(70, 95).to_json())
     assert trained_job(layout) == part(60, 90), "another run's"
     local.write_text("{")

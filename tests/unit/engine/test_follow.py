@@ -13,6 +13,7 @@ import torch
 
 from lmj_api.protocol import Holding
 from lmj_api.spec import Lora, Model, Scratch
+from lmj_trainer.follow import follower as follower_module
 from lmj_trainer.follow import source as source_module
 from lmj_trainer.follow.feed import Done
 from lmj_trainer.follow.parts import Part, State
@@ -43,6 +44,14 @@ def test_level_from_wherever_it_began(pair: Pair) -> None:
     end = pair.line.copied[-1]
     assert (end.step, end.level_step, end.digest) == (pair.states[0].step, level.level_step, level.digest)
     assert end.gradients > level.gradients
+
+
+def test_a_follower_tells_now_and_then_at_which_step_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower_module, "_TELL_SECONDS", -1.0)
+    pair.follow()
+    pair.step()
+    step = pair.states[0].step
+    pair.line.wait(lambda: pair.line.told[-1][1:] == (f"is at step {step}", Holding(step=step)))
 
 
 def test_adapters_are_followed_without_the_frozen_weights(make_config: Callable[..., Any]) -> None:

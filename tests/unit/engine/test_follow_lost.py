@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 from lmj_api.protocol import Holding
 from lmj_trainer.follow import source as source_module
+from lmj_trainer.follow.parts import Level, Part
 from lmj_trainer.transport.inbox import ViewBrokenError
 
 from .pair import SECONDS, Pair, eventually
@@ -148,6 +150,30 @@ def test_nobody_gets_a_state_that_is_no_steps(pair: Pair) -> None:
     pair.line.wait(lambda: pair.line.over)
     assert pair.line.told[-1][1].startswith("training is over")
     assert pair.line.copied[-1].step is None
+    assert not pair.lost
+
+
+def test_nobody_is_level_with_a_state_that_became_no_steps(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, digest, tell = pair.states[0], pair.states[0].digest, pair.transports[0].tell
+    sent: list[object] = []
+
+    def replaced() -> str:
+        """Training ends while the state is read to compare it."""
+        state.fill(-1)
+        return digest()
+
+    def seen(address: str, part: Part, done: Callable[[str | None, int], None]) -> None:
+        sent.append(part.body)
+        tell(address, part, done)
+
+    monkeypatch.setattr(state, "digest", replaced)
+    monkeypatch.setattr(pair.transports[0], "tell", seen)
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.over)
+    pair.await_refusal()
+    assert pair.line.told[-1][1:] == (source_module._NO_STATE, None)
+    assert not any(isinstance(body, Level) for body in sent)
     assert not pair.lost
 
 

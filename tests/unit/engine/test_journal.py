@@ -83,10 +83,14 @@ def test_steps_that_are_done_again_are_forgotten_and_recorded_again() -> None:
         journal.add(line(step))
         journal.evaluated(evaluation(step))
     journal.written(4, turn)
+    journal.durable(4, turn)
     journal.forget(2)
     assert (steps(journal), journal.evaluations()) == ([], [evaluation(1), evaluation(2)])
     journal.add(line(3))
     assert steps(journal) == [3]
+    turn = journal.begin(2)
+    journal.filed(journal.evaluations(), turn)
+    assert journal.recorded == 2, "what is done again is not recorded yet"
 
 
 def test_a_writer_whose_view_is_over_neither_takes_nor_settles_anything() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,9 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 @pytest.fixture
@@ -59,6 +63,32 @@ def test_by_time_since_all_was_durable(job: LiveMigrationJob, clock: Clock) -> N
     assert not saving.due(4)
     clock.now += 60.0
     assert saving.due(5)
+
+
+@pytest.mark.parametrize(("patience", "longest"), [(300.0, 30.0), (60.0, 20.0)])
+def test_the_last_one_is_tried_again_with_longer_and_longer_pauses(
+    job: LiveMigrationJob, clock: Clock, monkeypatch: pytest.MonkeyPatch, patience: float, longest: float
+) -> None:
+    saving, checkpointer = make(job, retry_seconds=1000.0)
+    tries: list[float] = []
+    checkpointer.settled, checkpointer.wait, checkpointer.problem = lambda seconds: True, lambda seconds: None, "no room"
+
+    def start(recorder: Any, attempt: int = 0, *, awaited: bool = False) -> None:
+        tries.append(clock.now)
+        checkpointer.problem = "" if len(tries) == 8 else "no room"
+
+    inbox = SimpleNamespace(check=lambda: None)
+    monkeypatch.setattr(saving, "start", start)
+    monkeypatch.setattr(saving, "_state", SimpleNamespace(step=STEPS))
+    monkeypatch.setattr(saving, "_pipeline", SimpleNamespace(rank=0, stages=1))
+    monkeypatch.setattr(saving, "_transport", SimpleNamespace(inbox=inbox))
+    monkeypatch.setattr(saving, "_control", SimpleNamespace(emit=lambda kind, **details: None))
+    monkeypatch.setattr(saving, "_pace", SimpleNamespace(at=lambda step, activity: None))
+    monkeypatch.setattr(saving, "_patience", patience)
+    begun = clock.now
+    saving.await_durable(None)
+    pauses = [round(after - before, 6) for before, after in itertools.pairwise([begun, *tries])]
+    assert pauses == [1, 2, 4, 8, 16, longest, longest, longest]
 
 
 def test_none_beside_another_but_the_last(job: LiveMigrationJob, clock: Clock) -> None:

@@ -55,6 +55,22 @@ def test_the_last_two_outlive_the_process(memory: int) -> None:
     assert_whole(again, 20, 30)
 
 
+@pytest.mark.parametrize(
+    "remembered",
+    [
+        Facts(seconds=1.5, evaluated=-1, best_step=None, best_accuracy=None),
+        Facts(seconds=1.5, evaluated=0, best_step=0, best_accuracy=0.25),
+        Facts(seconds=1.5, evaluated=1, best_step=1, best_accuracy=0.25),
+    ],
+)
+def test_the_best_validation_may_be_of_any_step(memory: int, remembered: Facts) -> None:
+    shelf = Shelf(memory)
+    shelf.prepare(LAYOUT, ELEMENTS)
+    slot = shelf.clear()
+    shelf.complete(slot, 2, remembered)
+    assert Shelf(memory).facts(slot) == remembered
+
+
 @pytest.mark.parametrize("written", [0, 1, ELEMENTS // 2, ELEMENTS])
 def test_what_was_being_written_at_a_death_does_not_count(memory: int, written: int) -> None:
     shelf = Shelf(memory)

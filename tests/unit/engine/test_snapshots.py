@@ -13,6 +13,7 @@ import torch
 
 from lmj_api.protocol import Snapshots
 from lmj_api.view import Resume
+from lmj_trainer.state.shelf import Shelf
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -282,6 +283,29 @@ def test_the_checkpoints_copy_serves_for_both() -> None:
     alone.snapshots.release()
     alone.wait()
     assert alone.snapshots.held == Snapshots(own=[10])
+    assert group.restore(Resume(step=10, snapshot=True)) == []
+    group.assert_at(10)
+
+
+def test_the_state_does_not_change_before_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(1)
+    group.join()
+    (alone,) = group.ranks
+    alone.train_to(10)
+    waits, prepare = threading.Event(), Shelf.prepare
+
+    def prepare_late(shelf: Shelf, layout: int, elements: int) -> None:
+        assert waits.wait(SECONDS)
+        prepare(shelf, layout, elements)
+
+    monkeypatch.setattr(Shelf, "prepare", prepare_late)
+    monkeypatch.setattr(snapshots_module, "_COPY_TIMEOUT", 0.05)
+    alone.snapshots.take()
+    with pytest.raises(TimeoutError, match=r"the state was not copied within 0\.05 s"):
+        alone.snapshots.before_apply()
+    waits.set()
+    alone.wait()
+    alone.train_to(11)
     assert group.restore(Resume(step=10, snapshot=True)) == []
     group.assert_at(10)
 

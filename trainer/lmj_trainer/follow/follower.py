@@ -53,12 +53,13 @@ class Follower:
         self._feed, self._state, self._optimizer = feed, state, optimizer
         self._transport, self._control = transport, control
         self._rehearse, self._rehearsed = rehearse, False
-        self._groups = 0
+        # Of the stream that is followed:
+        self._groups: int
         """Of a copy that is under way: groups that are there."""
-        self._promised = False
+        self._promised: bool
         """Its source may take the step that is prepared, on this worker's word."""
-        self._told = 0.0
-        self._tally = Tally(0)
+        self._told: float
+        self._tally: Tally
 
     def run(self, offer: Offer) -> None:
         """Follow until the stream ends: its source is gone, or this worker is told something else. What is in memory then is told."""
