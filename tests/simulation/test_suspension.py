@@ -175,6 +175,17 @@ def test_a_snapshot_in_memory_gets_into_the_last_checkpoint() -> None:
     assert cluster.checkpoints[-1] > 16
 
 
+def test_a_snapshot_that_is_a_checkpoint_too_gets_into_no_other() -> None:
+    """Those who are told to leave, for nothing is to be saved, are not waited for again when they are gone."""
+    cluster = Cluster(job_spec(2, recovery={"memorySnapshot": {"everySteps": 5}}), checkpoint_every=10, steps=100)
+    at_step(cluster, 12)
+    cluster.kill_pod(cluster.pods["sim-r1-1"])
+    cluster.interrupted, restarts = True, cluster.status.restarts
+    rest(cluster)
+    assert cluster.status.phase is Phase.SUSPENDED
+    assert (cluster.status.message, cluster.status.restarts) == ("stopped; goes on from step 10", restarts + 1)
+
+
 def test_a_hand_over_is_waited_for() -> None:
     cluster = Cluster(job_spec(2), checkpoint_every=50, steps=100, nodes=("a", "b"))
     at_step(cluster, 3)

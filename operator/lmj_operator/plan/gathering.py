@@ -37,8 +37,9 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
     if runs(ranks, view):
         # All leave such a view at the next boundary, for a follower: who was asked to leave would do so with the rest, and save nothing.
         return any(to_be_left(f, view) for f in ranks)
-    snapshots = observed.spec.recovery.memory_snapshot is not None
-    if not all(snapshots or _may_hold(f) for f in ranks):
+    # Of a rank without memory its neighbour may have a snapshot.
+    enough = any if observed.spec.recovery.memory_snapshot is not None else all
+    if not enough(_may_hold(f) for f in ranks):
         return False
     choice = next_view(ranks, view, now, observed.pods, in_row(observed.status, step), saved)
     holds = joined(ranks, view) and not any(left(f, view) for f in ranks)
