@@ -26,6 +26,7 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as module
+from lmj_trainer.worker import saving as saving_module
 from lmj_trainer.worker.background import yield_to_compute
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 from lmj_trainer.worker.saving import Saving
@@ -380,3 +381,18 @@ def test_a_last_checkpoint_that_hangs_is_told(rig: Rig, tmp_path: Path, monkeypa
     assert first[0].startswith("training waits for the checkpoint of step 3, which is not written after 1 s: is ")
     assert (second[1]["trouble"].step, goes_on.is_set()) == (3, True)
     assert line.of(EventKind.CHECKPOINTED)
+
+
+def test_a_view_begins_although_the_checkpoint_folder_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it goes on from may be in memory. What is there is not known then, and stays."""
+    goes_on, line = threading.Event(), Line()
+    monkeypatch.setattr(saving_module, "survey", lambda *_, **__: [] if goes_on.wait(PATIENCE) else None)
+    none: Any = None
+    saving = Saving(small_job(tmp_path), OWNER, none, none, none, none, line, none, 0.9)  # type: ignore[arg-type]
+    try:
+        assert saving.good(3) == ([], [])
+    finally:
+        goes_on.set()
+    (warning, _), *more = line.of(EventKind.WARNING)
+    assert warning.endswith("checkpoints cannot be read: it does not answer within 0.3 s; older checkpoints are not removed")
+    assert not more

@@ -2,6 +2,30 @@
 
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """What ``call`` returns, or raises, in a thread of its own. Raises TimeoutError when that takes longer: storage may hang."""
+    answer: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001  handed to whoever waits
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="within", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError:
+        if answer.done():
+            raise
+        raise TimeoutError(f"it does not answer within {seconds:g} s") from None
 
 
 def yield_to_compute() -> None:

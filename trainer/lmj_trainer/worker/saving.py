@@ -13,6 +13,7 @@ from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.errors import UserError
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.background import within
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from lmj_trainer.worker.recorder import Recorder
 
 _LONGEST_RETRY_SECONDS = 30.0
+_SURVEY_SECONDS = 10.0
+"""For which a view that begins waits to hear which checkpoints are there."""
 _SLOW_SECONDS = 60.0
 """A checkpoint that training waits for is told of when it takes longer."""
 
@@ -58,10 +61,12 @@ class Saving:
     def good(self, step: int) -> tuple[list[CheckpointInfo], list[str]]:
         """Those up to ``step``, and names of them that are not this run's to remove: another job's, or a later run's.
 
-        None of a folder that cannot be read now, for the view may go on from memory.
+        None of a folder that cannot be read now, or hangs, for the view may go on from memory.
         """
+        digest, training = self._owner.state_digest, self._job.spec.training
         try:
-            there = survey(self._root, self._owner.state_digest, self._job.spec.training, digests=False)
+            # The others wait meanwhile.
+            there = within(min(_SURVEY_SECONDS, self._patience / 3), lambda: survey(self._root, digest, training, digests=False))
         except OSError as error:
             message = f"{self._root} cannot be read: {error}; older checkpoints are not removed"
             self._control.emit(EventKind.WARNING, message)
