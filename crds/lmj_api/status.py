@@ -238,6 +238,8 @@ class JobStatus(Message):
     """Newest view; the next has a higher number."""
     left_since: float | None = None
     """When the operator first saw that a member had left ``view``, or was done, seconds since the epoch; None: none has."""
+    look_since: float | None = None
+    """Since when the next view waits for a look through the checkpoints, seconds since the epoch; None: it does not."""
     serials: dict[str, int] = {}
     """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
     followers: list[FollowerStatus] = []

@@ -29,6 +29,7 @@ from lmj_operator.plan import (
     Stay,
     plan,
 )
+from lmj_operator.plan.looking import LOOK_SECONDS
 
 from .pod import ALIVE, Pod, Violation
 from .world import World
@@ -65,6 +66,8 @@ class Cluster(World):
         self.gpu = False
         """State goes with the worker's process."""
         self.starts: list[tuple[str, int]] = []
+        self._heard: set[int] = set()
+        """Steps of the checkpoints that the newest plan could know of."""
 
     def look(self) -> tuple[PodObserved, ...]:
         return tuple(self._pod_observed(p) for p in self.pods.values() if not p.forced)
@@ -84,6 +87,8 @@ class Cluster(World):
 
     def plan(self, pods: tuple[PodObserved, ...] | None = None) -> Plan:
         observed = self.observed(pods)
+        told = [c.step for pod in observed.pods if pod.agent is not None for c in pod.agent.checkpoints]
+        self._heard = {*told, *([self.status.checkpoint.step] if self.status.checkpoint is not None else [])}
         now = self.now + self.operator_ahead
         made = plan(observed, now)
         if plan(observed, now) != made:
@@ -91,12 +96,14 @@ class Cluster(World):
         return made
 
     def write(self, status: JobStatus) -> None:
-        old, new = self.status.view, status.view
+        old, new, since = self.status.view, status.view, self.status.look_since
         if old is not None and (new is None or new.number < old.number):
             raise Violation(f"the stored view fell from {old.number} to {new.number if new else None}")
         if old is not None and new is not None and new.number > old.number:
             # What only memory held may be lost with it, what is durable never; nor what a pod that is told to end is about to save.
-            durable = max([s for s in self.checkpoints if not self._is_stray(s, old)], default=0)
+            # Storage that did not answer for so long may have had one that nobody heard of.
+            waited = since is not None and self.now + self.operator_ahead - since >= LOOK_SECONDS
+            durable = max([s for s in (self._heard if waited else self.checkpoints) if not self._is_stray(s, old)], default=0)
             if new.resume.step < durable:
                 raise Violation(f"view {new.number} resumes at {new.resume.step}, a checkpoint is of step {durable}")
         if any(status.serials.get(rank, 0) < serial for rank, serial in self.status.serials.items()):
@@ -163,10 +170,9 @@ class Cluster(World):
                 if name in self.pods and self.answers(self.pods[name]):
                     self.pods[name].staying = True
             case Look(name, number, names):
-                if name in self.pods and self.answers(self.pods[name]) and number > self.pods[name].looked:
-                    self.over = max(self.over, number)
-                    self.look_through(self.pods[name], names)
-                    self.pods[name].looked = number
+                pod = self.pods.get(name)
+                if pod is not None and self.answers(pod) and number > max(pod.looked, pod.look[0] if pod.look else 0):
+                    self.look_through(pod, number, names)
             case Drain(name):
                 if name in self.pods and self.answers(self.pods[name]):
                     self.pods[name].draining = True
@@ -248,7 +254,7 @@ class Cluster(World):
                 view=pod.view,
                 worker=pod.worker.model_copy(update=times) if ahead else pod.worker,
                 checkpoints=infos,
-                scanned=True,
+                scanned=pod.scanned,
                 looked=pod.looked,
                 leaving=pod.told_to_end is not None,
                 staying=pod.staying,

@@ -60,8 +60,12 @@ class Pod:
     """None: no node takes it."""
     known: set[int] = field(default_factory=set)
     """Checkpoints that its agent knows: those that it found when it looked, and those that its own worker made as rank 0 since."""
+    scanned: bool = False
+    """Its agent has looked through the checkpoints."""
     looked: int = 0
     """The newest view that was over when it last looked."""
+    look: tuple[int, tuple[str, ...]] | None = None
+    """What it is to look for and has not yet, because storage does not answer: the view that is over, and names."""
     own: list[int] = field(default_factory=list)
     """Steps of the snapshots of its rank in its memory, newest first."""
     kept: list[int] = field(default_factory=list)

@@ -35,6 +35,8 @@ class World:
         """What a last checkpoint takes. All who leave with it wait for it."""
         self._saves: tuple[int, int, float] | None = None
         """The last checkpoint that is being written: its view, its step, and when it will be there."""
+        self.hangs = False
+        """The storage of checkpoints answers nothing."""
         self.over = 0
         """The newest view that an agent declared over in the storage: what is saved in it, or before, is refused."""
         self.tick_seconds = 0.0
@@ -56,6 +58,7 @@ class World:
         for pod in self.pods.values():
             pod.unreachable_since = None if self.answers(pod) else (pod.unreachable_since or self.now)
             if not pod.gone and not pod.dark:
+                self._look_through(pod)
                 self._leave_in_time(pod)
                 self._live(pod)
         self._follow()
@@ -170,6 +173,8 @@ class World:
         return any((m.pod, m.incarnation) == (pod.name, pod.worker.incarnation) for m in view.members)
 
     def _join(self, pod: Pod, view: View) -> None:
+        if self.hangs and view.resume.checkpoint is not None:
+            return  # it is read, for as long as it takes
         for other in self.pods.values():
             running = other.worker.phase is WorkerPhase.RUNNING and not other.gone
             if other is not pod and running and other.rank == pod.rank and other.worker.view == view.number:
@@ -305,7 +310,10 @@ class World:
     def _end(self, view: View, group: list[Pod], step: int) -> None:
         """What is done at the boundary of ``step``."""
         stop = any(pod.draining for pod in group)
-        if step % self.checkpoint_every == 0 or step == self.steps or stop:
+        if self.hangs and (step == self.steps or stop):
+            self._saves = (view.number, step, self.now)  # it is waited for
+            return
+        if not self.hangs and (step % self.checkpoint_every == 0 or step == self.steps or stop):
             self.save(step, group[0])
         if step == self.steps:
             self.exported = True
@@ -329,7 +337,8 @@ class World:
         follows = target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None
         return follows and pod.handover >= view.number
 
-    def save(self, step: int, writer: Pod | None = None) -> None:
+    def save(self, step: int, writer: Pod | None = None, *, heard: bool = True) -> None:
+        """``heard``: its agent hears of it."""
         if writer is not None and writer.worker.view <= self.over:
             return
         if self.checkpoints and step < self.checkpoints[-1]:
@@ -341,14 +350,22 @@ class World:
                 writer = self.pods.get(self.views[self.committed_view].members[0].pod)
             if writer is not None:
                 self.written[step] = writer.worker.view
-                writer.known.add(step)
+                writer.known |= {step} if heard else set()
 
-    def look_through(self, pod: Pod, names: Collection[str] = ()) -> None:
-        """Its agent looks through the checkpoints."""
+    def look_through(self, pod: Pod, number: int = 0, names: Collection[str] = ()) -> None:
+        """Its agent is to look through the checkpoints, now that view ``number`` is over, and does as soon as storage answers."""
+        pod.look = (number, tuple(names))
+        self._look_through(pod)
+
+    def _look_through(self, pod: Pod) -> None:
+        if self.hangs or pod.look is None:
+            return
+        (number, names), pod.look = pod.look, None
+        self.over = max(self.over, number)
         known = {checkpoint_name(step, self.written.get(step)) for step in self.checkpoints}
         if unknown := set(names) - known:
             raise Violation(f"{pod.name} is to look for {unknown}, which was never taken")
-        pod.known = set(self.checkpoints)
+        pod.known, pod.scanned, pod.looked = set(self.checkpoints), True, max(pod.looked, number)
 
     def _become(self, pod: Pod, phase: WorkerPhase, **changes: object) -> None:
         pod.worker = pod.worker.model_copy(update={"phase": phase, "since": self.now, "heartbeat": self.now, **changes})

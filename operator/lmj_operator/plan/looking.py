@@ -1,7 +1,9 @@
 """Which checkpoint is the newest: known for certain once somebody has looked after the last who could save one was done."""
 
+from dataclasses import dataclass
+
 from lmj_api.protocol import MOST_NAMES, AgentState, CheckpointInfo, WorkerPhase
-from lmj_api.view import View
+from lmj_api.view import Resume, View
 from lmj_operator.plan.actions import Look
 from lmj_operator.plan.facts import RankFacts
 from lmj_operator.plan.observed import PodObserved, PodPhase
@@ -9,7 +11,23 @@ from lmj_operator.plan.observed import PodObserved, PodPhase
 SILENT_SECONDS = 3.0
 """A pod that is being deleted and does not answer for so long is not waited for: what it still saves is of a view that is over."""
 
+LOOK_SECONDS = 30.0
+"""For which a look is waited for where a snapshot in memory can be gone on from without it: storage that does not answer may hang."""
+
 _SAVES = (WorkerPhase.RUNNING, WorkerPhase.READY)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What the next view waits for before it is certain where it starts from."""
+
+    reason: str
+    look: Look | None = None
+    """What has the checkpoints looked through again."""
+    due: float | None = None
+    """Seconds until the wait is over, where nobody reports that it is."""
+    since: float | None = None
+    """Since when a look is waited for; None: it is not the look that is."""
 
 
 def has_looked(first: AgentState | None, newest: View | None) -> bool:
@@ -59,6 +77,65 @@ def look(
     newest_first = sorted([*told, *([saved] if saved is not None else [])], key=lambda c: (c.step, c.name), reverse=True)
     names = list(dict.fromkeys(c.name for c in newest_first if c.name not in known))
     return Look(first.pod.name, newest.number, tuple(names[:MOST_NAMES]))
+
+
+def newest_possible(ranks: tuple[RankFacts, ...], newest: View) -> int | None:
+    """A step that no checkpoint which the next view may start from can be newer than; None: that is not known.
+
+    A checkpoint has a part of every rank, and a rank writes its part of a step that it has committed. What it has in memory is of no
+    earlier step until it joins another view: so each that was in ``newest``, and has its state yet, bounds what was saved there. Of what
+    was saved in older views, later steps than ``newest`` began with do not count: see :mod:`lmj_operator.plan.strays`.
+    """
+    if len(ranks) != len(newest.members):
+        return None
+    steps = []
+    for facts, mine in zip(ranks, newest.members, strict=True):
+        worker = facts.worker
+        if worker is None or worker.holding is None or facts.pod is None or facts.pod.name != mine.pod:
+            continue
+        # One that has yet to join ``newest``, for all that is known, may commit in it meanwhile.
+        if worker.incarnation != mine.incarnation or worker.view >= newest.number:
+            steps.append(worker.holding.step)
+    return max(newest.resume.step, min(steps)) if steps else None
+
+
+def to_wait_for(
+    ranks: tuple[RankFacts, ...],
+    newest: View | None,
+    pods: tuple[PodObserved, ...],
+    saved: CheckpointInfo | None,
+    resume: Resume,
+    since: float | None,
+    now: float,
+) -> Wait | None:
+    """What the view after ``newest`` waits for, which starts from ``resume`` by what is known; None: nothing, it does.
+
+    ``since``: the stored :attr:`Wait.since`. A look is waited for without an end only where storage is needed anyway: what is in memory is
+    not enough, or is behind a checkpoint that is known.
+    """
+    enough = resume.snapshot and (saved is None or saved.step <= resume.step)
+    asked = None
+    if newest is not None:
+        bound = newest_possible(ranks, newest)
+        if enough and bound is not None and resume.step >= bound:
+            return None
+        saver = last_saver(ranks, pods, now)
+        if saver is not None:
+            return Wait(f"waits for {saver[0]}, which ends and may save a checkpoint yet", due=saver[1])
+        asked = look(ranks, newest, pods, saved, now)
+        if asked is None:
+            return Wait("waits for rank 0 to look through the checkpoints again")
+    since = min(since, now) if since is not None else now
+    left = since + LOOK_SECONDS - now
+    if left > 0:
+        return Wait(f"waits for rank 0 to look through the checkpoints{' again' if newest else ''}", asked, left, since)
+    if enough:
+        return None
+    where = ranks[0].pod.name if ranks[0].pod is not None else "rank 0's pod"
+    reason = (
+        f"waits for the checkpoints, which {where} could not look through within {LOOK_SECONDS:g} s, and memory is not enough"
+    )
+    return Wait(f"{reason}: can it read checkpoint.path (by default in output.path)?", asked, since=since)
 
 
 def early_look(

@@ -6,10 +6,9 @@ from lmj_api.names import parse_pod_name
 from lmj_api.protocol import CheckpointInfo, WorkerPhase
 from lmj_api.status import JobStatus
 from lmj_api.view import Member, View
-from lmj_operator.plan.actions import Look
 from lmj_operator.plan.common_step import common_step
 from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.looking import has_looked, last_saver, look
+from lmj_operator.plan.looking import LOOK_SECONDS, Wait, has_looked, to_wait_for
 from lmj_operator.plan.observed import PodObserved, PodPhase
 
 _AWAY = (WorkerPhase.RUNNING, WorkerPhase.FOLLOWING)
@@ -28,10 +27,8 @@ class Membership:
     """Why it was formed, or why none was."""
     leaving: tuple[str, ...] = ()
     """Pods whose workers are still in a view that cannot hold: they have to leave it, and say what they have, before the next."""
-    look: Look | None = None
-    """What has the checkpoints looked through again."""
-    due: float | None = None
-    """Seconds until the wait is over, where nobody tells of it."""
+    wait: Wait | None = None
+    """What it has to wait for until it is sure what the newest checkpoint is."""
 
 
 def newest_view(status: JobStatus, pods: tuple[PodObserved, ...]) -> View | None:
@@ -116,12 +113,13 @@ def next_view(
     pods: tuple[PodObserved, ...] = (),
     tries: int = 0,
     saved: CheckpointInfo | None = None,
+    look_since: float | None = None,
 ) -> Membership:
     """The view that the ranks should be in: the newest while it holds, else the next number with all ranks, once all can join.
 
     ``pods``: all of the job's, those of older serials too; ``tries``: restarts in a row without a new step; ``saved``: the newest
-    checkpoint that was ever told of. What is in memory is gone on from at once. Anything else only once it is sure what the newest
-    checkpoint is.
+    checkpoint that was ever told of; ``look_since``: the stored one. What is in memory is gone on from at once. Anything else only once it
+    is sure what the newest checkpoint is, or, from a snapshot, once storage did not answer for :data:`LOOK_SECONDS`.
     """
     members = [member(f) for f in ranks]
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]
@@ -144,17 +142,15 @@ def next_view(
             newest, False, f"waits for {', '.join(leaving)} to leave view {newest.number if newest else 0}", leaving
         )
     first = ranks[0].agent
-    if first is None or not first.scanned:
-        return Membership(newest, False, "waits for rank 0 to have looked through the checkpoints")
     holdings = [f.worker.holding if f.worker else None for f in ranks]
     snapshots = [f.worker.snapshots if f.worker else None for f in ranks]
-    resume, start = common_step(holdings, first.checkpoints, tries, snapshots)
-    if newest is not None and not resume.goes_on and not has_looked(first, newest):
-        saver = last_saver(ranks, pods, now)
-        if saver is not None:
-            return Membership(newest, False, f"waits for {saver[0]}, which ends and may save a checkpoint yet", due=saver[1])
-        asked = look(ranks, newest, pods, saved, now)
-        return Membership(newest, False, "waits for rank 0 to look through the checkpoints again", look=asked)
+    resume, start = common_step(holdings, first.checkpoints if first else [], tries, snapshots)
+    if not resume.goes_on and not has_looked(first, newest):
+        wait = to_wait_for(ranks, newest, pods, saved, resume, look_since, now)
+        if wait is not None:
+            return Membership(newest, False, wait.reason, wait=wait)
+        if look_since is not None and now >= look_since + LOOK_SECONDS:
+            start = f"{start}; what is saved may be newer, but storage did not answer within {LOOK_SECONDS:g} s"
     reason = f"{_why(newest, present)}; {start}"
     number = newest.number + 1 if newest else 1
     return Membership(View(number=number, members=present, resume=resume, reason=reason), True, reason)

@@ -149,13 +149,15 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
         why = why or "a member left the view; its cause may still show"
     elif not scene.failures and now >= not_before:
         tries = in_row(observed.status, scene.step)
-        choice = next_view(scene.ranks, scene.newest, now, observed.pods, tries, saved)
+        choice = next_view(scene.ranks, scene.newest, now, observed.pods, tries, saved, observed.status.look_since)
         view, why = choice.view, choice.reason
         if view is not None:
             actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)
             actions += view_actions(scene.ranks, view)
-        asked = asked or choice.look
-        waits += [choice.due] if choice.due is not None else []
+        if choice.wait is not None:
+            asked = asked or choice.wait.look
+            waits += [choice.wait.due] if choice.wait.due is not None else []
+            scene.changes["look_since"] = choice.wait.since
     elif not why:
         why = observed.status.message
     actions += (asked,) if asked is not None else ()

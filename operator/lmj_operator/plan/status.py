@@ -72,6 +72,7 @@ def status_of(
             ),
             "view": view,
             "left_since": scene.left_since if view is scene.newest else None,
+            "look_since": None,
             "progress": at,
             "evaluations": evaluated,
             "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
