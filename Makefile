@@ -124,11 +124,11 @@ test: cluster-programs check test-unit test-e2e ## Everything a change must pass
 
 test-unit: $(STAMP) helm ## Only the fast tests.
 	@echo "==> unit tests"
-	@OMP_NUM_THREADS=1 $(PYTEST) -q -m 'not e2e and not slow'
+	@OMP_NUM_THREADS=1 $(PYTEST) -q -n 2 --dist loadfile -m 'not e2e and not slow'
 
 test-e2e: $(STAMP) ## Only the tests that run the real command with real processes.
 	@echo "==> end-to-end tests"
-	@OMP_NUM_THREADS=1 $(PYTEST) -q -m 'e2e and not slow'
+	@OMP_NUM_THREADS=1 $(PYTEST) -q -n 2 --dist loadgroup --durations 15 -m 'e2e and not slow'
 
 test-all: check $(STAMP) helm ## The slow tests too, and new examples for the tests of properties.
 	@LMJ_EXPLORE=1 OMP_NUM_THREADS=1 $(PYTEST) -q
