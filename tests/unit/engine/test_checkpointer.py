@@ -114,10 +114,9 @@ def test_it_holds_the_state_of_its_step(rig: Rig) -> None:
         assert load_state(rig.root / checkpoint_name(5, 1, RUN), state).step == 5
         assert all(torch.equal(tensor, before[name]) for name, tensor in state.tensors())
     ((message, details),) = rig.lines[0].of(EventKind.CHECKPOINTED)
-    assert message.startswith("step 5, ")
-    assert details["checkpoint"].size == sum(
-        f.stat().st_size for f in (rig.root / checkpoint_name(5, 1, RUN)).glob("*.safetensors")
-    )
+    size = sum(f.stat().st_size for f in (rig.root / checkpoint_name(5, 1, RUN)).glob("*.safetensors"))
+    assert details["checkpoint"].size == size
+    assert message.startswith(f"step 5, {size / 1e6:.1f} MB in ")
     assert not rig.lines[1].events
     assert not rig.checkpointers[0].busy
 

@@ -11,7 +11,7 @@ import torch
 
 from lmj_api.protocol import Holding
 from lmj_trainer.follow import feed as feed_module
-from lmj_trainer.follow.feed import Feed
+from lmj_trainer.follow.feed import LEFT, Feed
 from lmj_trainer.follow.parts import Begin, Part, Prepared
 from lmj_trainer.transport.inbox import ViewBrokenError
 
@@ -172,6 +172,14 @@ def test_a_stream_that_nobody_takes_up_is_refused(pair: Pair) -> None:
     pair.transports[1].feed = pair.follower._feed = feed
     pair.follower.run(offers[1])
     assert not pair.line.told, "nothing was followed"
+
+
+def test_a_part_of_a_stream_that_is_over_is_refused_without_a_word_on_who_leaves() -> None:
+    feed, told = Feed(), []
+    feed.put(Part(1, 1, Prepared(2)), lambda problem, answer: told.append((problem, answer)))
+    ((problem, answer),) = told
+    assert problem == "the stream is over"
+    assert answer != LEFT, "its source would leave the view with it"
 
 
 def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:

@@ -39,3 +39,12 @@ def test_a_rank_that_leaves_its_node_takes_a_standby_that_is_where_it_is_to_be(s
         seen, (facts(0, pod(0, 1, worker())), facts(1, None)), {0: Want(1, 1), 1: Want(2, 1)}, (), not_before=0.0, now=10.0
     )
     assert [c.pod for c in found.claims] == (["j-s-1"] if taken else [])
+
+
+def test_a_claim_uses_its_serial_up() -> None:
+    """Another pod may have been made with the one that was wanted."""
+    seen = observed(pod(None, 1, agent={"warm": True}), status=JobStatus(standbys=[StandbyStatus(pod="j-s-1")]), ranks=1)
+    found = take_standbys(seen, (facts(0, None, next_serial=4),), {0: Want(2, 1)}, (), not_before=0.0, now=10.0)
+    assert found.claims == (Claim(pod="j-s-1", rank=0, serial=4),)
+    assert [(f.serial, f.next_serial) for f in found.ranks] == [(4, 5)]
+    assert found.wanted == {0: Want(4, 1)}

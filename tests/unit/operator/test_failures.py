@@ -5,8 +5,9 @@ from tests.unit.operator.seen import facts, pod, view, worker
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.spec import Recovery
+from lmj_operator.plan import StartWorker
 from lmj_operator.plan.failures import Failure, Remedy, find_failures
-from lmj_operator.plan.wants import Want, wants
+from lmj_operator.plan.wants import Want, pod_actions, wants
 
 
 @pytest.mark.parametrize(("heartbeat", "is_lost"), [(90.0, True), (100.0, True), (100.5, False)])
@@ -30,3 +31,10 @@ def test_a_follower_is_believed_where_no_peer_has_made_progress_since(heartbeat:
 def test_what_replaces_a_failed_one_counts_as_a_restart(remedy: Remedy, want: Want) -> None:
     ranks = facts(0, pod(0, 1, worker())), facts(1, pod(1, 1, worker()))
     assert wants(ranks, (Failure("PodGone", 1, "j-r1-1", "", remedy),)) == {0: Want(1, 1), 1: want}
+
+
+@pytest.mark.parametrize(("number", "not_before", "starts"), [(1, 101.0, True), (2, 101.0, False), (2, 100.0, True)])
+def test_a_first_worker_starts_at_once_and_another_after_its_pause(number: int, not_before: float, starts: bool) -> None:
+    seen = pod(0, 1, worker(WorkerPhase.EXITED, incarnation=number - 1))
+    made = pod_actions((seen,), (facts(0, seen),), {0: Want(1, number)}, {}, not_before, 100.0)
+    assert made == ((StartWorker("j-r0-1", number),) if starts else ())

@@ -5,16 +5,24 @@ from tests.unit.operator.seen import facts, follower, pod, worker
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.spec import Recovery
-from lmj_operator.plan import Action, DeletePod, LeaveView
+from lmj_api.view import Member
+from lmj_operator.plan import Action, DeletePod, Follow, LeaveView
 from lmj_operator.plan.following import Following, follow
 
 
 def after(
-    source: dict[str, object], *, phase: WorkerPhase = WorkerPhase.FOLLOWING, since: float = 90.0, number: int = 1
+    source: dict[str, object],
+    *,
+    phase: WorkerPhase = WorkerPhase.FOLLOWING,
+    since: float = 90.0,
+    number: int = 1,
+    not_before: float = 0.0,
 ) -> Following:
     """One pass at 100 s over rank 1, which trains in view 3."""
     copies = pod(1, 2, worker(phase, since=since, incarnation=number, heartbeat=99.0, holding=None))
-    entry = follower(state="Starting" if phase is WorkerPhase.STARTING else "Copying")
+    entry = follower(state="Starting" if phase is WorkerPhase.STARTING else "Copying", not_before=not_before)
+    if phase is WorkerPhase.READY:
+        entry = entry.model_copy(update={"state": "Starting"})
     rank = facts(1, pod(1, 1, worker(), agent=source), entry=entry, follower=copies, next_serial=3)
     return follow("j", (rank,), {"1": 2}, {1: None}, Recovery(start_timeout_seconds=60), now=100.0)
 
@@ -41,3 +49,20 @@ def test_one_that_starts_or_was_not_told_to_yet_is_waited_for(since: float, numb
     starts = after({}, phase=WorkerPhase.STARTING, since=since, number=number)
     assert [e.serial for e in starts.entries] == [2]
     assert not any(isinstance(a, DeletePod) for a in starts.actions)
+
+
+@pytest.mark.parametrize(
+    ("phase", "not_before", "follows", "due"),
+    [
+        (WorkerPhase.READY, 100.0, True, ()),
+        (WorkerPhase.READY, 101.0, False, (1.0,)),
+        (WorkerPhase.FOLLOWING, 100.0, False, ()),
+    ],
+)
+def test_one_that_is_ready_follows_when_its_pause_is_over(
+    phase: WorkerPhase, not_before: float, follows: bool, due: tuple[float, ...]
+) -> None:
+    me = Member(rank=1, pod="j-r1-2", incarnation=1, address="a")
+    source = {} if phase is WorkerPhase.READY else {"handover": 3}
+    found = after(source, phase=phase, not_before=not_before)
+    assert (found.actions, found.due) == ((Follow("j-r1-1", me),) if follows else (), due)

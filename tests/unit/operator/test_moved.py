@@ -1,10 +1,11 @@
 """How long a rank that was moved stays where it is."""
 
 import pytest
-from tests.unit.operator.seen import pod
+from tests.unit.operator.seen import facts, follower, pod, worker
 
+from lmj_api.protocol import Holding, WorkerPhase
 from lmj_api.status import Incident
-from lmj_operator.plan.moved import FIRST_REST_SECONDS, rests
+from lmj_operator.plan.moved import FIRST_REST_SECONDS, rests, with_kept
 from lmj_operator.plan.times import rfc3339
 
 
@@ -19,3 +20,12 @@ def test_each_move_doubles_the_rest_up_to_a_limit(moves: int, rest: float) -> No
 
 def test_where_nothing_moved_of_late_nobody_rests() -> None:
     assert not rests(pod(1, 2, created=100.0), [], 300.0, now=101.0)
+
+
+def test_a_follower_that_does_not_know_yet_that_its_source_is_gone_need_not_say_what_it_has() -> None:
+    empty, level = (
+        pod(1, 1, worker(WorkerPhase.READY, holding=None)),
+        pod(1, 2, worker(WorkerPhase.FOLLOWING, holding=Holding(step=6))),
+    )
+    ranks = facts(0, pod(0, 1, worker(WorkerPhase.READY))), facts(1, empty, entry=follower(state="Level"), follower=level)
+    assert [f.pod.name for f in with_kept(ranks, 0) if f.pod is not None] == ["j-r0-1", "j-r1-2"]

@@ -3,14 +3,17 @@
 import pytest
 from tests.unit.operator.seen import facts, observed, pod, view, worker
 
-from lmj_api.protocol import WorkerPhase
-from lmj_api.status import JobStatus, Phase, RankStatus
-from lmj_operator.plan import PodObserved
+from lmj_api.protocol import CheckpointInfo, WorkerPhase
+from lmj_api.status import Condition, JobStatus, Phase, RankStatus
+from lmj_operator.plan import Drain, PodObserved, PodPhase, PodWait
+from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.ending import COMPLETION_GRACE_SECONDS, completed
+from lmj_operator.plan.facts import rank_facts
 from lmj_operator.plan.plan import CHANGING_SECONDS
-from lmj_operator.plan.report import rank_table
+from lmj_operator.plan.report import is_stale, rank_table
 from lmj_operator.plan.scene import scene_of
 from lmj_operator.plan.status import status_of
+from lmj_operator.plan.suspension import suspend, wake
 from lmj_operator.plan.wants import Want
 
 
@@ -52,3 +55,43 @@ def test_the_last_ranks_are_waited_for_no_longer_than_they_have(left: float, wak
     plan = completed(scene_of(observed(*pods, status=status), 100.0))
     assert plan is not None
     assert (plan.status.phase, plan.wake_after, plan.due_after) == (Phase.RUNNING, wake, left)
+
+
+@pytest.mark.parametrize(("since", "told"), [(97.0, True), (97.5, False)])
+def test_a_pod_that_waits_is_told_of_after_a_while(since: float, told: bool) -> None:
+    waits = pod(0, 1, waits=PodWait("Unschedulable", "no node has room", since), phase=PodPhase.PENDING)
+    assert (scene_of(observed(waits), 100.0).waiting is not None) is told
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_the_phase_is_a_condition_too(phase: Phase) -> None:
+    holds = {c.type for c in conditions([], phase, "", 1, 100.0) if c.status == "True"}
+    active = phase in (Phase.PENDING, Phase.RUNNING, Phase.RECOVERING, Phase.SUSPENDING)
+    alone = {Phase.RUNNING: {"Available"}}.get(phase, set() if active else {phase.value})
+    assert holds == alone | ({"Progressing"} if active else set())
+
+
+def test_checkpoints_are_stale_until_there_is_a_newer_one() -> None:
+    saved = CheckpointInfo(name="step-000000020-v1", step=20, time=90.0)
+    stale = Condition(type="CheckpointStale", status="True", reason="WriteFailed", message="", last_transition_time="")
+    status = JobStatus(conditions=[stale], checkpoint=saved)
+
+    def is_stale_with(newest: CheckpointInfo) -> bool:
+        seen = observed(pod(0, 2, worker(), agent={"checkpoints": [newest], "scanned": True}), status=status, ranks=1)
+        return is_stale(seen, rank_facts(seen))
+
+    assert is_stale_with(saved)
+    assert not is_stale_with(saved.model_copy(update={"step": 40, "name": "step-000000040-v1"}))
+
+
+def test_who_leaves_already_is_not_told_to_when_the_job_is_suspended() -> None:
+    pods = pod(0, 1, worker(), agent={"draining": True}), pod(1, 1, worker())
+    status = JobStatus(phase=Phase.RUNNING, view=view(*pods), serials={"0": 1, "1": 1})
+    assert suspend(scene_of(observed(*pods, status=status), 100.0)).actions == (Drain("j-r1-1"),)
+
+
+def test_a_job_that_wakes_is_looked_at_again_at_once() -> None:
+    """Its pods are made then, with serials that are durable."""
+    plan = wake(scene_of(observed(status=JobStatus(phase=Phase.SUSPENDED, serials={"0": 1, "1": 4})), 100.0))
+    assert (plan.status.phase, plan.status.serials) == (Phase.PENDING, {"0": 2, "1": 5})
+    assert (plan.actions, plan.wake_after) == ((), 0.0)

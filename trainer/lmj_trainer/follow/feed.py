@@ -50,13 +50,14 @@ class Feed:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._stream: int | None = None
-        self._next = 0
+        self._next: int
+        """Of the stream: the part that is to be taken next."""
         self._parts: dict[int, tuple[Part, Done]] = {}
         self._over: str | None = None
         """Nothing comes any more."""
         self._ends: tuple[str, float, int] | None = None
         """It is to end: why, by when at the latest, and the newest part that was there then."""
-        self._refusal = -1
+        self._refusal: int
         """The answer to what is refused."""
         self._offer: Callable[[Offer], None] | None = None
         self._begin: Done | None = None
@@ -147,12 +148,11 @@ class Feed:
 
     def close(self, stream: int, reason: str) -> None:
         """``stream`` is over; what was not taken of it is refused, and what comes yet."""
-        refused: list[Done] = []
         with self._changed:
-            if stream == self._stream:
-                self._refusal = LEFT if self._ends is not None and self._over is None else -1
-                refused = self._end(reason)
-            answer = self._refusal
+            if stream != self._stream:
+                return
+            answer = self._refusal = LEFT if self._ends is not None and self._over is None else -1
+            refused = self._end(reason)
         _refuse(refused, reason, answer)
 
     def _end(self, reason: str) -> list[Done]:

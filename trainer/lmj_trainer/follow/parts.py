@@ -123,11 +123,11 @@ class Committed:
     coefficient: float
     rate: float
     facts: Facts
-    line: str | None = None
+    line: str | None
     """What is recorded of it, where that is known: the source may not live to do it."""
-    backlog: tuple[Line, ...] = ()
+    backlog: tuple[Line, ...]
     """With the first: what waits to be recorded of earlier steps."""
-    recorded: int = 0
+    recorded: int
     """All that is to be recorded of steps up to this one is on storage."""
 
 
