@@ -13,6 +13,7 @@ from lmj_api.protocol import Holding
 from lmj_trainer.follow import feed as feed_module
 from lmj_trainer.follow.feed import LEFT, Feed
 from lmj_trainer.follow.parts import Begin, Part, Prepared
+from lmj_trainer.follow.stream import WINDOW, Stream
 from lmj_trainer.transport.inbox import ViewBrokenError
 
 from .pair import SECONDS, Pair
@@ -196,3 +197,18 @@ def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:
     feed.put(Part(1, 1, Prepared(1)), told)
     feed.close(1, "it is over")
     assert met == [False]
+
+
+def test_a_step_is_said_to_be_complete_when_nothing_of_it_is_under_way() -> None:
+    stream = Stream("follower")
+    assert not stream.may_go
+    stream.due.append((3, slice(0, 8)))
+    stream.under_way = WINDOW - 1
+    assert stream.may_go
+    stream.under_way = WINDOW
+    assert not stream.may_go
+    stream.due[0] = (3, None)
+    stream.under_way = 1
+    assert not stream.may_go
+    stream.under_way = 0
+    assert stream.may_go

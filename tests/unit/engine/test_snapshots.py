@@ -254,6 +254,16 @@ def test_a_snapshot_that_is_gone_breaks_the_view() -> None:
     assert group.ranks[1].state.holding is None
 
 
+def test_a_snapshot_that_is_gone_is_waited_for_with_a_deadline() -> None:
+    group = Group(2, patience=0.2)
+    group.join()
+    group.take(10)
+    group.replace(1)
+    group.join()
+    (problem,) = group.restore(Resume(step=10, snapshot=True))
+    assert isinstance(problem, ViewBrokenError)
+
+
 def test_a_neighbour_that_gives_nothing_back_is_waited_for_with_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group(2, patience=0.5)
     group.join()

@@ -1,12 +1,15 @@
 """Who is lost, and what is wanted for it."""
 
 import pytest
-from tests.unit.operator.seen import facts, pod, view, worker
+from tests.unit.operator.seen import facts, observed, pod, view, worker
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.spec import Recovery
+from lmj_api.status import JobStatus, Phase, RankStatus
 from lmj_operator.plan import StartWorker
 from lmj_operator.plan.failures import Failure, Remedy, find_failures
+from lmj_operator.plan.gathering import gathers
+from lmj_operator.plan.links import find_dropped
 from lmj_operator.plan.wants import Want, pod_actions, wants
 
 
@@ -38,3 +41,20 @@ def test_a_first_worker_starts_at_once_and_another_after_its_pause(number: int, 
     seen = pod(0, 1, worker(WorkerPhase.EXITED, incarnation=number - 1))
     made = pod_actions((seen,), (facts(0, seen),), {0: Want(1, number)}, {}, not_before, 100.0)
     assert made == ((StartWorker("j-r0-1", number),) if starts else ())
+
+
+def test_of_two_that_left_a_view_the_first_is_named() -> None:
+    pods = [pod(i, 1, worker(WorkerPhase.READY, since=since)) for i, since in enumerate((100.5, 100.0))]
+    ranks = tuple(facts(i, seen) for i, seen in enumerate(pods))
+    failure, _ = find_dropped(ranks, view(*pods), 101.0, 200.0)
+    assert failure is not None
+    assert failure.rank == 1
+
+
+@pytest.mark.parametrize(("known", "waited_for"), [("j-r1-1", True), ("j-r1-0", False)])
+def test_a_silent_pod_may_hold_what_its_worker_had(known: str, waited_for: bool) -> None:
+    pods = pod(0, 1, worker(WorkerPhase.READY)), pod(1, 1)
+    told = RankStatus(rank=1, pod=known, state="Running", incarnation=1)
+    ranks = facts(0, pods[0]), facts(1, pods[1], known=told)
+    status = JobStatus(phase=Phase.SUSPENDING, phase_since=99.0, view=view(*pods))
+    assert gathers(observed(*pods, status=status), ranks, view(*pods), 8, 100.0) is waited_for

@@ -6,7 +6,7 @@ from tests.unit.operator.seen import facts, follower, pod, worker
 from lmj_api.protocol import WorkerPhase
 from lmj_api.spec import Recovery
 from lmj_api.view import Member
-from lmj_operator.plan import Action, DeletePod, Follow, LeaveView
+from lmj_operator.plan import Action, DeletePod, Follow, LeaveView, PodPhase
 from lmj_operator.plan.following import Following, follow
 
 
@@ -66,3 +66,14 @@ def test_one_that_is_ready_follows_when_its_pause_is_over(
     source = {} if phase is WorkerPhase.READY else {"handover": 3}
     found = after(source, phase=phase, not_before=not_before)
     assert (found.actions, found.due) == ((Follow("j-r1-1", me),) if follows else (), due)
+
+
+@pytest.mark.parametrize(("node", "again"), [(None, True), ("node-2", False)])
+def test_one_that_no_node_has_taken_need_not_wait_for_the_node_that_was_asked_for(node: str | None, again: bool) -> None:
+    waits = pod(1, 2, phase=PodPhase.PENDING, node=node, created=90.0)
+    rank = facts(
+        1, pod(1, 1, worker(), agent={"handover": 3}), entry=follower(state="Pending", to="node-2"), follower=waits, next_serial=3
+    )
+    found = follow("j", (rank,), {"1": 2}, {1: None}, Recovery(), now=100.0)
+    assert [(e.serial, e.to) for e in found.entries] == [(3, None) if again else (2, "node-2")]
+    assert [a.name for a in found.actions if isinstance(a, DeletePod)] == (["j-r1-2"] if again else [])
