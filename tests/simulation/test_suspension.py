@@ -103,6 +103,18 @@ def test_nobody_is_asked_to_leave_before_the_view_runs() -> None:
     assert said[-1] == "takes a last checkpoint"
 
 
+def test_while_it_waits_for_a_restart_it_says_so_once() -> None:
+    cluster = interrupted_at(8, backoffSeconds=20)
+    cluster.interrupted = True
+    for _ in range(2):  # the second restart in a row waits
+        cluster.kill_worker(cluster.pods["sim-r1-1"])
+        cluster.reconcile()
+        cluster.reconcile()
+    said = [cluster.reconcile().status.message for _ in range(3)]
+    assert [message.count("takes a last checkpoint") for message in said] == [1, 1, 1]
+    assert "in 20 s" in said[-1]
+
+
 def test_a_lost_memory_is_not_waited_for() -> None:
     cluster = interrupted_at(8)
     cluster.kill_pod(cluster.pods["sim-r1-1"])

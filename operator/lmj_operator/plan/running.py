@@ -159,7 +159,7 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
             waits += [choice.wait.due] if choice.wait.due is not None else []
             scene.changes["look_since"] = choice.wait.since
     elif not why:
-        why = observed.status.message
+        why = observed.status.message.removeprefix(f"{LAST_CHECKPOINT}: ")
     actions += (asked,) if asked is not None else ()
     waiting = scene.waiting
     if waiting is not None and waiting.waits is not None and not scene.failures:
