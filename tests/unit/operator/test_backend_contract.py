@@ -226,5 +226,19 @@ async def test_a_status_that_cannot_be_replaced_is_told_as_stale(
         assert "cannot be written" not in shown()
 
 
+def test_which_status_is_stale_is_told_whatever_the_clock_says(tmp_path: Path) -> None:
+    """It was set back by an hour; one that has not ticked since gives equal times."""
+    store = RunStore(tmp_path)
+    store.lock_file.touch()
+    store.write_status(JobStatus(phase=Phase.RUNNING))
+    assert store.stale_since is None
+    later = store.status_file.stat().st_mtime_ns + 3600 * 10**9
+    os.utime(store.status_file, ns=(later, later))
+    store.refuse()
+    assert store.stale_since == later / 1e9
+    store.write_status(JobStatus(phase=Phase.RUNNING))
+    assert store.stale_since is None
+
+
 def no_room(store: RunStore, status: JobStatus) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")

@@ -49,20 +49,24 @@ class RunStore:
     def write_status(self, status: JobStatus) -> None:
         """Store ``status``: readers see the old one or the new one, also after a power cut."""
         write_atomically(self.status_file, status.model_dump_json(by_alias=True, indent=1).encode())
+        # A file's time is that of the newest tick of a clock that people set: one that comes later may have the same time, or an earlier one.
+        with contextlib.suppress(OSError):
+            _set_time(self.status_file, at_least=self.lock_file.stat().st_mtime_ns)
 
     def refuse(self) -> None:
         """Leave word that a newer status could not be written: the time of the lock's file needs no room."""
         with contextlib.suppress(OSError):
             os.utime(self.lock_file)
+            _set_time(self.lock_file, at_least=self.status_file.stat().st_mtime_ns + 1)
 
     @property
     def stale_since(self) -> float | None:
         """When the status was stored that a newer one could not replace, seconds since the epoch; None: it is the newest, as far as is known."""
         try:
-            stored, refused = self.status_file.stat().st_mtime, self.lock_file.stat().st_mtime
+            stored, refused = self.status_file.stat().st_mtime_ns, self.lock_file.stat().st_mtime_ns
         except OSError:
             return None
-        return stored if stored < refused else None
+        return stored / 1e9 if stored < refused else None
 
     def read_request(self) -> str | None:
         """The newest request to move ranks; None: there was none."""
@@ -109,6 +113,12 @@ class RunStore:
         token = secrets.token_urlsafe(32)
         write_atomically(self.token_file, token.encode(), mode=0o600)
         return token
+
+
+def _set_time(path: Path, *, at_least: int) -> None:
+    """Have ``path`` be of the time ``at_least`` (ns since the epoch) or later."""
+    if path.stat().st_mtime_ns < at_least:
+        os.utime(path, ns=(at_least, at_least))
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o644) -> None:
