@@ -7,9 +7,7 @@ from undisturbed_fixture import undisturbed_of
 __all__ = ["cluster", "own_cluster", "undisturbed_of"]
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """There is one cluster: with several workers, one of them has all tests that need it."""
-    for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("cluster"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """There is one cluster, so the tests that need it run one after the other; those that do not may run beside them (``make test-e2e``)."""
+    if "cluster" in getattr(item, "fixturenames", ()):
+        item.add_marker("cluster")

@@ -29,6 +29,7 @@ def adapting(folder: Path) -> Job:
     return job
 
 
+@pytest.mark.slow
 def test_adapters_move_and_survive(tmp_path: Path) -> None:
     job = adapting(tmp_path / "disturbed")
     with running(job, 100_000, *SETTINGS) as process:

@@ -108,6 +108,7 @@ def train(output: Path, data: Path, model: Path, stages: int) -> list[int]:
     return [peaks.bytes[rank] for rank in range(stages)]
 
 
+@pytest.mark.slow
 def test_half_of_bert_base_takes_its_share_of_the_whole(folder: Path) -> None:
     started = time.monotonic()
     data = folder / "data.csv"

@@ -274,6 +274,7 @@ def test_the_operator_is_killed_while_a_rank_moves_to_a_node_that_was_named(job:
     assert_nothing_lost(job, moves=1)
 
 
+@pytest.mark.slow
 def test_the_target_loses_power_while_a_rank_moves(job: ClusterJob, own_cluster: Cluster) -> None:
     before = pods(job)
     # Where no member runs: its power takes nobody but the follower.

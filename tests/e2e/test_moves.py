@@ -84,10 +84,8 @@ SOME = [
 ]
 
 
-@pytest.mark.parametrize(
-    "faults",
-    [pytest.param(SOME, id="some"), *(pytest.param(each, id=name, marks=pytest.mark.slow) for name, each in EVERY.items())],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("faults", [pytest.param(each, id=name) for name, each in {"some": SOME, **EVERY}.items()])
 def test_a_death_while_a_rank_moves_costs_nothing(tmp_path: Path, faults: list[tuple[int, Phase, Victim]]) -> None:
     job = Job(tmp_path / "disturbed")
     with running(job, 100_000, *SETTINGS) as process:

@@ -51,9 +51,6 @@ LIFE = (
 EVENTS = ("event Started", "event Running", "event Succeeded")
 """Written behind all else: one that is lost is not written again."""
 
-IN_SHORT = ("create pods tiny-r0-1", "status Pending, view 1")
-"""The two of them that are tried each time: what must not be made twice, and what must not be formed twice."""
-
 
 def name_of(write: Write) -> str:
     """The write in words, the same in each life of the operator."""
@@ -177,7 +174,8 @@ def try_it(
         return killer
 
 
-@pytest.mark.parametrize("name", [name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.slow) for name in LIFE])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LIFE)
 def test_it_dies_at_a_write(operator: Watched, undisturbed: Losses, name: str) -> None:
     killer = try_it(operator, undisturbed, frozenset({name}), steps=LONG if name == "status Running" else STEPS)
     assert killer.struck == [(name, Moment.BEFORE), (name, Moment.AFTER)]

@@ -45,9 +45,9 @@ def kill_pod(job: Job, process: subprocess.Popen[str], rank: int) -> None:
     wait_until(lambda: last_step(job) > step, process)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ranks", "steps"),
-    [pytest.param((0, 1), 2000, id="short"), pytest.param((1, 0, 0, 1), 5000, id="long", marks=pytest.mark.slow)],
+    ("ranks", "steps"), [pytest.param((0, 1), 2000, id="short"), pytest.param((1, 0, 0, 1), 5000, id="long")]
 )
 def test_pods_are_lost_one_after_the_other_and_no_step_is(
     tmp_path: Path, undisturbed_of: Callable[[int], Undisturbed], ranks: tuple[int, ...], steps: int
