@@ -126,15 +126,9 @@ test-unit: $(STAMP) helm ## Only the fast tests.
 	@echo "==> unit tests"
 	@OMP_NUM_THREADS=1 $(PYTEST) -q -n 2 --dist loadfile -m 'not e2e and not slow'
 
-# Side by side: those on the cluster, of which there is one, and those on this machine alone.
 test-e2e: $(STAMP) ## Only the tests that run the real command with real processes.
 	@echo "==> end-to-end tests"
-	@export OMP_NUM_THREADS=1; log=$(VENV)/.test-cluster.log; \
-	$(PYTEST) -q -m 'e2e and not slow and cluster' --durations 10 >$$log 2>&1 & cluster=$$!; \
-	trap 'kill -INT $$cluster; wait $$cluster' INT TERM; \
-	$(PYTEST) -q -m 'e2e and not slow and not cluster' --durations 10; local=$$?; \
-	echo "==> end-to-end tests on the cluster"; \
-	wait $$cluster; code=$$?; cat $$log; [ $$local = 0 ] && [ $$code = 0 ]
+	@OMP_NUM_THREADS=1 $(PYTEST) -q -m 'e2e and not slow' --durations 15
 
 test-all: check $(STAMP) helm ## The slow tests too, and new examples for the tests of properties.
 	@LMJ_EXPLORE=1 OMP_NUM_THREADS=1 $(PYTEST) -q
