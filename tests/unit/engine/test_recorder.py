@@ -253,7 +253,9 @@ def test_tensorboard_files(layout: Layout) -> None:
         recorder.step(progress(step), 100.0 + step)
     recorder.evaluation(evaluation(2))
     recorder.end()
-    events = EventAccumulator(str(layout.tensorboard)).Reload()
+    events = EventAccumulator(str(layout.tensorboard))
+    # On a busy machine the recorder's thread is not waited for, and writes later.
+    eventually(lambda: "validation/accuracy" in events.Reload().Tags()["scalars"])
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2]
     assert events.Scalars("validation/accuracy")[0].value == 0.75
 
