@@ -37,18 +37,6 @@ from .world import World
 JOB = "sim"
 
 
-def job_spec(ranks: int, **parts: object) -> JobSpec:
-    document = {
-        "pipeline": {"stages": ranks, "microBatches": 2},
-        "model": {"scratch": {"layers": 4}},
-        "dataset": {"source": "d.csv", "text": ["text"], "label": "label"},
-        "training": {"batchSize": 4},
-        "output": {"path": "out"},
-        **parts,
-    }
-    return JobSpec.model_validate(document)
-
-
 class Cluster(World):
     """The stored status of a job, what the operator sees of its pods, and what it does to them."""
 

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from .cluster import Cluster, job_spec
+from planned import job_spec
+
+from .cluster import Cluster
 from .pod import Pod
 from .test_replicas import at_work, go_on, own
 

@@ -1,11 +1,12 @@
 """A cable that is broken between two nodes only: both pods are well, and the operator reaches both."""
 
 import pytest
+from planned import job_spec
 
 from lmj_api.status import Phase
 from lmj_operator.plan import CreatePod
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .test_ladder import pod_of
 from .test_limits import at_step, rest
 

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from planned import job_spec
 
 from lmj_api.status import Phase
 from lmj_operator.plan import PodPhase
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .test_ladder import fail, pod_of
 from .test_limits import at_step, rest
 from .test_replicas import at_work, go_on

@@ -3,12 +3,13 @@
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Phase
 from lmj_operator.plan.looking import LOOK_SECONDS
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .test_machine import RANKS, RECOVERY, Faults, examples
 from .test_snapshots import EVERY, at_work, cluster_of, go_on, pod_of, step_of
 

@@ -1,12 +1,13 @@
 """The failure ladder on the fake cluster: worker, pod, node, and the user's rules."""
 
 import pytest
+from planned import job_spec
 
 from lmj_api.protocol import CUT_OFF, Exit, WorkerPhase
 from lmj_api.status import Phase
 from lmj_operator.plan import CreatePod
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .pod import Pod
 from .test_limits import at_step, rest
 

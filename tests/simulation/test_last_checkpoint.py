@@ -1,11 +1,12 @@
 """The last checkpoint of a pod that is told to end is gone on from, whoever saves it and whenever others have looked."""
 
 import pytest
+from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
 from lmj_operator.plan import CreatePod, Look, PodPhase, PutView
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .pod import Pod
 from .relocated import follower
 from .test_replicas import at_work, go_on, own

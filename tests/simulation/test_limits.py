@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.plan import DeletePod, Observed, Plan, PodObserved, PodPhase, PodWait, StartWorker, plan
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 
 
 def at_step(cluster: Cluster, step: int) -> None:

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Phase
 from lmj_operator.plan import PodObserved
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 
 RANKS = 3
 PICK = st.integers(0, 5)

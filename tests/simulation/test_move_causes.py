@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from planned import job_spec
 
 from lmj_api.status import Phase
 from lmj_operator.plan.request import MoveRequest, parse_request
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .relocated import assert_clean, cluster_of, follower, leaving_node, wide
 from .test_replicas import at_work, go_on, own
 

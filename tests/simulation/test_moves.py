@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from planned import job_spec
 
 from lmj_api.protocol import CheckpointTrouble, WorkerPhase
 from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import Phase
 from lmj_operator.plan import CreatePod, Drain, HandOver, PodPhase
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .pod import Pod
 from .relocated import assert_clean, cluster_of, follower, wide
 from .test_replicas import at_work, go_on, own

@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import NodeFailures, Phase
 from lmj_operator.plan import DeletePod, PodObserved, PodPhase, PodWait
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .pod import Pod
 
 

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from planned import job_spec
 
 from lmj_api.status import Phase
 from lmj_operator.plan import Plan
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 

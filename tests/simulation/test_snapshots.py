@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+from planned import job_spec
 
 from lmj_api.status import Phase
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .pod import Pod
 from .test_machine import RANKS, RECOVERY, Faults, examples
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from planned import job_spec
 
 from lmj_api.names import parse_pod_name
 from lmj_api.protocol import WorkerPhase
@@ -11,7 +12,7 @@ from lmj_api.status import Claim, JobStatus, Phase, StandbyState
 from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.plan import CreatePod, DeletePod, EnlistPod, PodObserved, PodPhase, PodWait, StartWorker, plan
 
-from .cluster import JOB, Cluster, job_spec
+from .cluster import JOB, Cluster
 from .pod import Pod
 
 FIRST = "sim-s-1"

@@ -1,13 +1,14 @@
 """A job that is to stop while no view runs, on the fake cluster: what the ranks have in memory gets into a checkpoint where it can."""
 
 import pytest
+from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Phase
 from lmj_operator.plan import DeletePod, Drain, Plan
 from lmj_operator.plan.gathering import GATHER_SECONDS
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .test_limits import at_step, rest
 
 

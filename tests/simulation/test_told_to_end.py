@@ -1,11 +1,12 @@
 """A pod that is told to end: its rank moves in its grace period, or leaves with a checkpoint."""
 
 import pytest
+from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
 from lmj_operator.plan import Drain, Stay
 
-from .cluster import Cluster, job_spec
+from .cluster import Cluster
 from .relocated import assert_clean, cluster_of, follower, wide
 from .test_replicas import at_work, go_on, own
 from .test_replicas import cluster_of as with_replicas

@@ -46,8 +46,6 @@ class Failure:
     exit_code: int | None = None
     final: bool = False
     """A user's error: no restart mends it."""
-    cut_off: bool = False
-    """Nobody can connect to its worker any more, because a peer died at a bad moment."""
     noticed_by: str = "the operator"
     """As in :class:`lmj_api.status.Incident`."""
     blames_node: bool = False
@@ -56,6 +54,11 @@ class Failure:
     """Why the next pod has to avoid the node at once, in one clause; None: it has not."""
     peer: str | None = None
     """The pod to which its link broke, where it was that: then the node is avoided by this rank alone."""
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether nobody can connect to its worker any more, because a peer died at a bad moment."""
+        return self.kind == "WorkerExited" and self.exit_code == CUT_OFF
 
 
 def find_failures(
@@ -149,10 +152,8 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
         final = code == USER_ERROR
         how = why if why and code is not None and code < 0 else f"ended with {describe_exit(code)}{f': {why}' if why else ''}"
         text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
-        cut = code == CUT_OFF
-        failure = Failure(
-            "WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, cut, "its agent", blames_node=not cut
-        )
+        blames = code != CUT_OFF
+        failure = Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent", blames_node=blames)
         return _judged(failure, recovery, why, worker.exit.stderr if worker.exit else ())
     if worker.phase is WorkerPhase.DRAINED and pod.outdated:
         return None  # as it was to

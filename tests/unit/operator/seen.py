@@ -3,8 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from planned import job_spec
+
 from lmj_api.protocol import AgentState, Holding, WorkerPhase, WorkerState
-from lmj_api.spec import JobSpec
 from lmj_api.status import FollowerStatus, JobStatus, MoveStatus, RankStatus
 from lmj_api.view import Member, Resume, View
 from lmj_operator.plan import Observed, PodObserved, PodPhase
@@ -47,14 +48,7 @@ def view(*pods: PodObserved, number: int = 3) -> View:
 
 def observed(*pods: PodObserved, status: JobStatus | None = None, ranks: int = 2) -> Observed:
     """The job with these pods."""
-    document = {
-        "pipeline": {"stages": ranks, "microBatches": 2},
-        "model": {"scratch": {"layers": 4}},
-        "dataset": {"source": "d.csv", "text": ["text"], "label": "label"},
-        "training": {"batchSize": 4},
-        "output": {"path": "out"},
-    }
-    return Observed("j", JobSpec.model_validate(document), status or JobStatus(), pods)
+    return Observed("j", job_spec(ranks), status or JobStatus(), pods)
 
 
 def move(**more: Any) -> MoveStatus:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import stat
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, parse_checkpoint_name, rank_file
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.spec import Training
+from lmj_trainer.beside import beside
 from lmj_trainer.checkpoint.digest import file_digest
 from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.write import MANIFEST
@@ -120,30 +120,8 @@ def survey_one(folder: Path) -> Manifest | None:
 
 
 async def scan_in_thread(look: Callable[[], list[CheckpointInfo]]) -> list[CheckpointInfo]:
-    """``look``, a :func:`scan`, beside the event loop. In a daemon thread, so that a process can end while gigabytes are being read."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[list[CheckpointInfo]] = loop.create_future()
-
-    def settle(result: list[CheckpointInfo] | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result or [])
-
-    def work() -> None:
-        result: list[CheckpointInfo] | None = None
-        error: BaseException | None = None
-        try:
-            result = look()
-        except BaseException as raised:  # noqa: BLE001  handed to the awaiting task
-            error = raised
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=work, name="checkpoint-scan", daemon=True).start()
-    return await done
+    """``look``, a :func:`scan`, beside the event loop."""
+    return await asyncio.wrap_future(beside(look, "checkpoint-scan"))
 
 
 def _folders(root: Path, heard: Collection[str]) -> Iterator[Path]:

@@ -3,23 +3,16 @@
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import TypeVar
+
+from lmj_trainer.beside import beside
 
 T = TypeVar("T")
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
     """What ``call`` returns, or raises, in a thread of its own. Raises TimeoutError when that takes longer: storage may hang."""
-    answer: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001  handed to whoever waits
-            answer.set_exception(error)
-
-    threading.Thread(target=work, name="within", daemon=True).start()
+    answer = beside(call, "within")
     try:
         return answer.result(seconds)
     except TimeoutError:
