@@ -15,6 +15,7 @@ from common import THREADS, Workload, answer, serve
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Training
 from lmj_trainer.data.order import micro_batches
+from lmj_trainer.group.group import Group
 from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Inputs, Stage
 from lmj_trainer.pipeline.commit import Decision, agree
@@ -60,7 +61,8 @@ transport = TensorPipeTransport()
 answer(address=transport.address)
 peer = sys.stdin.readline().strip()
 transport.join(1, rank, {1 - rank: peer})
-pipeline = Pipeline(stage, transport, Batches(), rank, stages, 600.0)  # type: ignore[arg-type]
+group = Group(transport, rank, stages, 600.0)
+pipeline = Pipeline(stage, group, Batches())  # type: ignore[arg-type]
 optimizer = AdamW(state, training)
 folder = os.environ.get("BENCH_CHECKPOINT")
 checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) if folder else None  # type: ignore[arg-type]
@@ -69,7 +71,7 @@ checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) i
 def step(number: int) -> None:
     due = checkpointer is not None and (number + 1) % 10 == 5 and not checkpointer.busy
     losses, rate = pipeline.gradients(number), training.learning_rate
-    commit = agree(pipeline, state, losses, training.max_grad_norm, rate, lambda wish: Decision(snapshot=due))
+    commit = agree(group, state, losses, training.max_grad_norm, rate, lambda wish: Decision(snapshot=due))
     if checkpointer is not None:
         checkpointer.before_apply()
     optimizer.apply()

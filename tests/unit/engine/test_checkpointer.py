@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.checkpoint.tensors import load_state
 from lmj_trainer.errors import UserError
+from lmj_trainer.group.group import Group
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as module
@@ -369,10 +369,8 @@ def test_a_last_checkpoint_that_hangs_is_told(rig: Rig, tmp_path: Path, monkeypa
 
     line = rig.checkpointers[0]._control = Told()
     monkeypatch.setattr(module, "write_tensors", hang)
-    rank = SimpleNamespace(rank=0, stages=1)
-    saving = Saving(
-        small_job(tmp_path), OWNER, rig.states[0], rank, rig.checkpointers[0], rig.transports[0], line, None, patience
-    )
+    group = Group(rig.transports[0], 0, 1, patience)
+    saving = Saving(small_job(tmp_path), OWNER, rig.states[0], group, rig.checkpointers[0], line, None, patience)
     rig.states[0].fill(3)
     rig.checkpointers[0].start(0, 1, patience, facts())
     saving.await_durable(None)
@@ -387,7 +385,7 @@ def test_a_view_begins_although_the_checkpoint_folder_hangs(tmp_path: Path, monk
     goes_on, line = threading.Event(), Line()
     monkeypatch.setattr(saving_module, "survey", lambda *_, **__: [] if goes_on.wait(PATIENCE) else None)
     none: Any = None
-    saving = Saving(small_job(tmp_path), OWNER, none, none, none, none, line, none, 0.9)  # type: ignore[arg-type]
+    saving = Saving(small_job(tmp_path), OWNER, none, none, none, line, none, 0.9)  # type: ignore[arg-type]
     try:
         assert saving.good(3) == ([], [])
     finally:

@@ -19,6 +19,7 @@ from lmj_api.spec import JobSpec
 from lmj_trainer.data.prepared import Prepared
 from lmj_trainer.data.split import Split
 from lmj_trainer.errors import UserError
+from lmj_trainer.group.group import Group
 from lmj_trainer.pipeline.batches import Batches
 from lmj_trainer.pipeline.commit import Commit, Decision, abandon, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
@@ -54,18 +55,19 @@ def spec(stages: int) -> JobSpec:
     )
 
 
-class Group:
+class Ranks:
     """Stages, one a thread."""
 
     def __init__(self, make_state: Callable[..., Any], config: Any, cuts: Sequence[range], patience: float = PATIENCE) -> None:
         network: dict[str, MemoryTransport] = {}
         self.transports = [MemoryTransport(network, f"rank-{rank}") for rank in range(len(cuts))]
-        self.states, self.pipelines = [], []
+        self.states, self.groups, self.pipelines = [], [], []
         batches = Batches(PREPARED, spec(len(cuts)), torch.device("cpu"))
         for rank, cut in enumerate(cuts):
             stage, state = make_state(config, cut)
             self.states.append(state)
-            self.pipelines.append(Pipeline(stage, self.transports[rank], batches, rank, len(cuts), patience))
+            self.groups.append(Group(self.transports[rank], rank, len(cuts), patience))
+            self.pipelines.append(Pipeline(stage, self.groups[rank], batches))
             self.transports[rank].join(1, rank, {r: f"rank-{r}" for r in range(len(cuts)) if r != rank})
 
     def all(self, work: Callable[[int], Any]) -> list[Any]:
@@ -81,8 +83,8 @@ CUTS = [[range(3)], [range(2), range(2, 3)], [range(1), range(1, 2), range(2, 3)
 
 
 @pytest.fixture
-def make_group(make_state: Callable[..., Any], make_config: Callable[..., Any]) -> Callable[..., Group]:
-    return lambda cuts, **more: Group(make_state, make_config(**NO_DROPOUT), cuts, **more)
+def make_group(make_state: Callable[..., Any], make_config: Callable[..., Any]) -> Callable[..., Ranks]:
+    return lambda cuts, **more: Ranks(make_state, make_config(**NO_DROPOUT), cuts, **more)
 
 
 def nothing(wish: Decision) -> Decision:
@@ -91,12 +93,12 @@ def nothing(wish: Decision) -> Decision:
 
 
 def step(
-    group: Group, number: int, limit: float | None, decide: Callable[[Decision], Decision] = nothing, leaves: int | None = None
+    group: Ranks, number: int, limit: float | None, decide: Callable[[Decision], Decision] = nothing, leaves: int | None = None
 ) -> list[Any]:
     def work(rank: int) -> Any:
         pipeline, state = group.pipelines[rank], group.states[rank]
         losses = pipeline.gradients(number)
-        commit = agree(pipeline, state, losses, limit, 1e-3, decide, wish=Decision(stop=rank == leaves))
+        commit = agree(group.groups[rank], state, losses, limit, 1e-3, decide, wish=Decision(stop=rank == leaves))
         AdamW(state, spec(1).training).apply()
         return commit
 
@@ -128,7 +130,7 @@ def test_the_coefficient_is_that_of_clip_grad_norm(make_group) -> None:
     for name, parameter in zip(order, parameters, strict=True):
         parameter.grad = before[name].clone()
     norm = torch.nn.utils.clip_grad_norm_(parameters, 0.05)
-    commits = group.all(lambda rank: agree(group.pipelines[rank], group.states[rank], [0.5] * rank, 0.05, 1e-3, nothing))
+    commits = group.all(lambda rank: agree(group.groups[rank], group.states[rank], [0.5] * rank, 0.05, 1e-3, nothing))
     assert commits[0].grad_norm == float(norm)
     assert commits[0].loss == 0.5
     for name, parameter in zip(order, parameters, strict=True):
@@ -177,10 +179,10 @@ def test_who_is_prepared_does_not_leave_without_the_answer(make_group, monkeypat
                 time.sleep(0.001)
             group.transports[1].inbox.supersede(2, "a newer view")
             if not commits:
-                return abandon(group.pipelines[0], 0)
+                return abandon(group.groups[0], 0)
         try:
             told = partial(abandoned.append, rank)
-            return agree(group.pipelines[rank], group.states[rank], [0.5] * rank, 1.0, 1e-3, nothing, abandoned=told)
+            return agree(group.groups[rank], group.states[rank], [0.5] * rank, 1.0, 1e-3, nothing, abandoned=told)
         except ViewBrokenError as error:
             return str(error)
 
@@ -214,7 +216,7 @@ def test_a_commit_is_recorded_and_in_the_ledger_before_anybody_hears_of_it(make_
         def decided(commit: Commit) -> None:
             order.append((rank, "decided", state.committed))
 
-        return agree(group.pipelines[rank], state, [0.5] * rank, 0.05, 1e-3, nothing, decided)
+        return agree(group.groups[rank], state, [0.5] * rank, 0.05, 1e-3, nothing, decided)
 
     commit, _ = group.all(work)
     assert [entry for entry in order if entry[0] == 0] == [
@@ -236,7 +238,7 @@ def test_nobody_is_prepared_in_a_view_that_broke_meanwhile(make_group, stages: i
         group.transports[last].inbox.fail(1, "its follower was told to leave")
 
     with pytest.raises(ViewBrokenError, match="its follower was told to leave"):
-        agree(group.pipelines[last], group.states[last], [0.5], 1.0, 1e-3, nothing, prepared=prepared)
+        agree(group.groups[last], group.states[last], [0.5], 1.0, 1e-3, nothing, prepared=prepared)
     assert group.states[last].committed is None
     assert not group.transports[0].inbox._messages[1], "it promised nothing"
 
@@ -251,7 +253,7 @@ def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
     def work(rank: int) -> Any:
         try:
             group.states[rank].fill(4)
-            return agree(group.pipelines[rank], group.states[rank], losses if rank else [], 1.0, 1e-3, Decision)
+            return agree(group.groups[rank], group.states[rank], losses if rank else [], 1.0, 1e-3, Decision)
         except (UserError, ViewBrokenError) as error:
             return error
 
@@ -266,7 +268,7 @@ def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
 def test_a_peer_that_does_not_answer_breaks_the_view(make_group) -> None:
     group = make_group(CUTS[1], patience=0.1)
     with pytest.raises(ViewBrokenError, match=r"no prepared 0 of step 0 from rank 1 within 0\.1 s"):
-        agree(group.pipelines[0], group.states[0], [], 1.0, 1e-3, Decision)
+        agree(group.groups[0], group.states[0], [], 1.0, 1e-3, Decision)
 
 
 def test_a_step_that_broke_off_can_be_done_again(make_group) -> None:

@@ -83,7 +83,7 @@ def test_a_rank_0_that_gives_the_step_up_says_so_to_all(job: LiveMigrationJob, m
     for rank, trainer in enumerate(pair.trainers):
         monkeypatch.setattr(trainer._source, "abandoned", lambda rank=rank: abandoned.append(rank))
     second = pair.trainers[1]
-    take = second.pipeline.take
+    take = second._group.take
 
     def waits(kind: Kind, step: int, *others: Any, **options: Any) -> Any:
         if kind is Kind.COMMIT and step == STEP - 1 and options:
@@ -98,7 +98,7 @@ def test_a_rank_0_that_gives_the_step_up_says_so_to_all(job: LiveMigrationJob, m
             eventually(lambda: pair.trainers[0]._transport.inbox._broken is not None)
         return losses
 
-    monkeypatch.setattr(second.pipeline, "take", waits)
+    monkeypatch.setattr(second._group, "take", waits)
     monkeypatch.setattr(pair.trainers[0].pipeline, "gradients", late)
     threads = run(pair)
     # Of the second rank's view nothing has been heard yet, so it can know it from rank 0 alone.

@@ -40,7 +40,7 @@ def make(job: LiveMigrationJob, **changes: Any) -> tuple[Saving, Any]:
     checkpointer = SimpleNamespace(busy=False, complain=lambda: complaints.append(1), complaints=complaints)
     none: Any = None
     pace: Any = SimpleNamespace(steps=STEPS)
-    return Saving(job, "d", none, none, checkpointer, none, none, pace, 1.0), checkpointer  # type: ignore[arg-type]
+    return Saving(job, "d", none, none, checkpointer, none, pace, 1.0), checkpointer  # type: ignore[arg-type]
 
 
 def test_by_steps_and_at_the_end(job: LiveMigrationJob, clock: Clock) -> None:
@@ -77,11 +77,10 @@ def test_the_last_one_is_tried_again_with_longer_and_longer_pauses(
         tries.append(clock.now)
         checkpointer.problem = "" if len(tries) == 8 else "no room"
 
-    inbox = SimpleNamespace(check=lambda: None)
+    group = SimpleNamespace(leads=True, check=lambda: None, tell=lambda *word: None)
     monkeypatch.setattr(saving, "start", start)
     monkeypatch.setattr(saving, "_state", SimpleNamespace(step=STEPS))
-    monkeypatch.setattr(saving, "_pipeline", SimpleNamespace(rank=0, stages=1))
-    monkeypatch.setattr(saving, "_transport", SimpleNamespace(inbox=inbox))
+    monkeypatch.setattr(saving, "_group", group)
     monkeypatch.setattr(saving, "_control", SimpleNamespace(emit=lambda kind, **details: None))
     monkeypatch.setattr(saving, "_pace", SimpleNamespace(at=lambda step, activity: None))
     monkeypatch.setattr(saving, "_patience", patience)

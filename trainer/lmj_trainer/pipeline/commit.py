@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from lmj_trainer.errors import UserError
+from lmj_trainer.group.group import LEADER
 from lmj_trainer.state.optimizer import clip_coefficient, gradient_norms, total_norm
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmj_trainer.pipeline.pipeline import Pipeline
+    from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
 
 
@@ -71,7 +72,7 @@ class Commit:
 
 
 def agree(
-    pipeline: Pipeline,
+    group: Group,
     state: StageState,
     losses: list[float],
     limit: float | None,
@@ -93,20 +94,20 @@ def agree(
     norms = gradient_norms(state)
     state.prepare()
     prepared()
-    pipeline.check()  # it may have broken meanwhile, and from here on others count on this rank
-    if pipeline.rank != 0:
-        pipeline.send(0, Kind.PREPARED, step, payload={"norms": norms, "losses": losses, "wish": vars(wish)})
-        answer = pipeline.take(Kind.COMMIT, step, 0, promised=True)
+    group.check()  # it may have broken meanwhile, and from here on others count on this rank
+    if not group.leads:
+        group.send(LEADER, Kind.PREPARED, step, payload={"norms": norms, "losses": losses, "wish": vars(wish)})
+        answer = group.take(Kind.COMMIT, step, promised=True)
         if answer is None:  # rank 0 has left the view, and so will this one, as soon as it hears why
             abandoned()
-            answer = pipeline.take(Kind.COMMIT, step, 0)
+            answer = group.take(Kind.COMMIT, step)
         commit = Commit(answer["coefficient"], Decision(**answer["decision"]), answer["loss"], answer["grad_norm"])
         decided(commit)
         state.commit(commit.coefficient, rate)
         return commit
     parts = [norms]
-    for rank in range(1, pipeline.stages):
-        report = pipeline.take(Kind.PREPARED, step, rank)
+    for rank in group.others:
+        report = group.take(Kind.PREPARED, step, rank)
         parts.append(report["norms"])
         losses = report["losses"] or losses
         wish |= Decision(**report["wish"])
@@ -121,12 +122,10 @@ def agree(
     decided(commit)
     # Before the others hear of it: when this process dies in between, its successor knows that the step counts.
     state.commit(commit.coefficient, rate)
-    for rank in range(1, pipeline.stages):
-        pipeline.send(rank, Kind.COMMIT, step, payload={**vars(commit), "decision": vars(commit.decision)})
+    group.tell(Kind.COMMIT, step, payload={**vars(commit), "decision": vars(commit.decision)})
     return commit
 
 
-def abandon(pipeline: Pipeline, step: int) -> None:
+def abandon(group: Group, step: int) -> None:
     """On rank 0, which leaves the view before the commit of the 0-based ``step``: nobody is to wait for that."""
-    for rank in range(1, pipeline.stages):
-        pipeline.send(rank, Kind.COMMIT, step, payload=None)
+    group.tell(Kind.COMMIT, step)

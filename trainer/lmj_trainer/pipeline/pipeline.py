@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - its usual name
@@ -13,14 +13,14 @@ from torch import Tensor
 from lmj_trainer.model.stage import Inputs, Place
 from lmj_trainer.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.pipeline.schedule import Op, Work, most_deferred, order
-from lmj_trainer.transport.envelope import Envelope, Kind
+from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.pipeline.batches import Batches
-    from lmj_trainer.transport.port import Transport
 
 
 @dataclass
@@ -35,10 +35,9 @@ class Counts:
 class Pipeline:
     """Runs this rank's stage. All methods are for the compute thread; they raise ViewBrokenError when the view breaks."""
 
-    def __init__(self, stage: Stage, transport: Transport, batches: Batches, rank: int, stages: int, patience: float) -> None:
-        """``patience``: seconds after which a message that does not come breaks the view."""
-        self.rank, self.stages = rank, stages
-        self._stage, self._transport, self._batches, self._patience = stage, transport, batches, patience
+    def __init__(self, stage: Stage, group: Group, batches: Batches) -> None:
+        self._stage, self._group, self._batches = stage, group, batches
+        self._before, self._after = group.rank - 1, group.rank + 1
         self._weights = [p for _, p in stage.parameters_by_name()]
         # The first stage has no input to give a gradient by, and recomputed activations can be walked through only once.
         self._cut = not stage.first and not stage.recompute
@@ -47,19 +46,6 @@ class Pipeline:
         self._outputs: dict[int, Tensor] = {}
         self._losses: list[float] = []
 
-    def send(self, rank: int, kind: Kind, step: int, index: int = 0, payload: Any = None) -> None:
-        """Send to ``rank`` in the current view."""
-        view = self._transport.inbox.view
-        self._transport.send(rank, Envelope(view, kind, step, index, self.rank, payload))
-
-    def take(self, kind: Kind, step: int, sender: int, index: int = 0, *, promised: bool = False) -> Any:
-        """Wait for a message of the current view. ``promised``: for a while even when the view is to be left meanwhile."""
-        return self._transport.inbox.take(kind, step, index, sender, self._patience, promised=promised)
-
-    def check(self) -> None:
-        """Raise ViewBrokenError when the view is to be left."""
-        self._transport.inbox.check()
-
     def gradients(self, step: int, final: Done | None = None) -> list[float]:
         """Run all micro-batches of the 0-based ``step``; gradients add up in the state.
 
@@ -67,13 +53,13 @@ class Pipeline:
         Returns the losses of the micro-batches on the last stage, each weighed by its part of the samples; nothing on others.
         """
         # A single stage waits for nobody: without this it would not notice that its view is over.
-        self.check()
+        self._group.check()
         batch = self._batches.train(step)
         samples = sum(len(inputs.labels) for inputs in batch)
         self._losses = []
         last = len(batch) - 1
         try:
-            for op in order(self.rank, self.stages, len(batch)):
+            for op in order(self._group.rank, self._group.size, len(batch)):
                 self._make_room(step, op)
                 if op.work is Work.FORWARD:
                     self._forward(step, op.micro_batch, batch[op.micro_batch], samples)
@@ -118,31 +104,35 @@ class Pipeline:
 
     def _make_room(self, step: int, op: Op) -> None:
         # Nobody waits for weight gradients: do them while the next piece of work is not ready, and when too many wait.
-        while self._deferred and (len(self._deferred) > most_deferred(self.rank, self.stages) or not self._ready(step, op)):
+        while self._deferred and (
+            len(self._deferred) > most_deferred(self._group.rank, self._group.size) or not self._ready(step, op)
+        ):
             backward_weights(self._deferred.popleft(), self._weights)
 
     def _ready(self, step: int, op: Op) -> bool:
-        inbox = self._transport.inbox
+        group = self._group
         if op.work is Work.FORWARD:
-            return self._stage.first or inbox.poll(Kind.ACTIVATION, step, op.micro_batch, self.rank - 1)
-        return self._stage.last or inbox.poll(Kind.GRADIENT, step, op.micro_batch, self.rank + 1)
+            return self._stage.first or group.poll(Kind.ACTIVATION, step, self._before, op.micro_batch)
+        return self._stage.last or group.poll(Kind.GRADIENT, step, self._after, op.micro_batch)
 
     def _forward(self, step: int, micro_batch: int, inputs: Inputs, samples: int) -> None:
         hidden = None
         if not self._stage.first:
-            hidden = self.take(Kind.ACTIVATION, step, self.rank - 1, micro_batch).to(self._stage.device).requires_grad_()
+            hidden = self._group.take(Kind.ACTIVATION, step, self._before, micro_batch).to(self._stage.device).requires_grad_()
             self._hidden[micro_batch] = hidden
         output = self._stage(inputs, hidden, Place(step, micro_batch))
         if self._stage.last:
             output = F.cross_entropy(output, inputs.labels) * (len(inputs.labels) / samples)
             self._losses.append(output.item())
         else:
-            self.send(self.rank + 1, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
+            self._group.send(self._after, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
         self._outputs[micro_batch] = output
 
     def _backward(self, step: int, micro_batch: int, final: Done | None) -> None:
         output = self._outputs.pop(micro_batch)
-        grad = None if self._stage.last else self.take(Kind.GRADIENT, step, self.rank + 1, micro_batch).to(self._stage.device)
+        grad = (
+            None if self._stage.last else self._group.take(Kind.GRADIENT, step, self._after, micro_batch).to(self._stage.device)
+        )
         if self._stage.first:
             backward(output, grad, self._weights, final)
             return
@@ -154,7 +144,7 @@ class Pipeline:
             backward(output, grad, self._weights, final)
             assert hidden.grad is not None, "the output depends on the input"
             upstream = hidden.grad
-        self.send(self.rank - 1, Kind.GRADIENT, step, micro_batch, upstream.cpu())
+        self._group.send(self._before, Kind.GRADIENT, step, micro_batch, upstream.cpu())
 
     @torch.no_grad()
     def evaluate(self, split: str, step: int, labels: int, tick: Callable[[int, int], None]) -> Counts | None:
@@ -164,31 +154,31 @@ class Pipeline:
         """
         parts = self._batches.evaluation(split)
         counts = Counts(0.0, [[0] * labels for _ in range(labels)])
-        ahead = 2 * self.stages
+        ahead = 2 * self._group.size
         self._stage.set_training(False)
         try:
             for i, rows in enumerate(parts):
                 # Negative: an evaluation's messages are never taken for a step's.
                 index = -1 - i
                 inputs = self._batches.inputs(split, rows)
-                hidden = None if self._stage.first else self.take(Kind.ACTIVATION, step, self.rank - 1, index)
+                hidden = None if self._stage.first else self._group.take(Kind.ACTIVATION, step, self._before, index)
                 output = self._stage(inputs, None if hidden is None else hidden.to(self._stage.device), None)
                 if not self._stage.last:
-                    self.send(self.rank + 1, Kind.ACTIVATION, step, index, output.cpu())
+                    self._group.send(self._after, Kind.ACTIVATION, step, index, output.cpu())
                 else:
                     _count(counts, output, inputs.labels)
-                    if self.rank != 0:
+                    if not self._group.leads:
                         end = i == len(parts) - 1
-                        self.send(0, Kind.CREDIT, step, index, vars(counts) if end else None)
-                if self.rank == 0:
-                    if self.stages > 1 and i >= ahead:
-                        self.take(Kind.CREDIT, step, self.stages - 1, index + ahead)
+                        self._group.send(0, Kind.CREDIT, step, index, vars(counts) if end else None)
+                if self._group.leads:
+                    if self._group.size > 1 and i >= ahead:
+                        self._group.take(Kind.CREDIT, step, self._group.size - 1, index + ahead)
                     tick(i + 1, len(parts))
-            if self.rank != 0:
+            if not self._group.leads:
                 return None
-            if self.stages > 1:
+            if self._group.size > 1:
                 for i in range(max(0, len(parts) - ahead), len(parts)):
-                    payload = self.take(Kind.CREDIT, step, self.stages - 1, -1 - i)
+                    payload = self._group.take(Kind.CREDIT, step, self._group.size - 1, -1 - i)
                 counts = Counts(**payload)
             return counts
         finally:

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from lmj_api.protocol import Evaluation
     from lmj_api.spec import LiveMigrationJob
     from lmj_trainer.data.prepared import Prepared
+    from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
-    from lmj_trainer.pipeline.pipeline import Pipeline
     from lmj_trainer.state.stage_state import StageState
-    from lmj_trainer.transport.port import Transport
     from lmj_trainer.worker.checkpointer import Checkpointer
     from lmj_trainer.worker.control import Control
     from lmj_trainer.worker.pace import Pace
@@ -46,9 +45,8 @@ class Ending:
     prepared: Prepared
     stage: Stage
     state: StageState
-    pipeline: Pipeline
+    group: Group
     checkpointer: Checkpointer
-    transport: Transport
     control: Control
     pace: Pace
 
@@ -64,9 +62,9 @@ class Ending:
             test(recorder, chosen)
         if recorder is None:
             attempt = 0
-            while self.pipeline.take(Kind.FINISHED, step, 0, attempt):
+            while self.group.take(Kind.FINISHED, step, index=attempt):
                 attempt += 1
-            self.transport.flush(_FLUSH_SECONDS)
+            self.group.flush(_FLUSH_SECONDS)
             self.control.emit(EventKind.COMPLETED, "rank 0 saved the model")
             return
         self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, "export"))
@@ -74,9 +72,8 @@ class Ending:
         attempt = self._save(layout, folder, step, results, recorder)
         # Told to the agent before the others leave: from here on the job has succeeded, whoever dies.
         self.control.emit(EventKind.COMPLETED, f"model of step {chosen} saved in {layout.model}")
-        for rank in range(1, self.pipeline.stages):
-            self.pipeline.send(rank, Kind.FINISHED, step, attempt)
-        self.transport.flush(_FLUSH_SECONDS)
+        self.group.tell(Kind.FINISHED, step, attempt)
+        self.group.flush(_FLUSH_SECONDS)
 
     def _save(self, layout: Layout, folder: Path, step: int, results: list[Evaluation], recorder: Recorder) -> int:
         """Write the model; while that cannot be written it is tried again, as the last checkpoint is. Returns how often it was.
@@ -103,8 +100,7 @@ class Ending:
                 return attempt
             if attempt == 0:
                 self.control.emit(EventKind.WARNING, f"{problem}; it is tried again")
-            for rank in range(1, self.pipeline.stages):
-                self.pipeline.send(rank, Kind.FINISHED, step, attempt, True)
+            self.group.tell(Kind.FINISHED, step, attempt, True)
             self._pause(step, min(2.0**attempt, _LONGEST_RETRY_SECONDS, spec.recovery.hang_timeout_seconds / 3), problem)
         raise AssertionError  # it counts for ever
 
@@ -113,13 +109,13 @@ class Ending:
         end = time.monotonic() + seconds
         self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, f"export: {problem}"))
         while (left := end - time.monotonic()) > 0:
-            self.transport.inbox.check()
+            self.group.check()
             time.sleep(min(left, 0.2))
 
     def _choose(self, step: int) -> tuple[int, str]:
         """The step whose weights become the model, and the folder of its checkpoint: rank 0's word."""
-        if self.pipeline.rank != 0:
-            word = self.pipeline.take(Kind.BOUNDARY, step, 0, _CHOICE)
+        if not self.group.leads:
+            word = self.group.take(Kind.BOUNDARY, step, index=_CHOICE)
             return int(word["step"]), Path(word["folder"]).name
         chosen, best = step, self.state.best.step
         if self.job.spec.output.weights is Weights.BEST and best is not None:
@@ -132,6 +128,5 @@ class Ending:
                 self.control.emit(EventKind.WARNING, message)
         # The last step's is durable, or training would not have ended.
         folder = max((c.name for c in self.checkpointer.known if c.step == chosen), key=parse_checkpoint_name)
-        for rank in range(1, self.pipeline.stages):
-            self.pipeline.send(rank, Kind.BOUNDARY, step, _CHOICE, {"step": chosen, "folder": folder})
+        self.group.tell(Kind.BOUNDARY, step, _CHOICE, {"step": chosen, "folder": folder})
         return chosen, folder

@@ -18,9 +18,8 @@ from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
-    from lmj_trainer.pipeline.pipeline import Pipeline
+    from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
-    from lmj_trainer.transport.port import Transport
     from lmj_trainer.worker.control import Control
     from lmj_trainer.worker.pace import Pace
     from lmj_trainer.worker.recorder import Recorder
@@ -40,16 +39,15 @@ class Saving:
         job: LiveMigrationJob,
         owner: Owner,
         state: StageState,
-        pipeline: Pipeline,
+        group: Group,
         checkpointer: Checkpointer,
-        transport: Transport,
         control: Control,
         pace: Pace,
         patience: float,
     ) -> None:
         """``owner``: whose checkpoints they are. ``patience``: seconds for which one rank's part is waited for."""
-        self._job, self._owner, self._state, self._pipeline = job, owner, state, pipeline
-        self._checkpointer, self._transport, self._control, self._pace = checkpointer, transport, control, pace
+        self._job, self._owner, self._state, self._group = job, owner, state, group
+        self._checkpointer, self._control, self._pace = checkpointer, control, pace
         self._patience = patience
         self._root = Layout.of(job.spec).checkpoints
         self._saved_at = time.monotonic()
@@ -103,8 +101,7 @@ class Saving:
                 best_accuracy=best.accuracy,
             )
         self._saved_at = time.monotonic()
-        rank, stages = self._pipeline.rank, self._pipeline.stages
-        self._checkpointer.start(rank, stages, self._patience, facts, attempt, awaited=awaited)
+        self._checkpointer.start(self._group.rank, self._group.size, self._patience, facts, attempt, awaited=awaited)
 
     def await_durable(self, recorder: Recorder | None) -> None:
         """Wait until the checkpoint of this step is durable everywhere; one that cannot be written is tried again, by rank 0's word.
@@ -116,20 +113,19 @@ class Saving:
         deadline = time.monotonic() + limit
         for attempt in itertools.count(1):
             self._wait()
-            self._transport.inbox.check()
+            self._group.check()
             problem = self._checkpointer.problem
             if problem == "":
                 return
             if problem is None:
                 raise ViewBrokenError(f"nobody told of the checkpoint of step {step}")
-            if self._pipeline.rank == 0:
+            if self._group.leads:
                 again = time.monotonic() < deadline
                 if again:
                     self._pause(min(2.0 ** (attempt - 1), _LONGEST_RETRY_SECONDS, self._patience / 3), problem)
-                for rank in range(1, self._pipeline.stages):
-                    self._pipeline.send(rank, Kind.AGAIN, step, attempt, again)
+                self._group.tell(Kind.AGAIN, step, attempt, again)
             else:
-                again = self._pipeline.take(Kind.AGAIN, step, 0, attempt)
+                again = self._group.take(Kind.AGAIN, step, index=attempt)
             if not again:
                 raise UserError(
                     f"the last checkpoint, of step {step}, could not be written within {limit:g} s (checkpoint.retrySeconds): "
@@ -140,10 +136,10 @@ class Saving:
     def _wait(self) -> None:
         """Wait for the checkpoint under way. Storage that hangs reports no error: rank 0 tells that it takes long. Raises TimeoutError."""
         soon, later = min(_SLOW_SECONDS, self._patience / 3), self._patience
-        if not self._checkpointer.settled(soon) and self._pipeline.rank == 0:
+        if not self._checkpointer.settled(soon) and self._group.leads:
             message = f"training waits for the checkpoint of step {self._state.step}, which is not written after {soon:g} s"
             self._control.emit(EventKind.WARNING, f"{message}: is {self._root} reachable?")
-        if not self._checkpointer.settled(later - soon) and self._pipeline.rank == 0:
+        if not self._checkpointer.settled(later - soon) and self._group.leads:
             self._checkpointer.complain()
         self._checkpointer.wait(self._patience)
 
@@ -152,5 +148,5 @@ class Saving:
         end = time.monotonic() + seconds
         self._control.emit(EventKind.PREPARING, progress=self._pace.at(self._state.step, f"checkpoint: {problem}"))
         while (left := end - time.monotonic()) > 0:
-            self._transport.inbox.check()
+            self._group.check()
             time.sleep(min(left, 0.2))

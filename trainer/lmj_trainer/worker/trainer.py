@@ -14,6 +14,7 @@ from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.follow.source import Source
+from lmj_trainer.group.group import LEADER, Group
 from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.model.kept import kept
 from lmj_trainer.model.weights import initialise
@@ -70,14 +71,15 @@ class Trainer:
     ) -> None:
         """``shelves``: the agent's files for snapshots in memory, the own ones and those of another rank; None: they end with this process."""
         spec = job.spec
-        self._job, self._spec, self._rank, self._stages = job, spec, rank, spec.pipeline.stages
+        self._job, self._spec, self._rank = job, spec, rank
         self._prepared, self._batches, self._stage, self._state = prepared, batches, stage, state
         self._transport, self._control = transport, control
         self._layout = Layout.of(spec)
         self.optimizer = AdamW(state, spec.training)
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
-        self.pipeline = Pipeline(stage, transport, batches, rank, self._stages, self._patience)
+        self._group = Group(transport, rank, spec.world_size, self._patience)
+        self.pipeline = Pipeline(stage, self._group, batches)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._claimant = Claimant(job, self._warn)
@@ -86,14 +88,12 @@ class Trainer:
         )
         self._per_epoch = steps_per_epoch(batches.rows, spec.training)
         self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
-        self._saving = Saving(
-            job, owner, state, self.pipeline, self._checkpointer, transport, control, self._pace, self._patience
-        )
-        self._ending = Ending(job, prepared, stage, state, self.pipeline, self._checkpointer, transport, control, self._pace)
+        self._saving = Saving(job, owner, state, self._group, self._checkpointer, control, self._pace, self._patience)
+        self._ending = Ending(job, prepared, stage, state, self._group, self._checkpointer, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
-        self.snapshots = MemorySnapshots(every, rank, self._stages, state, transport, shelves, self._patience, self._warn)
+        self.snapshots = MemorySnapshots(every, rank, spec.world_size, state, transport, shelves, self._patience, self._warn)
         board = spec.output.tensorboard
-        self._recorder = Recorder(self._layout, state.journal, tensorboard=board, warn=self._warn) if rank == 0 else None
+        self._recorder = Recorder(self._layout, state.journal, tensorboard=board, warn=self._warn) if self._group.leads else None
         self._asked = _UNASKED
         """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
         # The others wait for this rank meanwhile.
@@ -185,14 +185,14 @@ class Trainer:
         """
         state, step = self._state, resume.step
         # The rank that the view names has the step for certain; rank 0, if it is another, may be one behind it.
-        if resume.told_by == self._rank != 0:
-            self.pipeline.send(0, Kind.TOLD, step, payload={"committed": state.committed, "line": state.line})
+        if resume.told_by == self._rank != LEADER:
+            self._group.send(LEADER, Kind.TOLD, step, payload={"committed": state.committed, "line": state.line})
         if recorder is None:
-            word = self.pipeline.take(Kind.RESUME, step, 0)
+            word = self._group.take(Kind.RESUME, step)
         else:
             committed, line = state.committed, state.line
-            if resume.told_by != 0:
-                told = self.pipeline.take(Kind.TOLD, step, resume.told_by)
+            if resume.told_by != LEADER:
+                told = self._group.take(Kind.TOLD, step, resume.told_by)
                 committed, line = told["committed"], told["line"]
             progress = Progress.model_validate_json(line) if line is not None else None
             if progress is not None and progress.step == step:
@@ -207,8 +207,7 @@ class Trainer:
             due = self._saving.due(step) or (best and not self._checkpointer.busy)
             snapshot = step > 0 and not evaluates and not durable and due
             word = {"committed": committed, "evaluates": evaluates, "snapshot": snapshot, "lacks": recorder.lacks(step)}
-            for rank in range(1, self._stages):
-                self.pipeline.send(rank, Kind.RESUME, step, payload=word)
+            self._group.tell(Kind.RESUME, step, payload=word)
         if word["lacks"]:
             self._share_journal(step)
         if state.step == step:
@@ -230,14 +229,14 @@ class Trainer:
     def _share_journal(self, step: int) -> None:
         """Have rank 0 know what the others know of what is to be recorded: its predecessor could not, and died or moved."""
         journal = self._state.journal
-        if self._rank != 0:
+        if not self._group.leads:
             told = [e.to_json() for e in journal.evaluations()]
-            self.pipeline.send(
-                0, Kind.LINES, step, payload={"lines": [tuple(line) for line in journal.lines()], "evaluations": told}
+            self._group.send(
+                LEADER, Kind.LINES, step, payload={"lines": [tuple(line) for line in journal.lines()], "evaluations": told}
             )
             return
-        for rank in range(1, self._stages):
-            word = self.pipeline.take(Kind.LINES, step, rank)
+        for rank in self._group.others:
+            word = self._group.take(Kind.LINES, step, rank)
             evaluations = [Evaluation.model_validate_json(text) for text in word["evaluations"]]
             journal.merge((Line(*line) for line in word["lines"]), evaluations)
 
@@ -323,10 +322,10 @@ class Trainer:
         try:
             losses = self.pipeline.gradients(state.step, source.final if source.follows else None)
             wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=kept.unsent, bare=kept.bare)
-            commit = agree(self.pipeline, state, losses, limit, rate, decide, decided, source.prepared, source.abandoned, wish)
+            commit = agree(self._group, state, losses, limit, rate, decide, decided, source.prepared, source.abandoned, wish)
         except ViewBrokenError:
-            if self._rank == 0:
-                abandon(self.pipeline, state.step)
+            if self._group.leads:
+                abandon(self._group, state.step)
             source.abandoned()
             raise
         self._take_step()
@@ -361,7 +360,7 @@ class Trainer:
         step = self._state.step
         result = self._evaluate("validation", recorder, step)
         if result is None:
-            word = self.pipeline.take(Kind.BOUNDARY, step, 0)
+            word = self._group.take(Kind.BOUNDARY, step)
             decision = Decision(**word["decision"])
             self._state.journal.evaluated(Evaluation.model_validate_json(word["evaluation"]))
             self._state.journal.settle(decision.recorded)
@@ -375,8 +374,7 @@ class Trainer:
         self._tell(result, best)
         asked, self._asked = self._asked, _UNASKED
         decision = self._decision(step, asked | Decision(stop=self._control.draining.is_set()), best=best)
-        for rank in range(1, self._stages):
-            self.pipeline.send(rank, Kind.BOUNDARY, step, payload={"decision": vars(decision), "evaluation": result.to_json()})
+        self._group.tell(Kind.BOUNDARY, step, payload={"decision": vars(decision), "evaluation": result.to_json()})
         return decision
 
     def _test(self, recorder: Recorder | None, step: int) -> None:

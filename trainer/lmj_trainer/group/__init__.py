@@ -1,0 +1,1 @@
+"""Who trains together: the ranks of a view, and how one of them reaches the others."""

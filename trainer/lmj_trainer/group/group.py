@@ -1,0 +1,65 @@
+"""The ranks of the current view, as one of them reaches the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lmj_trainer.transport.envelope import Envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lmj_trainer.transport.envelope import Kind
+    from lmj_trainer.transport.port import Transport
+
+LEADER = 0
+"""The rank that decides for all, records and commits."""
+
+
+class Group:
+    """Sends and takes messages of the current view. All methods are for the compute thread; they raise ViewBrokenError when the view breaks."""
+
+    def __init__(self, transport: Transport, rank: int, size: int, patience: float) -> None:
+        """``size``: the number of ranks. ``patience``: seconds after which a message that does not come breaks the view."""
+        self.rank, self.size = rank, size
+        self._transport, self._patience = transport, patience
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank decides for all."""
+        return self.rank == LEADER
+
+    @property
+    def others(self) -> Sequence[int]:
+        """The ranks beside the leader, in order."""
+        return range(LEADER + 1, self.size)
+
+    @property
+    def view(self) -> int:
+        """The number of the view."""
+        return self._transport.inbox.view
+
+    def send(self, rank: int, kind: Kind, step: int, index: int = 0, payload: Any = None) -> None:
+        """Send to ``rank``."""
+        self._transport.send(rank, Envelope(self.view, kind, step, index, self.rank, payload))
+
+    def tell(self, kind: Kind, step: int, index: int = 0, payload: Any = None) -> None:
+        """Send the leader's word to all others."""
+        for rank in self.others:
+            self.send(rank, kind, step, index, payload)
+
+    def take(self, kind: Kind, step: int, sender: int = LEADER, index: int = 0, *, promised: bool = False) -> Any:
+        """Wait for a message. ``promised``: for a while even when the view is to be left meanwhile."""
+        return self._transport.inbox.take(kind, step, index, sender, self._patience, promised=promised)
+
+    def poll(self, kind: Kind, step: int, sender: int, index: int) -> bool:
+        """Whether a message is there to be taken."""
+        return self._transport.inbox.poll(kind, step, index, sender)
+
+    def check(self) -> None:
+        """Raise ViewBrokenError when the view is to be left."""
+        self._transport.inbox.check()
+
+    def flush(self, seconds: float) -> None:
+        """Wait until all that was sent has arrived, at most for ``seconds``."""
+        self._transport.flush(seconds)
