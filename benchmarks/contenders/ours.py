@@ -22,6 +22,7 @@ from lmj_trainer.pipeline.commit import Decision, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.task.sequence_classification import SequenceClassification
 from lmj_trainer.transport.tensorpipe import TensorPipeTransport
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 
@@ -62,7 +63,7 @@ answer(address=transport.address)
 peer = sys.stdin.readline().strip()
 transport.join(1, rank, {1 - rank: peer})
 group = Group(transport, rank, stages, 600.0)
-pipeline = Pipeline(stage, group, Batches())  # type: ignore[arg-type]
+pipeline = Pipeline(stage, group, Batches(), SequenceClassification(("0", "1")))  # type: ignore[arg-type]
 optimizer = AdamW(state, training)
 folder = os.environ.get("BENCH_CHECKPOINT")
 checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) if folder else None  # type: ignore[arg-type]

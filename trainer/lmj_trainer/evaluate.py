@@ -14,7 +14,6 @@ from lmj_trainer.data.source import Source
 from lmj_trainer.data.texts import check_texts
 from lmj_trainer.data.tokens import encode
 from lmj_trainer.errors import UserError
-from lmj_trainer.metrics import count, evaluate_counts
 from lmj_trainer.trained import read_trained
 
 
@@ -31,16 +30,15 @@ def evaluate(
     ids = labels_of(rows, classifier.labels, label).ids(rows)
     longest = max_length or classifier.usual_length
     encoded = encode(classifier.tokenizer, rows, ids, longest, classifier.types and len(text) == 2, pace, data)
-    import torch
+    from lmj_trainer.task.sequence_classification import SequenceClassification
 
-    confusion = [[0] * len(classifier.labels) for _ in classifier.labels]
-    loss, done = 0.0, 0
+    task = SequenceClassification(classifier.labels)
+    counts, done = task.counts(), 0
     for logits, true in classifier.logits(encoded, batch_size):
-        loss += float(torch.nn.functional.cross_entropy(logits.double(), true, reduction="sum"))
-        count(confusion, true.tolist(), logits.argmax(-1).tolist())
+        counts.add(logits, true)
         done += len(true)
         pace.tick(f"evaluating: row {done} of {len(rows)}")
-    return evaluate_counts(confusion, loss, classifier.labels, split, step=0)
+    return task.evaluation(counts, split, step=0)
 
 
 def main(argv: Sequence[str]) -> int:

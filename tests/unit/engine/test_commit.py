@@ -24,6 +24,7 @@ from lmj_trainer.pipeline.batches import Batches
 from lmj_trainer.pipeline.commit import Commit, Decision, abandon, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.task.sequence_classification import SequenceClassification
 from lmj_trainer.transport import inbox as inbox_module
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -67,7 +68,7 @@ class Ranks:
             stage, state = make_state(config, cut)
             self.states.append(state)
             self.groups.append(Group(self.transports[rank], rank, len(cuts), patience))
-            self.pipelines.append(Pipeline(stage, self.groups[rank], batches))
+            self.pipelines.append(Pipeline(stage, self.groups[rank], batches, SequenceClassification(PREPARED.labels)))
             self.transports[rank].join(1, rank, {r: f"rank-{r}" for r in range(len(cuts)) if r != rank})
 
     def all(self, work: Callable[[int], Any]) -> list[Any]:
@@ -291,13 +292,13 @@ def test_any_cut_counts_the_same_in_an_evaluation(make_group) -> None:
     for cuts in CUTS:
         group = make_group(cuts)
         ticks: list[tuple[int, int]] = []
-        work = group.all(lambda rank, g=group, t=ticks: g.pipelines[rank].evaluate("validation", 0, 2, lambda *a: t.append(a)))
+        work = group.all(lambda rank, g=group, t=ticks: g.pipelines[rank].evaluate("validation", 0, lambda *a: t.append(a)))
         assert work[1:] == [None] * (len(cuts) - 1)
         assert ticks == [(i, 5) for i in range(1, 6)]
         assert sum(map(sum, work[0].confusion)) == 150
         results.append((work[0].confusion, work[0].loss_sum))
         # A second pass in the same view and step (validation, then test) is not confused with the first.
-        again = group.all(lambda rank, g=group: g.pipelines[rank].evaluate("validation", 0, 2, lambda *a: None))
+        again = group.all(lambda rank, g=group: g.pipelines[rank].evaluate("validation", 0, lambda *a: None))
         assert vars(again[0]) == vars(work[0])
         assert all(not transport.inbox._messages[1] for transport in group.transports), "every message was taken"
         assert group.pipelines[0]._stage.model.training

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - its usual name
 from torch import Tensor
 
 from lmj_trainer.model.stage import Inputs, Place
@@ -21,22 +19,14 @@ if TYPE_CHECKING:
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.pipeline.batches import Batches
-
-
-@dataclass
-class Counts:
-    """What the last stage counts in an evaluation."""
-
-    loss_sum: float
-    confusion: list[list[int]]
-    """Rows: true label; columns: predicted label."""
+    from lmj_trainer.task.port import Counts, Task
 
 
 class Pipeline:
     """Runs this rank's stage. All methods are for the compute thread; they raise ViewBrokenError when the view breaks."""
 
-    def __init__(self, stage: Stage, group: Group, batches: Batches) -> None:
-        self._stage, self._group, self._batches = stage, group, batches
+    def __init__(self, stage: Stage, group: Group, batches: Batches, task: Task) -> None:
+        self._stage, self._group, self._batches, self._task = stage, group, batches, task
         self._before, self._after = group.rank - 1, group.rank + 1
         self._weights = [p for _, p in stage.parameters_by_name()]
         # The first stage has no input to give a gradient by, and recomputed activations can be walked through only once.
@@ -55,7 +45,7 @@ class Pipeline:
         # A single stage waits for nobody: without this it would not notice that its view is over.
         self._group.check()
         batch = self._batches.train(step)
-        samples = sum(len(inputs.labels) for inputs in batch)
+        samples = sum(self._task.samples(inputs.labels) for inputs in batch)
         self._losses = []
         last = len(batch) - 1
         try:
@@ -87,7 +77,7 @@ class Pipeline:
             size = self._stage.config.hidden_size
             hidden = torch.zeros(*inputs.input_ids.shape, size, device=self._stage.device, requires_grad=True)
         output = self._stage(inputs, hidden, Place(0, 0))
-        loss = F.cross_entropy(output, inputs.labels) if self._stage.last else output.sum()
+        loss = self._task.loss(output, inputs.labels) if self._stage.last else output.sum()
         kept = [weight.grad for weight in self._weights]
 
         def drop(weight: Tensor) -> None:
@@ -122,7 +112,7 @@ class Pipeline:
             self._hidden[micro_batch] = hidden
         output = self._stage(inputs, hidden, Place(step, micro_batch))
         if self._stage.last:
-            output = F.cross_entropy(output, inputs.labels) * (len(inputs.labels) / samples)
+            output = self._task.loss(output, inputs.labels) * (self._task.samples(inputs.labels) / samples)
             self._losses.append(output.item())
         else:
             self._group.send(self._after, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
@@ -147,13 +137,13 @@ class Pipeline:
         self._group.send(self._before, Kind.GRADIENT, step, micro_batch, upstream.cpu())
 
     @torch.no_grad()
-    def evaluate(self, split: str, step: int, labels: int, tick: Callable[[int, int], None]) -> Counts | None:
+    def evaluate(self, split: str, step: int, tick: Callable[[int, int], None]) -> Counts | None:
         """Run ``split`` forward with the weights of ``step`` committed steps. ``tick(done, all)`` is called as micro-batches end (rank 0).
 
         Returns the counts on rank 0, None on others.
         """
         parts = self._batches.evaluation(split)
-        counts = Counts(0.0, [[0] * labels for _ in range(labels)])
+        counts = self._task.counts()
         ahead = 2 * self._group.size
         self._stage.set_training(False)
         try:
@@ -166,10 +156,10 @@ class Pipeline:
                 if not self._stage.last:
                     self._group.send(self._after, Kind.ACTIVATION, step, index, output.cpu())
                 else:
-                    _count(counts, output, inputs.labels)
+                    counts.add(output, inputs.labels)
                     if not self._group.leads:
                         end = i == len(parts) - 1
-                        self._group.send(0, Kind.CREDIT, step, index, vars(counts) if end else None)
+                        self._group.send(0, Kind.CREDIT, step, index, counts.payload() if end else None)
                 if self._group.leads:
                     if self._group.size > 1 and i >= ahead:
                         self._group.take(Kind.CREDIT, step, self._group.size - 1, index + ahead)
@@ -179,13 +169,7 @@ class Pipeline:
             if self._group.size > 1:
                 for i in range(max(0, len(parts) - ahead), len(parts)):
                     payload = self._group.take(Kind.CREDIT, step, self._group.size - 1, -1 - i)
-                counts = Counts(**payload)
+                counts = self._task.counts(payload)
             return counts
         finally:
             self._stage.set_training(True)
-
-
-def _count(counts: Counts, logits: Tensor, labels: Tensor) -> None:
-    counts.loss_sum += F.cross_entropy(logits.double(), labels, reduction="sum").item()
-    for true, predicted in zip(labels.tolist(), logits.argmax(1).tolist(), strict=True):
-        counts.confusion[true][predicted] += 1

@@ -15,7 +15,6 @@ from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.follow.source import Source
 from lmj_trainer.group.group import LEADER, Group
-from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.model.kept import kept
 from lmj_trainer.model.weights import initialise
 from lmj_trainer.pipeline.commit import Commit, Decision, abandon, agree
@@ -24,6 +23,7 @@ from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
+from lmj_trainer.task.sequence_classification import SequenceClassification
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.checkpointer import Checkpointer
@@ -79,7 +79,8 @@ class Trainer:
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.world_size, self._patience)
-        self.pipeline = Pipeline(stage, self._group, batches)
+        self._task = SequenceClassification(prepared.labels)
+        self.pipeline = Pipeline(stage, self._group, batches, self._task)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._claimant = Claimant(job, self._warn)
@@ -389,7 +390,6 @@ class Trainer:
         self._control.emit(EventKind.EVALUATED, text, evaluation=result, best=best)
 
     def _evaluate(self, split: str, recorder: Recorder | None, step: int) -> Evaluation | None:
-        labels = self._prepared.labels
         ticked = 0.0
 
         def tick(done: int, count: int) -> None:
@@ -398,9 +398,9 @@ class Trainer:
                 ticked = time.monotonic()
                 self._control.emit(EventKind.PREPARING, progress=self._pace.at(step, f"evaluate {split} {done}/{count}"))
 
-        counts = self.pipeline.evaluate(split, step, len(labels), tick)
+        counts = self.pipeline.evaluate(split, step, tick)
         if counts is None or recorder is None:
             return None
-        result = evaluate_counts(counts.confusion, counts.loss_sum, list(labels), split, step)
+        result = self._task.evaluation(counts, split, step)
         recorder.evaluation(result)
         return result

@@ -1,0 +1,61 @@
+"""One of several labels for each text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch.nn.functional as F  # noqa: N812 - its usual name
+
+from lmj_trainer.metrics import count, evaluate_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from lmj_api.protocol import Evaluation
+
+
+@dataclass
+class Confusion:
+    """Rows by their true and their predicted label."""
+
+    loss_sum: float
+    """Cross entropy of all rows, in float64."""
+    confusion: list[list[int]]
+    """Rows: true label; columns: predicted label."""
+
+    def add(self, output: Tensor, labels: Tensor) -> None:
+        """``output``: logits ``[b, labels]``; ``labels``: ids ``[b]``, int64."""
+        self.loss_sum += F.cross_entropy(output.double(), labels, reduction="sum").item()
+        count(self.confusion, labels.tolist(), output.argmax(1).tolist())
+
+    def payload(self) -> dict[str, Any]:
+        """As of :class:`~lmj_trainer.task.port.Counts`."""
+        return vars(self)
+
+
+class SequenceClassification:
+    """Cross entropy over the labels; accuracy and F1."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        """``labels``: their names, in the order of their ids."""
+        self._labels = list(labels)
+
+    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
+        """``output``: logits ``[b, labels]``; ``labels``: ids ``[b]``, int64."""
+        return F.cross_entropy(output, labels)
+
+    def samples(self, labels: Tensor) -> int:
+        """The rows."""
+        return len(labels)
+
+    def counts(self, payload: Any = None) -> Confusion:
+        """As of :class:`~lmj_trainer.task.port.Task`."""
+        size = len(self._labels)
+        return Confusion(**payload) if payload is not None else Confusion(0.0, [[0] * size for _ in range(size)])
+
+    def evaluation(self, counts: Confusion, split: str, step: int) -> Evaluation:
+        """As of :class:`~lmj_trainer.task.port.Task`."""
+        return evaluate_counts(counts.confusion, counts.loss_sum, self._labels, split, step)
