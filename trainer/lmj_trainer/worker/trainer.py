@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.pipeline.batches import Batches
     from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.task.port import Task
     from lmj_trainer.transport.port import Transport
     from lmj_trainer.worker.control import Control
 
@@ -79,7 +80,7 @@ class Trainer:
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.world_size, self._patience)
-        self._task = SequenceClassification(prepared.labels)
+        self._task: Task = SequenceClassification(prepared.labels)
         self.pipeline = Pipeline(stage, self._group, batches, self._task)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
