@@ -14,11 +14,12 @@ from common import THREADS, Workload, answer, serve
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Training
+from lmj_api.topology import Topology
 from lmj_trainer.data.order import micro_batches
+from lmj_trainer.group.commit import Decision, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Inputs, Stage
-from lmj_trainer.pipeline.commit import Decision, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import StageState
@@ -62,7 +63,7 @@ transport = TensorPipeTransport()
 answer(address=transport.address)
 peer = sys.stdin.readline().strip()
 transport.join(1, rank, {1 - rank: peer})
-group = Group(transport, rank, stages, 600.0)
+group = Group(transport, rank, Topology(stages), 600.0)
 pipeline = Pipeline(stage, group, Batches(), SequenceClassification(("0", "1")))  # type: ignore[arg-type]
 optimizer = AdamW(state, training)
 folder = os.environ.get("BENCH_CHECKPOINT")
@@ -78,7 +79,7 @@ def step(number: int) -> None:
     optimizer.apply()
     if checkpointer is not None and commit.decision.snapshot:
         facts = Facts("bench", "0" * 32, 0.0, time.time(), False, None, None, None) if rank == 0 else None
-        checkpointer.start(rank, stages, 600.0, facts)
+        checkpointer.start(rank, Topology(stages), 600.0, facts)
 
 
 serve(step)

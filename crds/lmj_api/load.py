@@ -17,13 +17,11 @@ from lmj_api.fields import FieldType, field_type
 from lmj_api.names import API_VERSION, KIND
 from lmj_api.nearest import nearest
 from lmj_api.overrides import override
+from lmj_api.places import resolve
 from lmj_api.problems import SpecError, show
-from lmj_api.spec.job import JobSpec, LiveMigrationJob
+from lmj_api.spec.job import LiveMigrationJob
 
 __all__ = ["SpecError", "load_job"]
-
-DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
-"""Extensions that make a dataset's ``source`` a file and no hub id."""
 
 # YAML 1.1 parsers read 5e-5 as text for want of a dot; an API server's reads a number.
 _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?[eE][-+]?[0-9]+")
@@ -51,7 +49,7 @@ def load_job(
         job = LiveMigrationJob.model_validate_json(json.dumps(plain), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise SpecError(*complaints(error)) from None
-    return job.model_copy(update={"spec": _resolve(job.spec, base.absolute(), (outputs or base).absolute(), here)})
+    return job.model_copy(update={"spec": resolve(job.spec, base.absolute(), (outputs or base).absolute(), here)})
 
 
 def _check_kind(document: Mapping[object, object]) -> None:
@@ -84,86 +82,3 @@ def _plain(value: object, kind: FieldType, path: str) -> object:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise SpecError(f"{path}: {show(value)} is read as a {type(value).__name__}; put it in quotes")
-
-
-def _resolve(spec: JobSpec, base: Path, outputs: Path, here: bool) -> JobSpec:
-    """``spec`` with absolute paths; hub ids and split names stay as they are."""
-    splits = spec.dataset.splits
-    if not here:
-        _no_home(spec)
-    dataset = spec.dataset.model_copy(
-        update={
-            "source": _data_path(spec.dataset.source, base, here),
-            "splits": splits.model_copy(
-                update={
-                    "validation": splits.validation and _split(splits.validation, base, here),
-                    "test": splits.test and _split(splits.test, base, here),
-                }
-            ),
-        }
-    )
-    source = spec.model.source
-    if source is not None and ((base / _home(source)).is_dir() if here else _looks_like_path(source)):
-        source = _absolute(source, base)
-    return spec.model_copy(
-        update={
-            "dataset": dataset,
-            "model": spec.model.model_copy(update={"source": source}),
-            "output": spec.output.model_copy(update={"path": _absolute(spec.output.path, outputs)}),
-            "checkpoint": spec.checkpoint.model_copy(
-                update={"path": _absolute(spec.checkpoint.path, outputs) if spec.checkpoint.path else None}
-            ),
-        }
-    )
-
-
-def _data_path(name: str, base: Path, here: bool) -> str:
-    """The file or folder that ``name`` says, or ``name`` itself: a hub id."""
-    path = _home(name)
-    there = (base / path).exists() if here else _looks_like_path(name)
-    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there else name
-
-
-def _split(name: str, base: Path, here: bool) -> str:
-    """The file that ``name`` says, or ``name`` itself: a split. A folder that happens to be called ``test`` is no split."""
-    path = _home(name)
-    there = (base / path).is_file() if here else _looks_like_path(name)
-    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there else name
-
-
-def _looks_like_path(name: str) -> bool:
-    return name.startswith(("/", "./", "../"))
-
-
-def _no_home(spec: JobSpec) -> None:
-    named = {
-        "dataset.source": spec.dataset.source,
-        "dataset.splits.validation": spec.dataset.splits.validation,
-        "dataset.splits.test": spec.dataset.splits.test,
-        "model.source": spec.model.source,
-        "output.path": spec.output.path,
-        "checkpoint.path": spec.checkpoint.path,
-    }
-    wrong = [
-        f"spec.{field}: {name!r}: a pod has no home folder; write a path on one of its volumes"
-        for field, name in named.items()
-        if name is not None and name.startswith("~")
-    ]
-    if wrong:
-        raise SpecError(*wrong)
-
-
-def _home(name: str) -> Path:
-    return Path.home() / name[2:] if name.startswith("~/") else Path(name)
-
-
-def _absolute(name: str, folder: Path) -> str:
-    """``name`` in ``folder``, with ``.`` and ``..`` taken out as a shell's ``cd -L`` would."""
-    parts: list[str] = []
-    path = folder / _home(name)
-    for part in path.parts[1:]:
-        if part == "..":
-            del parts[-1:]
-        else:
-            parts.append(part)
-    return str(Path(path.anchor, *parts))

@@ -68,6 +68,6 @@ def run_of_checkpoint(name: str) -> str | None:
     return match[3] if match is not None else None
 
 
-def rank_file(rank: int) -> str:
-    """The file that ``rank`` writes into a checkpoint's folder."""
-    return f"rank-{rank}.safetensors"
+def part_file(part: int) -> str:
+    """The file of a part of the state in a checkpoint's folder; named after the rank that writes it where there are no replicas."""
+    return f"rank-{part}.safetensors"

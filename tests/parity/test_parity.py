@@ -22,6 +22,7 @@ from transformers import AutoModelForSequenceClassification
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
+from lmj_api.topology import Topology
 from lmj_api.view import Resume
 from lmj_operator.plan.common_step import common_step
 
@@ -154,7 +155,7 @@ def test_adapters_outlive_a_worker(data: Path, tmp_path: Path) -> None:
         kill(ranks, 1, 4)
         ranks.leave(0)
         ranks.start(1)
-        resume, _ = common_step([ranks.holdings[rank] for rank in (0, 1)], [])
+        resume, _ = common_step(Topology(2), [ranks.holdings[rank] for rank in (0, 1)], [])
         assert resume.checkpoint is None
         assert resume.step >= 4
         ranks.form(resume)
@@ -223,7 +224,7 @@ def test_a_worker_is_killed_anywhere_and_its_memory_goes_on(
                 ranks.ranks[victim].kill()
             ranks.leave(*{0, 1}.difference(victims))
             ranks.start(*victims)
-            resume, _ = common_step([ranks.holdings[rank] for rank in (0, 1)], [])
+            resume, _ = common_step(Topology(2), [ranks.holdings[rank] for rank in (0, 1)], [])
             assert resume.step >= told.step
             assert resume.checkpoint is None
             ranks.form(resume)

@@ -21,7 +21,7 @@ TARGETS = (
     *(f"trainer/lmj_trainer/worker/{name}.py" for name in _WORKER),
     "operator/lmj_operator/plan/*.py",
 )
-_ORDERED = ("trainer/lmj_trainer/state/", "trainer/lmj_trainer/pipeline/commit.py", "trainer/lmj_trainer/checkpoint/write.py")
+_ORDERED = ("trainer/lmj_trainer/state/", "trainer/lmj_trainer/group/commit.py", "trainer/lmj_trainer/checkpoint/write.py")
 """Where the order of two statements is what a power cut between them leaves."""
 
 

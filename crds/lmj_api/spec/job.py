@@ -17,6 +17,7 @@ from lmj_api.spec.placement import Placement
 from lmj_api.spec.recovery import Recovery
 from lmj_api.spec.storage import Storage
 from lmj_api.spec.training import Training
+from lmj_api.topology import Topology
 
 
 class JobSpec(Message):
@@ -63,9 +64,14 @@ class JobSpec(Message):
         return self
 
     @property
+    def topology(self) -> Topology:
+        """Which rank computes what."""
+        return Topology(self.pipeline.stages)
+
+    @property
     def world_size(self) -> int:
         """Number of ranks."""
-        return self.pipeline.stages
+        return self.topology.size
 
 
 class Metadata(Message):

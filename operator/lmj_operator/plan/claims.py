@@ -54,13 +54,14 @@ def take_standbys(
     ``nodes``: as in the status.
     """
     spares = [pod for pod in observed.pods if _is_spare(observed, pod)]
+    topology = observed.spec.topology
     own_nodes = {placed.stage for placed in observed.spec.placement.stages if placed.node_selector}
     moving = {m.rank: m for m in observed.status.moves if m.strategy == "Checkpoint"}
     after, wants = list(ranks), dict(wanted)
     claims: list[Claim] = []
     for facts in ranks:
         # A stage that may run on some nodes alone cannot be had from a pod that was put anywhere.
-        if now < not_before or not spares or facts.rank in own_nodes or not _is_vacant(facts, wanted[facts.rank]):
+        if now < not_before or not spares or topology.stage(facts.rank) in own_nodes or not _is_vacant(facts, wanted[facts.rank]):
             continue
         entry = moving.get(facts.rank)
         bad = avoided(nodes, facts.rank)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from lmj_api.protocol import CheckpointInfo, Holding, Snapshots
+from lmj_api.topology import Topology
 from lmj_api.view import Resume
 from lmj_operator.plan.snapshots import newest_common
 
@@ -11,6 +12,7 @@ MEMORY_TRIES = 3
 
 
 def common_step(
+    topology: Topology,
     holdings: Sequence[Holding | None],
     checkpoints: Sequence[CheckpointInfo],
     tries: int = 0,
@@ -21,7 +23,7 @@ def common_step(
     ``holdings``: what each rank has in memory, in order of rank. ``checkpoints``: all that are known. ``tries``: restarts in a row
     without a new step. ``snapshots``: those in each rank's memory. A commit needs every rank's gradients, so no two are further than a
     step apart; one that is behind has to have that step's gradients, and hears from another how it was committed. What is newest counts:
-    the memory of all, else a snapshot of which each rank has its own or its neighbour has it, or a checkpoint.
+    the memory of all, else a snapshot of which each rank has its own or its keeper has it, or a checkpoint.
     """
     good = max((c for c in checkpoints if c.problem is None), key=lambda c: c.step, default=None)
     believed = tries <= MEMORY_TRIES
@@ -31,16 +33,16 @@ def common_step(
     at = f"checkpoint {good.name}" if good is not None else "the beginning"
     back = durable
     # Of one step: the snapshot, for nothing has to be read.
-    common = newest_common(snapshots) if believed else None
+    common = newest_common(snapshots, topology) if believed else None
     if common is not None and common.step >= durable.step:
         back = Resume(step=common.step, snapshot=True, fetched=list(common.fetched))
-        at = f"the snapshot of step {common.step} in memory ({common.origin(len(snapshots))})"
+        at = f"the snapshot of step {common.step} in memory ({common.origin(topology)})"
     if all(held is None for held in holdings):
         return back, f"starts from {at}"
-    missing = lacking(holdings)
+    missing = lacking(topology, holdings)
     if missing is not None:
         return back, f"goes back to {at}, for {missing}"
-    steps = [held.step for held in holdings if held is not None]
+    steps = [-1 if held is None else held.step for held in holdings]
     newest = max(steps)
     if newest < back.step:
         return back, f"goes on from {at}, for the memory is of step {newest}"
@@ -51,17 +53,17 @@ def common_step(
     return resume, f"goes on from step {newest}, which all have in memory"
 
 
-def lacking(holdings: Sequence[Holding | None]) -> str | None:
-    """Why the ranks cannot go on from memory; None: they can, from the newest step."""
-    empty = [rank for rank, held in enumerate(holdings) if held is None]
+def lacking(topology: Topology, holdings: Sequence[Holding | None]) -> str | None:
+    """Why the ranks cannot go on from memory; None: they can, from the newest step. A part of the state is lost when no rank holds it."""
+    held = [[(rank, has) for rank in topology.holders(part) if (has := holdings[rank]) is not None] for part in topology.parts]
+    empty = sorted(rank for part in topology.parts if not held[part] for rank in topology.holders(part))
     if len(empty) == 1:
         return f"rank {empty[0]} has nothing in memory"
     if empty:
         return f"ranks {', '.join(map(str, empty))} have nothing in memory"
-    known = [held for held in holdings if held is not None]
-    newest = max(range(len(known)), key=lambda rank: known[rank].step)
-    top = known[newest].step
-    for rank, held in enumerate(known):
-        if held.step != top and not (held.prepared and held.step + 1 == top):
-            return f"rank {rank} is at step {held.step} and rank {newest} at step {top}"
+    newest = [max(holders, key=lambda holder: holder[1].step) for holders in held]
+    first, top = max(newest, key=lambda holder: holder[1].step)
+    for rank, has in newest:
+        if has.step != top.step and not (has.prepared and has.step + 1 == top.step):
+            return f"rank {rank} is at step {has.step} and rank {first} at step {top.step}"
     return None

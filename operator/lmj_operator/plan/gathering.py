@@ -41,7 +41,9 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
     enough = any if observed.spec.recovery.memory_snapshot is not None else all
     if not enough(_may_hold(f) for f in ranks):
         return False
-    choice = next_view(ranks, view, now, observed.pods, in_row(observed.status, step), saved, observed.status.look_since)
+    choice = next_view(
+        observed.spec.topology, ranks, view, now, observed.pods, in_row(observed.status, step), saved, observed.status.look_since
+    )
     holds = joined(ranks, view) and not any(left(f, view) for f in ranks)
     if choice.view is None or not (choice.formed or holds):
         return True  # what they have is not known yet

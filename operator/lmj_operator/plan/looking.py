@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lmj_api.protocol import MOST_NAMES, AgentState, CheckpointInfo, WorkerPhase
+from lmj_api.topology import LEADER
 from lmj_api.view import Resume, View
 from lmj_operator.plan.actions import Look
 from lmj_operator.plan.facts import RankFacts
@@ -43,7 +44,7 @@ def last_saver(ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, ...], now:
     Rank 0 alone writes manifests. The wait is bounded: a pod that answers is ended with its grace period, by its agent and its node.
     """
     for pod in pods:
-        if pod.rank != 0 or pod.serial >= ranks[0].serial or pod.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING):
+        if pod.rank != LEADER or pod.serial >= ranks[LEADER].serial or pod.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING):
             continue
         if pod.agent is not None:
             if pod.agent.worker.phase in _SAVES:
@@ -64,10 +65,10 @@ def look(
     Who looks declares the view over, and no checkpoint of it is accepted after that. So it is not over while anybody trains in it: the
     last checkpoint may be under way, whether or not rank 0 itself can be seen. Where rank 0's pod ended, nobody saves any more.
     """
-    first = ranks[0]
+    first = ranks[LEADER]
     if first.pod is None or first.agent is None or first.agent.looked is None or has_looked(first.agent, newest):
         return None
-    ended = any(pod.name == newest.members[0].pod and pod.phase is PodPhase.GONE for pod in pods)
+    ended = any(pod.name == newest.members[LEADER].pod and pod.phase is PodPhase.GONE for pod in pods)
     if not ended and any(f.worker and f.in_phase(WorkerPhase.RUNNING) and f.worker.view >= newest.number for f in ranks):
         return None
     if last_saver(ranks, pods, now) is not None:
@@ -131,7 +132,8 @@ def to_wait_for(
         return Wait(f"waits for rank 0 to look through the checkpoints{' again' if newest else ''}", asked, left, since)
     if enough:
         return None
-    where = ranks[0].pod.name if ranks[0].pod is not None else "rank 0's pod"
+    pod = ranks[LEADER].pod
+    where = pod.name if pod is not None else "rank 0's pod"
     reason = (
         f"waits for the checkpoints, which {where} could not look through within {LOOK_SECONDS:g} s, and memory is not enough"
     )
@@ -147,7 +149,7 @@ def early_look(
     """
     if newest is None:
         return None
-    if _may_join(ranks[0], newest):
+    if _may_join(ranks[LEADER], newest):
         return None
     members = {m.pod for m in newest.members}
     new = [f for f in ranks if f.incarnation == 1 and f.pod is not None and f.pod.name not in members]
@@ -158,7 +160,7 @@ def early_look(
 
 def _may_join(first: RankFacts, newest: View) -> bool:
     """Whether rank 0's worker is a member of ``newest`` and has not been in it yet: it may be by now."""
-    mine, worker = newest.members[0], first.worker
+    mine, worker = newest.members[LEADER], first.worker
     if first.pod is None or worker is None or (first.pod.name, worker.incarnation) != (mine.pod, mine.incarnation):
         return False
     return first.in_phase(WorkerPhase.READY) and worker.view < newest.number

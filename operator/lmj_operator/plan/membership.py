@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from lmj_api.names import parse_pod_name
 from lmj_api.protocol import CheckpointInfo, WorkerPhase
 from lmj_api.status import JobStatus
+from lmj_api.topology import LEADER, Topology
 from lmj_api.view import Member, View
 from lmj_operator.plan.common_step import common_step
 from lmj_operator.plan.facts import RankFacts
@@ -107,6 +108,7 @@ def _is_out(mine: Member, pod: PodObserved | None, number: int) -> bool:
 
 
 def next_view(
+    topology: Topology,
     ranks: tuple[RankFacts, ...],
     newest: View | None,
     now: float,
@@ -141,10 +143,10 @@ def next_view(
         return Membership(
             newest, False, f"waits for {', '.join(leaving)} to leave view {newest.number if newest else 0}", leaving
         )
-    first = ranks[0].agent
+    first = ranks[LEADER].agent
     holdings = [f.worker.holding if f.worker else None for f in ranks]
     snapshots = [f.worker.snapshots if f.worker else None for f in ranks]
-    resume, start = common_step(holdings, first.checkpoints if first else [], tries, snapshots)
+    resume, start = common_step(topology, holdings, first.checkpoints if first else [], tries, snapshots)
     if not resume.goes_on and not has_looked(first, newest):
         wait = to_wait_for(ranks, newest, pods, saved, resume, look_since, now)
         if wait is not None:

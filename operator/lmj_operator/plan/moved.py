@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from lmj_api.protocol import Copied, WorkerPhase
 from lmj_api.status import Incident
+from lmj_api.topology import Topology
 from lmj_api.view import View
 from lmj_operator.plan.common_step import MEMORY_TRIES, lacking
 from lmj_operator.plan.facts import RankFacts
@@ -42,7 +43,7 @@ def with_left(observed: Observed, ranks: tuple[RankFacts, ...]) -> tuple[RankFac
     )
 
 
-def with_kept(ranks: tuple[RankFacts, ...], tries: int) -> tuple[RankFacts, ...]:
+def with_kept(topology: Topology, ranks: tuple[RankFacts, ...], tries: int) -> tuple[RankFacts, ...]:
     """``ranks``, with the follower in the place of each whose new worker has nothing in memory, when all can go on from memory so.
 
     So it is on a GPU, where the state goes with the process. ``tries``: as of :func:`common_step`.
@@ -51,11 +52,13 @@ def with_kept(ranks: tuple[RankFacts, ...], tries: int) -> tuple[RankFacts, ...]
         f.in_follower() if _is_empty(f) and f.entry is not None and f.follower is not None and is_level(f.follower) else f
         for f in ranks
     )
-    # One that has not heard yet that its source is gone says what it has when it was told to leave.
-    known = [f.worker.holding for f in after if f.worker is not None and f.in_phase(WorkerPhase.READY)]
     if tries > MEMORY_TRIES or not all(f.in_phase(WorkerPhase.READY, WorkerPhase.FOLLOWING) for f in after):
         return ranks
-    return after if not known or lacking(known) is None else ranks
+    known = {f.rank: f.worker.holding for f in after if f.worker is not None and f.in_phase(WorkerPhase.READY)}
+    # One that has not heard yet that its source is gone says what it has when it was told to leave: until then it counts as the newest.
+    newest = max((held for held in known.values() if held is not None), key=lambda held: held.step, default=None)
+    holdings = [known.get(f.rank, newest) for f in after]
+    return after if not known or lacking(topology, holdings) is None else ranks
 
 
 def _is_empty(facts: RankFacts) -> bool:

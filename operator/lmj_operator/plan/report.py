@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.spec import Training
 from lmj_api.status import JobStatus, RankStatus
+from lmj_api.topology import LEADER
 from lmj_api.view import View
 from lmj_operator.plan.conditions import STALE
 from lmj_operator.plan.facts import RankFacts
@@ -61,13 +62,13 @@ def newest_step(ranks: tuple[RankFacts, ...], old: Progress | None) -> int:
 
 def evaluations(ranks: tuple[RankFacts, ...], old: list[Evaluation]) -> list[Evaluation]:
     """The evaluations that rank 0 reports; the old ones while it is not there."""
-    agent = ranks[0].agent
+    agent = ranks[LEADER].agent
     return agent.evaluations if agent is not None and agent.evaluations else old
 
 
 def checkpoint(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | None) -> CheckpointInfo | None:
     """The newest usable checkpoint: what rank 0 knows if it has looked since ``newest`` began, else what anybody tells of or has told."""
-    old, first = observed.status.checkpoint, ranks[0].agent
+    old, first = observed.status.checkpoint, ranks[LEADER].agent
     if first is not None and has_looked(first, newest):
         seen = [c for c in first.checkpoints if c.problem is None]
     else:
@@ -78,7 +79,7 @@ def checkpoint(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | 
 
 def checkpoint_trouble(ranks: tuple[RankFacts, ...]) -> CheckpointTrouble | None:
     """What rank 0, which writes the manifests, says of checkpoints that fail."""
-    agent = ranks[0].agent
+    agent = ranks[LEADER].agent
     return agent.checkpoint_trouble if agent is not None else None
 
 

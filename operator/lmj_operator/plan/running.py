@@ -83,7 +83,8 @@ def _with_moved(scene: Scene) -> Scene:
 
 def _with_kept(scene: Scene) -> Scene:
     """With the follower in the place of each rank whose memory went with its worker."""
-    ranks = with_kept(scene.ranks, in_row(scene.observed.status, scene.step))
+    observed = scene.observed
+    ranks = with_kept(observed.spec.topology, scene.ranks, in_row(observed.status, scene.step))
     return scene if ranks == scene.ranks else replace(scene, ranks=ranks, wanted=wants(ranks, ()))
 
 
@@ -149,7 +150,9 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
         why = why or "a member left the view; its cause may still show"
     elif not scene.failures and now >= not_before:
         tries = in_row(observed.status, scene.step)
-        choice = next_view(scene.ranks, scene.newest, now, observed.pods, tries, saved, observed.status.look_since)
+        choice = next_view(
+            observed.spec.topology, scene.ranks, scene.newest, now, observed.pods, tries, saved, observed.status.look_since
+        )
         view, why = choice.view, choice.reason
         if view is not None:
             actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)

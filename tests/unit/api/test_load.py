@@ -262,3 +262,22 @@ def test_a_data_file_is_a_path_even_before_it_exists_and_home_is_known() -> None
     assert load(document()).spec.dataset.source == "/jobs/reviews.csv"
     assert load(document(), "dataset.source=~/a.tsv").spec.dataset.source == str(Path.home() / "a.tsv")
     assert load(document(), "dataset.source=/abs/../a.parquet").spec.dataset.source == "/a.parquet"
+
+
+@pytest.mark.parametrize(
+    ("assignment", "line"),
+    [
+        ("output.path=s3://bucket/run", "spec.output.path: 's3://bucket/run': s3:// cannot be read or written yet; write a path"),
+        (
+            "checkpoint.path=azblob://c/x",
+            "spec.checkpoint.path: 'azblob://c/x': azblob:// cannot be read or written yet; write a path",
+        ),
+        ("dataset.source=gs://b/a.csv", "spec.dataset.source: 'gs://b/a.csv': gs:// cannot be read or written yet; write a path"),
+        ("model.source=S3://b/m", "spec.model.source: 'S3://b/m': S3:// cannot be read or written yet; write a path"),
+    ],
+)
+@pytest.mark.parametrize("here", [True, False])
+def test_a_scheme_is_no_folder(assignment: str, line: str, here: bool) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_job(document(model={"source": "x", "scratch": None}), base=BASE, sets=[assignment], here=here)
+    assert str(caught.value) == line

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import checkpoint_name, rank_file
+from lmj_api.names import checkpoint_name, part_file
 from lmj_trainer.checkpoint.digest import file_digest
 from lmj_trainer.checkpoint.prune import remove
 from lmj_trainer.checkpoint.scan import scan
@@ -58,7 +58,7 @@ def put(root: Path, step: int, content: str = "") -> None:
     folder = make_folder(root, step, 1)
     files = []
     for rank in range(2):
-        path = folder / rank_file(rank)
+        path = folder / part_file(rank)
         write_atomically(path, f"rank {rank} step {step} {content}".encode())
         files.append(ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path)))
     commit_manifest(folder, Manifest(job="j", view=1, step=step, epoch=0, state_digest=DIGEST, seconds=0, files=files))
@@ -109,7 +109,7 @@ def test_crash_while_writing_over_a_checkpoint(monkeypatch: pytest.MonkeyPatch, 
         assert newest == 20 or not finished
         for rank in range(2):
             if newest == 20:  # one of the two, whole
-                texts = {(root / checkpoint_name(20, 1) / rank_file(r)).read_text().endswith("again") for r in range(2)}
+                texts = {(root / checkpoint_name(20, 1) / part_file(r)).read_text().endswith("again") for r in range(2)}
                 assert len(texts) == 1, rank
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import checkpoint_name, parse_checkpoint_name, rank_file, run_of_checkpoint
+from lmj_api.names import checkpoint_name, parse_checkpoint_name, part_file, run_of_checkpoint
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
 from lmj_trainer.checkpoint.digest import file_digest
@@ -23,7 +23,7 @@ def put(
     root: Path, step: int, view: int, job: str = "j", state: str = "d", text: str = "", run: Run | None = A, complete: bool = True
 ) -> Manifest:
     folder = make_folder(root, step, view, run)
-    path = folder / rank_file(0)
+    path = folder / part_file(0)
     write_atomically(path, f"{step} {view} {text}".encode())
     file = ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path))
     manifest = Manifest(job=job, run=run, view=view, step=step, epoch=0, state_digest=state, seconds=0, files=[file])

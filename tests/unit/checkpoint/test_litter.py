@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import rank_file
+from lmj_api.names import part_file
 from lmj_api.run import Run
 from lmj_trainer.checkpoint import litter, prune
 from lmj_trainer.checkpoint.digest import file_digest
@@ -26,13 +26,13 @@ def half(root: Path, step: int, view: int, owner: Owner | None = OWNER) -> Path:
     folder = make_folder(root, step, view, owner.run if owner is not None else None)
     if owner is not None:
         sign(folder, owner)
-    write_atomically(folder / rank_file(0), f"{step} {view}".encode())
+    write_atomically(folder / part_file(0), f"{step} {view}".encode())
     (folder / ".rank-1.safetensors.77.partial").write_bytes(b"torn")
     return folder
 
 
 def finish(folder: Path, step: int, view: int) -> None:
-    path = folder / rank_file(0)
+    path = folder / part_file(0)
     file = ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path))
     commit_manifest(folder, Manifest(job="j", run=RUN, view=view, step=step, epoch=0, state_digest="d", seconds=0, files=[file]))
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import rank_file
+from lmj_api.names import part_file
 from lmj_trainer.checkpoint.digest import file_digest
 from lmj_trainer.checkpoint.scan import scan
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder, write_atomically
@@ -90,7 +90,7 @@ def put(root: Path, step: int) -> None:
     folder = make_folder(root, step, 1)
     files = []
     for rank in range(2):
-        path = folder / rank_file(rank)
+        path = folder / part_file(rank)
         write_atomically(path, f"rank {rank} step {step}".encode())
         files.append(ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path)))
     commit_manifest(folder, Manifest(job="j", view=1, step=step, epoch=0, state_digest=DIGEST, seconds=0, files=files))

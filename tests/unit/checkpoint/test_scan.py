@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import checkpoint_name, rank_file
+from lmj_api.names import checkpoint_name, part_file
 from lmj_api.spec import Training
 from lmj_trainer.checkpoint import scan as scan_module
 from lmj_trainer.checkpoint.digest import CHUNK, file_digest
@@ -25,7 +25,7 @@ def put(root: Path, step: int, *, ranks: int = 2, best: bool = False, state: str
     folder = make_folder(root, step, 1)
     files = []
     for rank in range(ranks):
-        path = folder / rank_file(rank)
+        path = folder / part_file(rank)
         write_atomically(path, f"state of rank {rank} after {step} steps".encode())
         files.append(ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path)))
     manifest = Manifest(job="job", view=1, step=step, epoch=step / 10, state_digest=state, seconds=1.0, best=best, files=files)
@@ -57,7 +57,7 @@ def test_good_ones_newest_first(tmp_path: Path) -> None:
         put(tmp_path, step)
     found = scan(tmp_path, DIGEST)
     assert [(c.step, c.name, c.problem) for c in found] == [(s, checkpoint_name(s, 1), None) for s in (100, 20, 3)]
-    assert found[0].size == sum((tmp_path / found[0].name / rank_file(r)).stat().st_size for r in (0, 1))
+    assert found[0].size == sum((tmp_path / found[0].name / part_file(r)).stat().st_size for r in (0, 1))
     assert found[0].time == (tmp_path / found[0].name / MANIFEST).stat().st_mtime
 
 

@@ -17,6 +17,7 @@ import torch
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.run import Run
+from lmj_api.topology import Topology
 from lmj_trainer.checkpoint.fence import declare_over
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.scan import survey
@@ -42,6 +43,9 @@ def facts(*, best: bool = False) -> Facts:
     return Facts(
         job="job", state_digest="d", epoch=0.5, seconds=2.0, best=best, accuracy=None, best_step=None, best_accuracy=None
     )
+
+
+PAIR = Topology(2)
 
 
 class Line:
@@ -86,7 +90,7 @@ class Rig:
         """Take the checkpoint of ``step``; what rank 0 told rank 1 in the end ("" is success)."""
         for rank, each in enumerate(self.checkpointers):
             self.states[rank].fill(step)
-            each.start(rank, 2, PATIENCE, facts(best=best) if rank == 0 else None)
+            each.start(rank, PAIR, PATIENCE, facts(best=best) if rank == 0 else None)
         for each in self.checkpointers:
             each.before_apply()
         for state in self.states:
@@ -216,7 +220,7 @@ def test_no_memory_for_the_copy(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_view_that_ends_ends_its_checkpoint(rig: Rig) -> None:
     """Rank 1 died before its part: rank 0 gives up with the view, not after all of its patience, and takes the next one."""
     rig.states[0].fill(4)
-    rig.checkpointers[0].start(0, 2, 600.0, facts())
+    rig.checkpointers[0].start(0, PAIR, 600.0, facts())
     rig.join(2)
     rig.checkpointers[0].wait(PATIENCE)
     assert rig.steps() == []
@@ -251,7 +255,7 @@ def test_a_write_that_hangs_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(module, "write_tensors", hang)
     rig.states[0].fill(3)
-    rig.checkpointers[0].start(0, 1, 0.0, facts())
+    rig.checkpointers[0].start(0, Topology(1), 0.0, facts())
     for _ in range(3):
         rig.checkpointers[0].complain()
     ((message, details),) = rig.lines[0].of(EventKind.WARNING)
@@ -266,7 +270,7 @@ def test_a_write_that_hangs_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPat
 
 def test_a_peer_whose_storage_hangs_is_named_and_its_view_holds(rig: Rig) -> None:
     rig.states[0].fill(3)
-    rig.checkpointers[0].start(0, 2, 0.1, facts())
+    rig.checkpointers[0].start(0, PAIR, 0.1, facts())
     rig.checkpointers[0].wait(PATIENCE)
     assert rig.checkpointers[0].problem == "rank 1 has not written its part within 0.1 s"
     rig.transports[0].inbox.check()
@@ -306,7 +310,7 @@ def test_one_of_a_view_that_is_over_removes_none_that_the_next_view_stands_on(
 
     monkeypatch.setattr(module, "commit_manifest", commit)
     rig.states[0].fill(4)
-    rig.checkpointers[0].start(0, 1, PATIENCE, facts())
+    rig.checkpointers[0].start(0, Topology(1), PATIENCE, facts())
     rig.checkpointers[0].wait(PATIENCE)
     monkeypatch.undo()
     assert rig.steps() == [2, 4], "both are there, and the plan goes back to the one of step 2"
@@ -324,7 +328,7 @@ def test_nothing_is_saved_in_a_view_that_was_declared_over(one_kept: Rig) -> Non
     assert rig.take(3) == "", "another run's views are others"
     declare_over(rig.root, RUN, 1)
     rig.states[0].fill(4)
-    rig.checkpointers[0].start(0, 1, PATIENCE, facts())
+    rig.checkpointers[0].start(0, Topology(1), PATIENCE, facts())
     rig.checkpointers[0].wait(PATIENCE)
     assert rig.checkpointers[0].problem == "view 1 was declared over"
     with pytest.raises(ViewBrokenError, match="view 1 was declared over"):
@@ -346,7 +350,7 @@ def test_another_run_of_the_job_replaces_nothing(rig: Rig) -> None:
     for step in (1, 2, 3):
         for rank, each in enumerate(rig.checkpointers):
             rig.states[rank].fill(step)
-            each.start(rank, 2, PATIENCE, replace(facts(), state_digest="another") if rank == 0 else None)
+            each.start(rank, PAIR, PATIENCE, replace(facts(), state_digest="another") if rank == 0 else None)
         for each in rig.checkpointers:
             each.wait(PATIENCE)
     assert {path: path.read_bytes() for path in before} == before
@@ -369,10 +373,10 @@ def test_a_last_checkpoint_that_hangs_is_told(rig: Rig, tmp_path: Path, monkeypa
 
     line = rig.checkpointers[0]._control = Told()
     monkeypatch.setattr(module, "write_tensors", hang)
-    group = Group(rig.transports[0], 0, 1, patience)
+    group = Group(rig.transports[0], 0, Topology(1), patience)
     saving = Saving(small_job(tmp_path), OWNER, rig.states[0], group, rig.checkpointers[0], line, None, patience)
     rig.states[0].fill(3)
-    rig.checkpointers[0].start(0, 1, patience, facts())
+    rig.checkpointers[0].start(0, Topology(1), patience, facts())
     saving.await_durable(None)
     first, second = line.of(EventKind.WARNING)
     assert first[0].startswith("training waits for the checkpoint of step 3, which is not written after 1 s: is ")

@@ -16,12 +16,13 @@ import torch
 
 from lmj_api.protocol import Holding
 from lmj_api.spec import JobSpec
+from lmj_api.topology import Topology
 from lmj_trainer.data.prepared import Prepared
 from lmj_trainer.data.split import Split
 from lmj_trainer.errors import UserError
+from lmj_trainer.group.commit import Commit, Decision, abandon, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.pipeline.batches import Batches
-from lmj_trainer.pipeline.commit import Commit, Decision, abandon, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.task.sequence_classification import SequenceClassification
@@ -67,7 +68,7 @@ class Ranks:
         for rank, cut in enumerate(cuts):
             stage, state = make_state(config, cut)
             self.states.append(state)
-            self.groups.append(Group(self.transports[rank], rank, len(cuts), patience))
+            self.groups.append(Group(self.transports[rank], rank, Topology(len(cuts)), patience))
             self.pipelines.append(Pipeline(stage, self.groups[rank], batches, SequenceClassification(PREPARED.labels)))
             self.transports[rank].join(1, rank, {r: f"rank-{r}" for r in range(len(cuts)) if r != rank})
 

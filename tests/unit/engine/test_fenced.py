@@ -24,7 +24,8 @@ import sys
 from pathlib import Path
 import torch
 from lmj_api.manifest import ManifestFile
-from lmj_api.names import rank_file
+from lmj_api.names import part_file
+from lmj_api.topology import Topology
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.tensors import write_tensors
 from lmj_trainer.checkpoint.write import make_folder
@@ -56,8 +57,8 @@ checkpointer.begin([])
 facts = Facts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, accuracy=None, best_step=None, best_accuracy=None)
 for line in sys.stdin:
     state.step = int(line)
-    checkpointer.start(0, 2, 60.0, facts)
-    part = write_tensors(make_folder(root, state.step, view) / rank_file(1), [("head", torch.full((10,), value))])
+    checkpointer.start(0, Topology(2), 60.0, facts)
+    part = write_tensors(make_folder(root, state.step, view) / part_file(1), [("head", torch.full((10,), value))])
     print("prepared", flush=True)
     sys.stdin.readline()
     peer.send(0, Envelope(view, Kind.PART, state.step, 0, 1, {"part": part.to_json(), "problem": ""}))

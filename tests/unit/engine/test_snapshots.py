@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from lmj_api.protocol import Snapshots
+from lmj_api.topology import Topology
 from lmj_api.view import Resume
 from lmj_trainer.state.shelf import Shelf
 from lmj_trainer.state.stage_state import Best
@@ -41,7 +42,7 @@ class Rank:
         self.transport = MemoryTransport(group.network, f"rank-{rank}-{len(group.made)}")
         group.made.append(self.transport.address)
         self.warnings: list[str] = []
-        arguments = (EVERY, rank, group.size, self.state, self.transport, None, group.patience, self.warnings.append)
+        arguments = (EVERY, rank, Topology(group.size), self.state, self.transport, None, group.patience, self.warnings.append)
         self.snapshots = MemorySnapshots(*arguments)
 
     def train_to(self, step: int) -> None:
@@ -347,7 +348,7 @@ def test_no_copy_no_snapshot() -> None:
 
 def test_without_it_none_are_taken_or_kept(make_state: Callable[..., Any], make_config: Callable[..., Any]) -> None:
     state = make_state(make_config(), range(1))[1]
-    snapshots = MemorySnapshots(None, 0, 2, state, MemoryTransport({}, "a"), None, SECONDS, lambda text: None)
+    snapshots = MemorySnapshots(None, 0, Topology(2), state, MemoryTransport({}, "a"), None, SECONDS, lambda text: None)
     assert snapshots.held is None
     assert snapshots.unsent, "a rank without them keeps the others from taking any"
     assert not snapshots.due(10)
@@ -365,7 +366,7 @@ def test_a_snapshot_of_another_layout_is_not_the_ranks_own() -> None:
         state.layout += layout
         transport = MemoryTransport({}, "rank-0")
         transport.join(1, 0, {})
-        return state, MemorySnapshots(EVERY, 0, 1, state, transport, shelves, SECONDS, print)
+        return state, MemorySnapshots(EVERY, 0, Topology(1), state, transport, shelves, SECONDS, print)
 
     state, snapshots = worker("")
     state.fill(10)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from lmj_api.manifest import Manifest
-from lmj_api.names import rank_file
+from lmj_api.names import part_file
 from lmj_trainer.checkpoint.digest import file_digest
 from lmj_trainer.checkpoint.tensors import load_state, load_weights, write_tensors
 from lmj_trainer.checkpoint.write import commit_manifest, make_folder
@@ -100,7 +100,7 @@ def test_saved_holds_weights_and_moments_by_name(make_config, make_state) -> Non
 def test_a_file_is_safetensors_and_its_digest_that_of_its_bytes(make_config, make_state, tmp_path: Path) -> None:
     _, state = make_state(make_config(), range(1, 3))
     fill(state, 2)
-    path = tmp_path / rank_file(1)
+    path = tmp_path / part_file(1)
     entry = write_tensors(path, state.tensors(state.saved.clone()))
     assert (entry.name, entry.size, entry.xxh128) == (path.name, path.stat().st_size, file_digest(path))
     read = load_file(path)
@@ -110,7 +110,7 @@ def test_a_file_is_safetensors_and_its_digest_that_of_its_bytes(make_config, mak
 
 def checkpoint(root: Path, states, step: int) -> Path:
     folder = make_folder(root, step, 1)
-    files = [write_tensors(folder / rank_file(rank), state.tensors()) for rank, state in enumerate(states)]
+    files = [write_tensors(folder / part_file(rank), state.tensors()) for rank, state in enumerate(states)]
     commit_manifest(folder, Manifest(job="j", view=1, step=step, epoch=0.5, state_digest="d", seconds=1.0, files=files))
     return folder
 

@@ -1,10 +1,14 @@
 """Where a view starts from."""
 
+from typing import Any
+
 import pytest
 
 from lmj_api.protocol import CheckpointInfo, Holding, Snapshots
+from lmj_api.topology import Topology
 from lmj_api.view import Resume
-from lmj_operator.plan.common_step import MEMORY_TRIES, common_step
+from lmj_operator.plan.common_step import MEMORY_TRIES, lacking
+from lmj_operator.plan.common_step import common_step as of_topology
 from lmj_operator.plan.snapshots import newest_common
 
 AT_8 = Holding(step=8)
@@ -13,6 +17,11 @@ GOOD = CheckpointInfo(name="step-000000005", step=5)
 BAD = CheckpointInfo(name="step-000000009", step=9, problem="rank-0.safetensors is torn")
 FROM_GOOD = Resume(step=5, checkpoint=GOOD.name)
 UNBELIEVED = Resume(step=5, checkpoint=GOOD.name, believed=False)
+
+
+def common_step(holdings: list[Holding | None], *more: Any) -> tuple[Resume, str]:
+    """Of a pipeline: each rank holds a part of its own."""
+    return of_topology(Topology(len(holdings)), holdings, *more)
 
 
 @pytest.mark.parametrize(
@@ -174,5 +183,23 @@ def test_many_snapshots_are_looked_through_once() -> None:
             return int(self)
 
     steps = [Snapshots.model_construct(own=[Step(2 * n + odd) for n in range(500)], kept=[]) for odd in (0, 1)]
-    assert newest_common(steps) is None
+    assert newest_common(steps, Topology(2)) is None
     assert compared < 5_000
+
+
+TWICE = Topology(stages=2, replicas=2)
+
+
+@pytest.mark.parametrize(
+    ("holdings", "missing"),
+    [
+        ([AT_8, AT_8, None, None], None),
+        ([None, AT_8, AT_8, None], None),
+        ([TO_8, AT_8, None, None], None),
+        ([AT_8, None, AT_8, None], "ranks 1, 3 have nothing in memory"),
+        ([AT_8, Holding(step=6), AT_8, AT_8], None),
+        ([AT_8, Holding(step=6), AT_8, Holding(step=7)], "rank 3 is at step 7 and rank 0 at step 8"),
+    ],
+)
+def test_a_part_of_the_state_is_lost_when_no_rank_holds_it(holdings: list[Holding | None], missing: str | None) -> None:
+    assert lacking(TWICE, holdings) == missing

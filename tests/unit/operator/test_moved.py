@@ -5,6 +5,7 @@ from tests.unit.operator.seen import facts, follower, pod, worker
 
 from lmj_api.protocol import Holding, WorkerPhase
 from lmj_api.status import Incident
+from lmj_api.topology import Topology
 from lmj_operator.plan.moved import FIRST_REST_SECONDS, rests, with_kept
 from lmj_operator.plan.times import rfc3339
 
@@ -28,4 +29,4 @@ def test_a_follower_that_does_not_know_yet_that_its_source_is_gone_need_not_say_
         pod(1, 2, worker(WorkerPhase.FOLLOWING, holding=Holding(step=6))),
     )
     ranks = facts(0, pod(0, 1, worker(WorkerPhase.READY))), facts(1, empty, entry=follower(state="Level"), follower=level)
-    assert [f.pod.name for f in with_kept(ranks, 0) if f.pod is not None] == ["j-r0-1", "j-r1-2"]
+    assert [f.pod.name for f in with_kept(Topology(2), ranks, 0) if f.pod is not None] == ["j-r0-1", "j-r1-2"]

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import checkpoint_name, parse_checkpoint_name, rank_file
+from lmj_api.names import checkpoint_name, parse_checkpoint_name, part_file
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.spec import Training
 from lmj_trainer.beside import beside
@@ -163,7 +163,7 @@ def _check(folder: Path, manifest: Manifest, state_digest: str | None, training:
     own = checkpoint_name(manifest.step, manifest.view, manifest.run)
     if folder.name not in (own, checkpoint_name(manifest.step)):
         raise _UnusableError(f"{path} is of {own}, not of {folder.name}")
-    if [file.name for file in manifest.files] != [rank_file(rank) for rank in range(len(manifest.files))] or not manifest.files:
+    if [file.name for file in manifest.files] != [part_file(part) for part in range(len(manifest.files))] or not manifest.files:
         raise _UnusableError(
             f"{path} does not name one file for each rank in order: {', '.join(f.name for f in manifest.files) or 'none'}"
         )

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lmj_api.topology import LEADER
 from lmj_trainer.transport.envelope import Envelope
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lmj_api.topology import Topology
     from lmj_trainer.transport.envelope import Kind
     from lmj_trainer.transport.port import Transport
-
-LEADER = 0
-"""The rank that decides for all, records and commits."""
 
 
 class Group:
     """Sends and takes messages of the current view. All methods are for the compute thread; they raise ViewBrokenError when the view breaks."""
 
-    def __init__(self, transport: Transport, rank: int, size: int, patience: float) -> None:
-        """``size``: the number of ranks. ``patience``: seconds after which a message that does not come breaks the view."""
-        self.rank, self.size = rank, size
+    def __init__(self, transport: Transport, rank: int, topology: Topology, patience: float) -> None:
+        """``patience``: seconds after which a message that does not come breaks the view."""
+        self.rank, self.topology = rank, topology
         self._transport, self._patience = transport, patience
 
     @property
@@ -32,7 +31,7 @@ class Group:
     @property
     def others(self) -> Sequence[int]:
         """The ranks beside the leader, in order."""
-        return range(LEADER + 1, self.size)
+        return self.topology.followers
 
     @property
     def view(self) -> int:

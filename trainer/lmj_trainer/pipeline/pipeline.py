@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lmj_api.topology import LEADER
 from lmj_trainer.model.stage import Inputs, Place
 from lmj_trainer.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.pipeline.schedule import Op, Work, most_deferred, order
@@ -27,7 +28,10 @@ class Pipeline:
 
     def __init__(self, stage: Stage, group: Group, batches: Batches, task: Task) -> None:
         self._stage, self._group, self._batches, self._task = stage, group, batches, task
-        self._before, self._after = group.rank - 1, group.rank + 1
+        topology, rank = group.topology, group.rank
+        self._number, self._stages = topology.stage(rank), topology.stages
+        self._before, self._after = topology.before(rank), topology.after(rank)
+        self._end = topology.last(rank)
         self._weights = [p for _, p in stage.parameters_by_name()]
         # The first stage has no input to give a gradient by, and recomputed activations can be walked through only once.
         self._cut = not stage.first and not stage.recompute
@@ -49,7 +53,7 @@ class Pipeline:
         self._losses = []
         last = len(batch) - 1
         try:
-            for op in order(self._group.rank, self._group.size, len(batch)):
+            for op in order(self._number, self._stages, len(batch)):
                 self._make_room(step, op)
                 if op.work is Work.FORWARD:
                     self._forward(step, op.micro_batch, batch[op.micro_batch], samples)
@@ -94,24 +98,22 @@ class Pipeline:
 
     def _make_room(self, step: int, op: Op) -> None:
         # Nobody waits for weight gradients: do them while the next piece of work is not ready, and when too many wait.
-        while self._deferred and (
-            len(self._deferred) > most_deferred(self._group.rank, self._group.size) or not self._ready(step, op)
-        ):
+        while self._deferred and (len(self._deferred) > most_deferred(self._number, self._stages) or not self._ready(step, op)):
             backward_weights(self._deferred.popleft(), self._weights)
 
     def _ready(self, step: int, op: Op) -> bool:
         group = self._group
         if op.work is Work.FORWARD:
-            return self._stage.first or group.poll(Kind.ACTIVATION, step, self._before, op.micro_batch)
-        return self._stage.last or group.poll(Kind.GRADIENT, step, self._after, op.micro_batch)
+            return self._before is None or group.poll(Kind.ACTIVATION, step, self._before, op.micro_batch)
+        return self._after is None or group.poll(Kind.GRADIENT, step, self._after, op.micro_batch)
 
     def _forward(self, step: int, micro_batch: int, inputs: Inputs, samples: int) -> None:
         hidden = None
-        if not self._stage.first:
+        if self._before is not None:
             hidden = self._group.take(Kind.ACTIVATION, step, self._before, micro_batch).to(self._stage.device).requires_grad_()
             self._hidden[micro_batch] = hidden
         output = self._stage(inputs, hidden, Place(step, micro_batch))
-        if self._stage.last:
+        if self._after is None:
             output = self._task.loss(output, inputs.labels) * (self._task.samples(inputs.labels) / samples)
             self._losses.append(output.item())
         else:
@@ -120,10 +122,10 @@ class Pipeline:
 
     def _backward(self, step: int, micro_batch: int, final: Done | None) -> None:
         output = self._outputs.pop(micro_batch)
-        grad = (
-            None if self._stage.last else self._group.take(Kind.GRADIENT, step, self._after, micro_batch).to(self._stage.device)
-        )
-        if self._stage.first:
+        grad = None
+        if self._after is not None:
+            grad = self._group.take(Kind.GRADIENT, step, self._after, micro_batch).to(self._stage.device)
+        if self._before is None:
             backward(output, grad, self._weights, final)
             return
         hidden = self._hidden.pop(micro_batch)
@@ -144,31 +146,31 @@ class Pipeline:
         """
         parts = self._batches.evaluation(split)
         counts = self._task.counts()
-        ahead = 2 * self._group.size
+        ahead = 2 * self._stages
         self._stage.set_training(False)
         try:
             for i, rows in enumerate(parts):
                 # Negative: an evaluation's messages are never taken for a step's.
                 index = -1 - i
                 inputs = self._batches.inputs(split, rows)
-                hidden = None if self._stage.first else self._group.take(Kind.ACTIVATION, step, self._before, index)
+                hidden = None if self._before is None else self._group.take(Kind.ACTIVATION, step, self._before, index)
                 output = self._stage(inputs, None if hidden is None else hidden.to(self._stage.device), None)
-                if not self._stage.last:
+                if self._after is not None:
                     self._group.send(self._after, Kind.ACTIVATION, step, index, output.cpu())
                 else:
                     counts.add(output, inputs.labels)
                     if not self._group.leads:
                         end = i == len(parts) - 1
-                        self._group.send(0, Kind.CREDIT, step, index, counts.payload() if end else None)
+                        self._group.send(LEADER, Kind.CREDIT, step, index, counts.payload() if end else None)
                 if self._group.leads:
-                    if self._group.size > 1 and i >= ahead:
-                        self._group.take(Kind.CREDIT, step, self._group.size - 1, index + ahead)
+                    if self._stages > 1 and i >= ahead:
+                        self._group.take(Kind.CREDIT, step, self._end, index + ahead)
                     tick(i + 1, len(parts))
             if not self._group.leads:
                 return None
-            if self._group.size > 1:
+            if self._stages > 1:
                 for i in range(max(0, len(parts) - ahead), len(parts)):
-                    payload = self._group.take(Kind.CREDIT, step, self._group.size - 1, -1 - i)
+                    payload = self._group.take(Kind.CREDIT, step, self._end, -1 - i)
                 counts = self._task.counts(payload)
             return counts
         finally:

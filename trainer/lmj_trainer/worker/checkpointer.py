@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import checkpoint_name, rank_file
+from lmj_api.names import checkpoint_name, part_file
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, EventKind
+from lmj_api.topology import LEADER
 from lmj_trainer.checkpoint.litter import clear, sign
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import remove
@@ -27,6 +28,7 @@ from lmj_trainer.worker.background import yield_to_compute
 from lmj_trainer.worker.retention import Retention
 
 if TYPE_CHECKING:
+    from lmj_api.topology import Topology
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.transport.port import Transport
     from lmj_trainer.worker.control import Control
@@ -118,7 +120,7 @@ class Checkpointer:
             self._thread.join(self._promising_until - time.monotonic())
 
     def start(
-        self, rank: int, stages: int, patience: float, facts: Facts | None, attempt: int = 0, *, awaited: bool = False
+        self, rank: int, topology: Topology, patience: float, facts: Facts | None, attempt: int = 0, *, awaited: bool = False
     ) -> None:
         """Begin the checkpoint of the state's step. ``facts`` on rank 0 only, which writes the manifest when all parts are there.
 
@@ -134,7 +136,7 @@ class Checkpointer:
         self._awaited = awaited
         self._copied.clear()
         self._whole = False
-        arguments = (view, step, attempt, rank, stages, patience, facts, self.known)
+        arguments = (view, step, attempt, rank, topology, patience, facts, self.known)
         self._thread = threading.Thread(target=self._run, args=arguments, name=f"checkpoint-{step}", daemon=True)
         self._thread.start()
 
@@ -168,7 +170,7 @@ class Checkpointer:
         step: int,
         attempt: int,
         rank: int,
-        stages: int,
+        topology: Topology,
         patience: float,
         facts: Facts | None,
         known: list[CheckpointInfo],
@@ -188,19 +190,19 @@ class Checkpointer:
                 self._copied.set()
             folder = make_folder(self._root, step, view, self._owner.run)
             sign(folder, self._owner)
-            part = write_tensors(folder / rank_file(rank), self._state.tensors(self._copy), self._state.frozen)
+            part = write_tensors(folder / part_file(topology.part(rank)), self._state.tensors(self._copy), self._state.frozen)
         except (OSError, RuntimeError) as error:
             # RuntimeError: no memory for the copy. Training goes on; what is durable stays.
             problem = f"rank {rank} could not write: {error}"
         try:
             if facts is None:
                 payload = {"part": None if part is None else part.to_json(), "problem": problem}
-                self._transport.send(0, Envelope(view, Kind.PART, step, attempt, rank, payload))
+                self._transport.send(LEADER, Envelope(view, Kind.PART, step, attempt, rank, payload))
                 # Rank 0 waits for the others first, for as long.
-                self.problem = self._transport.inbox.take(Kind.DURABLE, step, attempt, 0, 2 * patience, view)
+                self.problem = self._transport.inbox.take(Kind.DURABLE, step, attempt, LEADER, 2 * patience, view)
                 return
             parts = [part]
-            for other in range(1, stages):
+            for other in [writer for writer in topology.writers if writer != rank]:
                 file, wrong = self._part(view, step, attempt, other, patience)
                 parts.append(file)
                 problem = problem or wrong
@@ -213,7 +215,7 @@ class Checkpointer:
             self._discard(view, step)
             self._warn(step, problem)
         self.problem = problem
-        for other in range(1, stages):
+        for other in topology.followers:
             self._transport.send(other, Envelope(view, Kind.DURABLE, step, attempt, rank, problem))
         # Not before: what an older view, cut off, finishes until then is a checkpoint. After a failure too, for the disk may be full.
         self._clear(view)

@@ -104,7 +104,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     prepared = prepare_patiently(spec, say)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
-    layers = partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[rank]
+    layers = partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[spec.topology.stage(rank)]
     bfloat16 = spec.training.precision is Precision.BFLOAT16
     stage = Stage(
         config,

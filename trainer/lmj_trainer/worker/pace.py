@@ -4,7 +4,7 @@ import time
 from collections import deque
 
 from lmj_api.protocol import Progress
-from lmj_trainer.pipeline.commit import Commit
+from lmj_trainer.group.commit import Commit
 
 _SECONDS = 10.0
 """Throughput is that of the last so many seconds."""

@@ -101,7 +101,7 @@ class Saving:
                 best_accuracy=best.accuracy,
             )
         self._saved_at = time.monotonic()
-        self._checkpointer.start(self._group.rank, self._group.size, self._patience, facts, attempt, awaited=awaited)
+        self._checkpointer.start(self._group.rank, self._group.topology, self._patience, facts, attempt, awaited=awaited)
 
     def await_durable(self, recorder: Recorder | None) -> None:
         """Wait until the checkpoint of this step is durable everywhere; one that cannot be written is tried again, by rank 0's word.

@@ -21,6 +21,7 @@ from lmj_trainer.worker.keeper import GO_ON, HAS, PIECE, Head, Keeper, Piece
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lmj_api.topology import Topology
     from lmj_api.view import Resume
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.transport.port import Transport
@@ -41,7 +42,7 @@ class MemorySnapshots:
         self,
         every: int | None,
         rank: int,
-        ranks: int,
+        topology: Topology,
         state: StageState,
         transport: Transport,
         shelves: tuple[int, int] | None,
@@ -51,10 +52,12 @@ class MemorySnapshots:
         """``every``: steps; None: no snapshots. ``shelves``: descriptors of the agent's files for the own ones and for the kept ones; None:
         memory that ends with this process. ``warn`` is told, in any thread, why one could not be taken.
         """
-        self._every, self._rank, self._ranks, self._state, self._transport = every, rank, ranks, state, transport
+        self._every, self._rank, self._state, self._transport = every, rank, state, transport
+        self._alone = topology.size == 1
+        self._neighbour, self._before = topology.keeper(rank), topology.kept(rank)
         own, kept = shelves or (None, None)
         self._own = Shelf(own) if every is not None else None
-        self._keeper = Keeper(Shelf(kept) if every is not None and ranks > 1 else None, transport, rank)
+        self._keeper = Keeper(Shelf(kept) if every is not None and not self._alone else None, transport, rank)
         self._patience, self._warn = patience, warn
         self._layout = digest_of(state.layout)
         if self._own is not None and self._own.layout not in (None, self._layout):
@@ -132,9 +135,8 @@ class MemorySnapshots:
         self._wait()
         view, step = self._transport.inbox.view, resume.step
         giving = None
-        before = (self._rank - 1) % self._ranks
-        if before in resume.fetched:
-            giving = threading.Thread(target=self._give, args=(step, before, view), name=f"give-{step}", daemon=True)
+        if self._before in resume.fetched:
+            giving = threading.Thread(target=self._give, args=(step, self._before, view), name=f"give-{step}", daemon=True)
             giving.start()
         slot = self._own.find(step)
         if self._rank in resume.fetched or slot is None:
@@ -158,7 +160,7 @@ class MemorySnapshots:
     def _fetch(self, step: int) -> int:
         """The slot into which the snapshot of ``step`` came from the next rank. Raises ViewBrokenError."""
         assert self._own is not None
-        inbox, source = self._transport.inbox, (self._rank + 1) % self._ranks
+        inbox, source = self._transport.inbox, self._neighbour
         head = inbox.take(Kind.RESTORE, step, 0, source, self._patience)
         if head is None:
             raise ViewBrokenError(f"rank {source} has no snapshot of step {step}")
@@ -206,7 +208,7 @@ class MemorySnapshots:
             self._taken.set()
         try:
             if slot is not None:
-                problem = self._send(view, step, slot) if self._ranks > 1 else GO_ON
+                problem = self._send(view, step, slot) if not self._alone else GO_ON
         except ViewBrokenError as error:
             log.info("the snapshot of step %d is not with the neighbour: %s", step, error)
             return
@@ -245,7 +247,7 @@ class MemorySnapshots:
 
     def _ask(self, view: int, step: int, body: Head | Piece) -> str:
         """Send the next piece; the neighbour's answer. Raises ViewBrokenError, also when there is none for long."""
-        index, target = next(self._numbers), (self._rank + 1) % self._ranks
+        index, target = next(self._numbers), self._neighbour
         self._transport.send(target, Envelope(view, Kind.SNAPSHOT, step, index, self._rank, body))
         answer: str = self._transport.inbox.take(Kind.KEPT, step, index, target, self._patience, view)
         return answer

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
+from lmj_api.topology import LEADER
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.follow.source import Source
-from lmj_trainer.group.group import LEADER, Group
+from lmj_trainer.group.commit import Commit, Decision, abandon, agree
+from lmj_trainer.group.group import Group
 from lmj_trainer.model.kept import kept
 from lmj_trainer.model.weights import initialise
-from lmj_trainer.pipeline.commit import Commit, Decision, abandon, agree
 from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
@@ -79,7 +80,7 @@ class Trainer:
         self.optimizer = AdamW(state, spec.training)
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
-        self._group = Group(transport, rank, spec.world_size, self._patience)
+        self._group = Group(transport, rank, spec.topology, self._patience)
         self._task: Task = SequenceClassification(prepared.labels)
         self.pipeline = Pipeline(stage, self._group, batches, self._task)
         digest = state_digest(spec)
@@ -93,7 +94,7 @@ class Trainer:
         self._saving = Saving(job, owner, state, self._group, self._checkpointer, control, self._pace, self._patience)
         self._ending = Ending(job, prepared, stage, state, self._group, self._checkpointer, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
-        self.snapshots = MemorySnapshots(every, rank, spec.world_size, state, transport, shelves, self._patience, self._warn)
+        self.snapshots = MemorySnapshots(every, rank, spec.topology, state, transport, shelves, self._patience, self._warn)
         board = spec.output.tensorboard
         self._recorder = Recorder(self._layout, state.journal, tensorboard=board, warn=self._warn) if self._group.leads else None
         self._asked = _UNASKED
@@ -118,7 +119,7 @@ class Trainer:
         recorder = self._recorder
         if recorder is not None:
             self._claimant.claim()
-            recorder.begin(Claim(run=self._job.metadata.run, view=view.number, pod=view.members[0].pod), view.resume.step)
+            recorder.begin(Claim(run=self._job.metadata.run, view=view.number, pod=view.members[LEADER].pod), view.resume.step)
         try:
             if recorder is not None:
                 recorder.check()

@@ -14,6 +14,7 @@ from lmj_api.protocol import AgentState, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus, StandbyState
+from lmj_api.topology import LEADER
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
@@ -230,7 +231,7 @@ class KubernetesBackend:
             return seen.phase is PodPhase.RUNNING
         status = self._store.status
         rank = next((claim.rank for claim in status.claims if claim.pod == seen.name), seen.rank)
-        if rank != 0 or self.deleted or status.phase in TERMINAL or not is_started(pod):
+        if rank != LEADER or self.deleted or status.phase in TERMINAL or not is_started(pod):
             return False
         since = self._unreachable.get(pod["metadata"]["uid"])
         # Every pass would wait for it.

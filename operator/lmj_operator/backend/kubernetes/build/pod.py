@@ -99,9 +99,11 @@ def node_selector(job: LiveMigrationJob, rank: int | None) -> dict[str, str]:
 
 def _selector(job: LiveMigrationJob, rank: int | None) -> dict[str, str]:
     selector = {**job.spec.placement.node_selector}
-    for stage in job.spec.placement.stages:
-        if stage.stage == rank:
-            selector.update(stage.node_selector)
+    if rank is not None:
+        stage = job.spec.topology.stage(rank)
+        for placed in job.spec.placement.stages:
+            if placed.stage == stage:
+                selector.update(placed.node_selector)
     return selector
 
 
@@ -244,7 +246,7 @@ def _check_places(job: LiveMigrationJob, spec: Object, trainer: Object) -> None:
         if mount is None or mount.get("readOnly"):
             if job.spec.storage.output is None and path.is_relative_to(labels.OUTPUT):
                 raise SpecError(
-                    f"spec.storage.output: missing; {job.spec.world_size} stages share their checkpoints: give it a size, as in "
+                    f"spec.storage.output: missing; {job.spec.world_size} ranks share their checkpoints: give it a size, as in "
                     "storage: {output: {size: 10Gi}}, or the claimName of a claim"
                 )
             raise SpecError(
@@ -252,6 +254,6 @@ def _check_places(job: LiveMigrationJob, spec: Object, trainer: Object) -> None:
             )
         if job.spec.world_size > 1 and "emptyDir" in volumes.get(mount["name"], {}):
             raise SpecError(
-                f"spec.{field}: {path} is on {mount['mountPath']}, a volume of each pod alone; all stages must share it: "
+                f"spec.{field}: {path} is on {mount['mountPath']}, a volume of each pod alone; all ranks must share it: "
                 "make it relative, and set spec.storage.output"
             )

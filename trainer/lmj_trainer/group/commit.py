@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lmj_api.topology import LEADER
 from lmj_trainer.errors import UserError
-from lmj_trainer.group.group import LEADER
 from lmj_trainer.state.optimizer import clip_coefficient, gradient_norms, total_norm
 from lmj_trainer.transport.envelope import Kind
 

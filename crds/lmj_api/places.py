@@ -1,0 +1,114 @@
+"""Where a job's data, model and results are: the names in its spec, as absolute paths."""
+
+import re
+from pathlib import Path
+
+from lmj_api.problems import SpecError
+from lmj_api.spec.job import JobSpec
+
+DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
+"""Extensions that make a dataset's ``source`` a file and no hub id."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def resolve(spec: JobSpec, base: Path, outputs: Path, here: bool) -> JobSpec:
+    """``spec`` with absolute paths; hub ids and split names stay as they are. ``base``, ``outputs``: the folders of what is read and of
+    what is written. ``here``: the paths are of this machine, where a name that is there is a path. Raises :class:`SpecError`.
+    """
+    splits = spec.dataset.splits
+    _refuse_schemes(spec)
+    if not here:
+        _refuse_home(spec)
+    dataset = spec.dataset.model_copy(
+        update={
+            "source": _data_path(spec.dataset.source, base, here),
+            "splits": splits.model_copy(
+                update={
+                    "validation": splits.validation and _split(splits.validation, base, here),
+                    "test": splits.test and _split(splits.test, base, here),
+                }
+            ),
+        }
+    )
+    source = spec.model.source
+    if source is not None and ((base / _home(source)).is_dir() if here else _looks_like_path(source)):
+        source = _absolute(source, base)
+    return spec.model_copy(
+        update={
+            "dataset": dataset,
+            "model": spec.model.model_copy(update={"source": source}),
+            "output": spec.output.model_copy(update={"path": _absolute(spec.output.path, outputs)}),
+            "checkpoint": spec.checkpoint.model_copy(
+                update={"path": _absolute(spec.checkpoint.path, outputs) if spec.checkpoint.path else None}
+            ),
+        }
+    )
+
+
+def _data_path(name: str, base: Path, here: bool) -> str:
+    """The file or folder that ``name`` says, or ``name`` itself: a hub id."""
+    path = _home(name)
+    there = (base / path).exists() if here else _looks_like_path(name)
+    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there else name
+
+
+def _split(name: str, base: Path, here: bool) -> str:
+    """The file that ``name`` says, or ``name`` itself: a split. A folder that happens to be called ``test`` is no split."""
+    path = _home(name)
+    there = (base / path).is_file() if here else _looks_like_path(name)
+    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there else name
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith(("/", "./", "../"))
+
+
+def _named(spec: JobSpec) -> dict[str, str]:
+    """What the spec says of places, by field."""
+    named = {
+        "dataset.source": spec.dataset.source,
+        "dataset.splits.validation": spec.dataset.splits.validation,
+        "dataset.splits.test": spec.dataset.splits.test,
+        "model.source": spec.model.source,
+        "output.path": spec.output.path,
+        "checkpoint.path": spec.checkpoint.path,
+    }
+    return {field: name for field, name in named.items() if name is not None}
+
+
+def _refuse_schemes(spec: JobSpec) -> None:
+    """As a path, ``s3://bucket/x`` would be a folder ``s3:`` here: results would be where nobody looks for them."""
+    wrong = [
+        f"spec.{field}: {name!r}: {name.partition('://')[0]}:// cannot be read or written yet; write a path"
+        for field, name in _named(spec).items()
+        if _SCHEME.match(name)
+    ]
+    if wrong:
+        raise SpecError(*wrong)
+
+
+def _refuse_home(spec: JobSpec) -> None:
+    wrong = [
+        f"spec.{field}: {name!r}: a pod has no home folder; write a path on one of its volumes"
+        for field, name in _named(spec).items()
+        if name.startswith("~")
+    ]
+    if wrong:
+        raise SpecError(*wrong)
+
+
+def _home(name: str) -> Path:
+    return Path.home() / name[2:] if name.startswith("~/") else Path(name)
+
+
+def _absolute(name: str, folder: Path) -> str:
+    """``name`` in ``folder``, with ``.`` and ``..`` taken out as a shell's ``cd -L`` would."""
+    parts: list[str] = []
+    path = folder / _home(name)
+    for part in path.parts[1:]:
+        if part == "..":
+            del parts[-1:]
+        else:
+            parts.append(part)
+    return str(Path(path.anchor, *parts))

@@ -1,0 +1,100 @@
+"""Which rank computes what, and where each part of the state is: nothing else knows how ranks are numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LEADER: Final = 0
+"""The rank that decides for all: it records, commits and writes manifests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One member of the group."""
+
+    number: int
+    """From 0, below the world size."""
+    stage: int
+    """Which part of the model it computes, from 0."""
+    replica: int
+    """Which copy of the model its stage belongs to, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """``replicas`` copies of a pipeline of ``stages``. Ranks are numbered replica by replica, so that a job with fewer replicas has the first
+    ranks of one with more. A part of the state is the parameters of a stage, with their moments: part and stage have one number.
+    """
+
+    stages: int
+    replicas: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of ranks: the world size."""
+        return self.stages * self.replicas
+
+    @property
+    def ranks(self) -> Sequence[int]:
+        """Their numbers, in order."""
+        return range(self.size)
+
+    @property
+    def followers(self) -> Sequence[int]:
+        """All ranks but the leader, in order."""
+        return [rank for rank in self.ranks if rank != LEADER]
+
+    def rank(self, number: int) -> Rank:
+        """What the rank of this number is. Raises IndexError when there is none."""
+        if number not in self.ranks:
+            raise IndexError(f"rank {number}: there are ranks 0 to {self.size - 1}")
+        replica, stage = divmod(number, self.stages)
+        return Rank(number, stage, replica)
+
+    def stage(self, rank: int) -> int:
+        """The stage that ``rank`` computes."""
+        return self.rank(rank).stage
+
+    def before(self, rank: int) -> int | None:
+        """The rank of the stage before, in the same replica; None: it is the first."""
+        return rank - 1 if self.stage(rank) > 0 else None
+
+    def after(self, rank: int) -> int | None:
+        """The rank of the next stage, in the same replica; None: it is the last."""
+        return rank + 1 if self.stage(rank) < self.stages - 1 else None
+
+    def last(self, rank: int) -> int:
+        """The rank of the last stage in the replica of ``rank``."""
+        return rank - self.stage(rank) + self.stages - 1
+
+    @property
+    def parts(self) -> Sequence[int]:
+        """Parts of the state: together they are all of it."""
+        return range(self.stages)
+
+    def part(self, rank: int) -> int:
+        """The part of the state that ``rank`` holds."""
+        return self.stage(rank)
+
+    def holders(self, part: int) -> Sequence[int]:
+        """The ranks that hold ``part``, in order."""
+        return range(part, self.size, self.stages)
+
+    def writer(self, part: int) -> int:
+        """The rank that writes ``part`` into a checkpoint."""
+        return self.holders(part)[0]
+
+    @property
+    def writers(self) -> Sequence[int]:
+        """The ranks that write, in the order of their parts."""
+        return [self.writer(part) for part in self.parts]
+
+    def keeper(self, rank: int) -> int:
+        """The rank that keeps the snapshots of ``rank`` beside its own."""
+        return (rank + 1) % self.size
+
+    def kept(self, rank: int) -> int:
+        """The rank whose snapshots ``rank`` keeps: the inverse of :meth:`keeper`."""
+        return (rank - 1) % self.size

@@ -1,0 +1,61 @@
+"""How ranks are numbered."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmj_api.topology import LEADER, Rank, Topology
+
+TOPOLOGIES = st.builds(Topology, st.integers(1, 8), st.integers(1, 8))
+
+
+def test_a_pipeline() -> None:
+    topology = Topology(3)
+    assert [topology.rank(rank) for rank in topology.ranks] == [Rank(0, 0, 0), Rank(1, 1, 0), Rank(2, 2, 0)]
+    assert [(topology.before(rank), topology.after(rank), topology.last(rank)) for rank in topology.ranks] == [
+        (None, 1, 2),
+        (0, 2, 2),
+        (1, None, 2),
+    ]
+    assert topology.writers == [0, 1, 2]
+    assert topology.followers == [1, 2]
+
+
+def test_replicas_are_numbered_one_after_the_other() -> None:
+    topology = Topology(2, 3)
+    assert [topology.rank(rank) for rank in (1, 2, 5)] == [Rank(1, 1, 0), Rank(2, 0, 1), Rank(5, 1, 2)]
+    assert (topology.before(2), topology.after(1), topology.last(2)) == (None, None, 3)
+    assert list(topology.holders(1)) == [1, 3, 5]
+
+
+@given(TOPOLOGIES)
+def test_each_part_of_the_state_is_held_by_one_rank_of_each_replica_and_written_by_one(topology: Topology) -> None:
+    holders = [rank for part in topology.parts for rank in topology.holders(part)]
+    assert sorted(holders) == list(topology.ranks)
+    for part in topology.parts:
+        assert [topology.rank(rank).replica for rank in topology.holders(part)] == list(range(topology.replicas))
+        assert {topology.part(rank) for rank in topology.holders(part)} == {part}
+        assert topology.part(topology.writer(part)) == part
+    assert LEADER in topology.writers, "the leader has a part to write beside the manifest"
+
+
+@given(TOPOLOGIES)
+def test_stages_of_a_replica_are_chained(topology: Topology) -> None:
+    for rank in topology.ranks:
+        after, before = topology.after(rank), topology.before(rank)
+        assert after is None or topology.before(after) == rank
+        assert before is None or topology.after(before) == rank
+        assert (after is None) == (topology.last(rank) == rank)
+
+
+@given(TOPOLOGIES)
+def test_each_rank_keeps_the_snapshots_of_another(topology: Topology) -> None:
+    for rank in topology.ranks:
+        assert topology.kept(topology.keeper(rank)) == rank
+        assert topology.size == 1 or topology.keeper(rank) != rank
+
+
+@pytest.mark.parametrize("number", [-1, 6])
+def test_there_is_no_other_rank(number: int) -> None:
+    with pytest.raises(IndexError, match=f"rank {number}: there are ranks 0 to 5"):
+        Topology(2, 3).rank(number)
