@@ -20,9 +20,9 @@ from lmj_trainer.group.commit import Decision, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Inputs, Stage
-from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.strategy.pipeline.pipeline import Pipeline
 from lmj_trainer.task.sequence_classification import SequenceClassification
 from lmj_trainer.transport.tensorpipe import TensorPipeTransport
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
@@ -73,7 +73,7 @@ checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) i
 def step(number: int) -> None:
     due = checkpointer is not None and (number + 1) % 10 == 5 and not checkpointer.busy
     losses, rate = pipeline.gradients(number), training.learning_rate
-    commit = agree(group, state, losses, training.max_grad_norm, rate, lambda wish: Decision(snapshot=due))
+    commit = agree(group, state, losses, pipeline.whole, training.max_grad_norm, rate, lambda wish: Decision(snapshot=due))
     if checkpointer is not None:
         checkpointer.before_apply()
     optimizer.apply()

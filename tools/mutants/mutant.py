@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _WORKER = ("keeper", "snapshots", "checkpointer", "saving", "ending", "recorder", "fence")
 TARGETS = (
     "trainer/lmj_trainer/state/*.py",
-    "trainer/lmj_trainer/pipeline/*.py",
+    "trainer/lmj_trainer/strategy/pipeline/*.py",
     "trainer/lmj_trainer/follow/*.py",
     "trainer/lmj_trainer/checkpoint/*.py",
     *(f"trainer/lmj_trainer/worker/{name}.py" for name in _WORKER),

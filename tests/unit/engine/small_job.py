@@ -18,8 +18,8 @@ from lmj_api.view import Member, Resume, View
 from lmj_trainer.data.prepared import prepare
 from lmj_trainer.model.config import load_config
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.pipeline.batches import Batches
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.strategy.batches import Batches
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker.trainer import Trainer
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmj_trainer.pipeline.backward import backward, backward_input, backward_weights
+from lmj_trainer.strategy.pipeline.backward import backward, backward_input, backward_weights
 
 
 class Block(nn.Module):

@@ -22,9 +22,9 @@ from lmj_trainer.data.split import Split
 from lmj_trainer.errors import UserError
 from lmj_trainer.group.commit import Commit, Decision, abandon, agree
 from lmj_trainer.group.group import Group
-from lmj_trainer.pipeline.batches import Batches
-from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.strategy.batches import Batches
+from lmj_trainer.strategy.pipeline.pipeline import Pipeline
 from lmj_trainer.task.sequence_classification import SequenceClassification
 from lmj_trainer.transport import inbox as inbox_module
 from lmj_trainer.transport.envelope import Envelope, Kind
@@ -77,6 +77,10 @@ class Ranks:
         with ThreadPoolExecutor(len(self.pipelines)) as pool:
             return [future.result() for future in [pool.submit(work, rank) for rank in range(len(self.pipelines))]]
 
+    @property
+    def whole(self) -> Callable[..., Any]:
+        return self.pipelines[0].whole
+
     def tensors(self, what: str) -> dict[str, torch.Tensor]:
         return {slot.name: getattr(slot, what).clone() for state in self.states for slot in state.slots}
 
@@ -100,7 +104,7 @@ def step(
     def work(rank: int) -> Any:
         pipeline, state = group.pipelines[rank], group.states[rank]
         losses = pipeline.gradients(number)
-        commit = agree(group.groups[rank], state, losses, limit, 1e-3, decide, wish=Decision(stop=rank == leaves))
+        commit = agree(group.groups[rank], state, losses, group.whole, limit, 1e-3, decide, wish=Decision(stop=rank == leaves))
         AdamW(state, spec(1).training).apply()
         return commit
 
@@ -132,7 +136,9 @@ def test_the_coefficient_is_that_of_clip_grad_norm(make_group) -> None:
     for name, parameter in zip(order, parameters, strict=True):
         parameter.grad = before[name].clone()
     norm = torch.nn.utils.clip_grad_norm_(parameters, 0.05)
-    commits = group.all(lambda rank: agree(group.groups[rank], group.states[rank], [0.5] * rank, 0.05, 1e-3, nothing))
+    commits = group.all(
+        lambda rank: agree(group.groups[rank], group.states[rank], [0.5] * rank, group.whole, 0.05, 1e-3, nothing)
+    )
     assert commits[0].grad_norm == float(norm)
     assert commits[0].loss == 0.5
     for name, parameter in zip(order, parameters, strict=True):
@@ -184,7 +190,7 @@ def test_who_is_prepared_does_not_leave_without_the_answer(make_group, monkeypat
                 return abandon(group.groups[0], 0)
         try:
             told = partial(abandoned.append, rank)
-            return agree(group.groups[rank], group.states[rank], [0.5] * rank, 1.0, 1e-3, nothing, abandoned=told)
+            return agree(group.groups[rank], group.states[rank], [0.5] * rank, group.whole, 1.0, 1e-3, nothing, abandoned=told)
         except ViewBrokenError as error:
             return str(error)
 
@@ -218,7 +224,7 @@ def test_a_commit_is_recorded_and_in_the_ledger_before_anybody_hears_of_it(make_
         def decided(commit: Commit) -> None:
             order.append((rank, "decided", state.committed))
 
-        return agree(group.groups[rank], state, [0.5] * rank, 0.05, 1e-3, nothing, decided)
+        return agree(group.groups[rank], state, [0.5] * rank, group.whole, 0.05, 1e-3, nothing, decided)
 
     commit, _ = group.all(work)
     assert [entry for entry in order if entry[0] == 0] == [
@@ -240,7 +246,7 @@ def test_nobody_is_prepared_in_a_view_that_broke_meanwhile(make_group, stages: i
         group.transports[last].inbox.fail(1, "its follower was told to leave")
 
     with pytest.raises(ViewBrokenError, match="its follower was told to leave"):
-        agree(group.groups[last], group.states[last], [0.5], 1.0, 1e-3, nothing, prepared=prepared)
+        agree(group.groups[last], group.states[last], [0.5], group.whole, 1.0, 1e-3, nothing, prepared=prepared)
     assert group.states[last].committed is None
     assert not group.transports[0].inbox._messages[1], "it promised nothing"
 
@@ -255,7 +261,7 @@ def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
     def work(rank: int) -> Any:
         try:
             group.states[rank].fill(4)
-            return agree(group.groups[rank], group.states[rank], losses if rank else [], 1.0, 1e-3, Decision)
+            return agree(group.groups[rank], group.states[rank], losses if rank else [], group.whole, 1.0, 1e-3, Decision)
         except (UserError, ViewBrokenError) as error:
             return error
 
@@ -270,7 +276,7 @@ def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
 def test_a_peer_that_does_not_answer_breaks_the_view(make_group) -> None:
     group = make_group(CUTS[1], patience=0.1)
     with pytest.raises(ViewBrokenError, match=r"no prepared 0 of step 0 from rank 1 within 0\.1 s"):
-        agree(group.groups[0], group.states[0], [], 1.0, 1e-3, Decision)
+        agree(group.groups[0], group.states[0], [], group.whole, 1.0, 1e-3, Decision)
 
 
 def test_a_step_that_broke_off_can_be_done_again(make_group) -> None:

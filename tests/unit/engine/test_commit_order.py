@@ -90,7 +90,7 @@ def test_a_rank_0_that_gives_the_step_up_says_so_to_all(job: LiveMigrationJob, m
             leave(pair, 0)
         return take(kind, step, *others, **options)
 
-    gradients = pair.trainers[0].pipeline.gradients
+    gradients = pair.trainers[0].strategy.gradients
 
     def late(step: int, *others: Any) -> Any:
         losses = gradients(step, *others)
@@ -99,7 +99,7 @@ def test_a_rank_0_that_gives_the_step_up_says_so_to_all(job: LiveMigrationJob, m
         return losses
 
     monkeypatch.setattr(second._group, "take", waits)
-    monkeypatch.setattr(pair.trainers[0].pipeline, "gradients", late)
+    monkeypatch.setattr(pair.trainers[0].strategy, "gradients", late)
     threads = run(pair)
     # Of the second rank's view nothing has been heard yet, so it can know it from rank 0 alone.
     eventually(lambda: sorted(abandoned) == [0, 1])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmj_trainer.pipeline.schedule import Op, Work, draw, most_deferred, order, window
+from lmj_trainer.strategy.pipeline.schedule import Op, Work, draw, most_deferred, order, window
 
 
 def text(stage: int, stages: int, micro_batches: int) -> str:

@@ -11,15 +11,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
-
 from lmj_api.topology import LEADER
 from lmj_trainer.errors import UserError
 from lmj_trainer.state.optimizer import clip_coefficient, gradient_norms, total_norm
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
 
     from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
@@ -71,10 +71,21 @@ class Commit:
     """Norm of the whole gradient before clipping."""
 
 
+@dataclass(frozen=True)
+class Report:
+    """What a rank says of a step when it has all its gradients."""
+
+    norms: Tensor
+    """The 2-norm of each of its parameters' gradients, float32 ``[parameters]``."""
+    losses: list[float]
+    """Of the micro-batches that it computed to the end, each weighed by its part of the samples."""
+
+
 def agree(
     group: Group,
     state: StageState,
     losses: list[float],
+    whole: Callable[[Sequence[Report]], tuple[float, Tensor]],
     limit: float | None,
     rate: float,
     decide: Callable[[Decision], Decision],
@@ -85,7 +96,8 @@ def agree(
 ) -> Commit:
     """Bring all ranks to the commit of the state's next step, with learning rate ``rate``; its update is still to be made.
 
-    ``wish``: what this rank needs at the boundary. ``decide`` is asked on rank 0 only, when all are prepared, with what anybody needs.
+    ``whole``: as of :class:`~lmj_trainer.strategy.port.Strategy`. ``wish``: what this rank needs at the boundary. ``decide`` is asked on
+    rank 0 only, when all are prepared, with what anybody needs.
     ``decided`` is told on every rank before the commit can be seen by anybody: of a step whose process dies after that, everything is
     known. ``prepared`` is called when this rank has all gradients, before anybody hears of it;
     ``abandoned`` when rank 0 has said that it will not commit the step in this view.
@@ -105,14 +117,13 @@ def agree(
         decided(commit)
         state.commit(commit.coefficient, rate)
         return commit
-    parts = [norms]
+    reports = [Report(norms, losses)]
     for rank in group.others:
-        report = group.take(Kind.PREPARED, step, rank)
-        parts.append(report["norms"])
-        losses = report["losses"] or losses
-        wish |= Decision(**report["wish"])
-    total = total_norm(torch.cat(parts))
-    loss = sum(losses)
+        word = group.take(Kind.PREPARED, step, rank)
+        reports.append(Report(word["norms"], word["losses"]))
+        wish |= Decision(**word["wish"])
+    loss, all_norms = whole(reports)
+    total = total_norm(all_norms)
     if not (math.isfinite(loss) and math.isfinite(total)):
         raise UserError(
             f"step {step + 1}: the loss is {loss} and the gradient's norm {float(total)};"

@@ -14,7 +14,7 @@ MODULES = (
     "lmj_trainer.model.weights",
     "lmj_trainer.follow.feed",
     "lmj_trainer.follow.follower",
-    "lmj_trainer.pipeline.batches",
+    "lmj_trainer.strategy.batches",
     "lmj_trainer.state.stage_state",
     "lmj_trainer.transport.inbox",
     "lmj_trainer.transport.tensorpipe",

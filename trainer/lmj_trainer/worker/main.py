@@ -88,8 +88,8 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     from lmj_trainer.model.partition import partition
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.model.weights import freeze
-    from lmj_trainer.pipeline.batches import Batches
     from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.strategy.batches import Batches
     from lmj_trainer.transport.inbox import ViewBrokenError
     from lmj_trainer.transport.tensorpipe import TensorPipeTransport
     from lmj_trainer.worker.trainer import Trainer
@@ -134,7 +134,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
 
     control.on_newer_view(newer_view)
     trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control, shelves)
-    follower = Follower(feed, state, trainer.optimizer, transport, control, trainer.pipeline.rehearse)
+    follower = Follower(feed, state, trainer.optimizer, transport, control, trainer.strategy.rehearse)
     log.info("rank %d: layers %d to %d, %.1f M parameters to train", rank, layers.start, layers.stop - 1, state.size / 1e6)
     has = {"holding": state.holding, "snapshots": trainer.snapshots.held}
     control.emit(EventKind.READY, f"layers {layers.start} to {layers.stop - 1}", address=transport.address, **has)

@@ -19,12 +19,12 @@ from lmj_trainer.group.commit import Commit, Decision, abandon, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.model.kept import kept
 from lmj_trainer.model.weights import initialise
-from lmj_trainer.pipeline.pipeline import Pipeline
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
-from lmj_trainer.task.sequence_classification import SequenceClassification
+from lmj_trainer.strategy.registry import STRATEGIES
+from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.checkpointer import Checkpointer
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from lmj_api.view import Resume, View
     from lmj_trainer.data.prepared import Prepared
     from lmj_trainer.model.stage import Stage
-    from lmj_trainer.pipeline.batches import Batches
     from lmj_trainer.state.stage_state import StageState
-    from lmj_trainer.task.port import Task
+    from lmj_trainer.strategy.batches import Batches
     from lmj_trainer.transport.port import Transport
     from lmj_trainer.worker.control import Control
 
@@ -81,8 +80,8 @@ class Trainer:
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
-        self._task: Task = SequenceClassification(prepared.labels)
-        self.pipeline = Pipeline(stage, self._group, batches, self._task)
+        self._task = TASKS[spec.model.task](prepared.labels)
+        self.strategy = STRATEGIES[spec.strategy](stage, self._group, batches, self._task)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._claimant = Claimant(job, self._warn)
@@ -323,9 +322,21 @@ class Trainer:
         limit = training.max_grad_norm
         kept, source = self.snapshots, self._source
         try:
-            losses = self.pipeline.gradients(state.step, source.final if source.follows else None)
+            losses = self.strategy.gradients(state.step, source.final if source.follows else None)
             wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=kept.unsent, bare=kept.bare)
-            commit = agree(self._group, state, losses, limit, rate, decide, decided, source.prepared, source.abandoned, wish)
+            commit = agree(
+                self._group,
+                state,
+                losses,
+                self.strategy.whole,
+                limit,
+                rate,
+                decide,
+                decided,
+                source.prepared,
+                source.abandoned,
+                wish,
+            )
         except ViewBrokenError:
             if self._group.leads:
                 abandon(self._group, state.step)
@@ -400,7 +411,7 @@ class Trainer:
                 ticked = time.monotonic()
                 self._control.emit(EventKind.PREPARING, progress=self._pace.at(step, f"evaluate {split} {done}/{count}"))
 
-        counts = self.pipeline.evaluate(split, step, tick)
+        counts = self.strategy.evaluate(split, step, tick)
         if counts is None or recorder is None:
             return None
         result = self._task.evaluation(counts, split, step)

@@ -10,16 +10,17 @@ from torch import Tensor
 
 from lmj_api.topology import LEADER
 from lmj_trainer.model.stage import Inputs, Place
-from lmj_trainer.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
-from lmj_trainer.pipeline.schedule import Op, Work, most_deferred, order
+from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
+from lmj_trainer.strategy.pipeline.schedule import Op, Work, most_deferred, order
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from lmj_trainer.group.commit import Report
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
-    from lmj_trainer.pipeline.batches import Batches
+    from lmj_trainer.strategy.batches import Batches
     from lmj_trainer.task.port import Counts, Task
 
 
@@ -69,6 +70,10 @@ class Pipeline:
             self._hidden.clear()
             self._outputs.clear()
         return self._losses
+
+    def whole(self, reports: Sequence[Report]) -> tuple[float, Tensor]:
+        """As of :class:`~lmj_trainer.strategy.port.Strategy`: stages have the model's parameters in order, the last one has the losses."""
+        return sum(reports[-1].losses), torch.cat([report.norms for report in reports])
 
     def rehearse(self) -> None:
         """Do the work of a micro-batch and forget it: kernels are chosen and memory is there when the first one comes that counts.

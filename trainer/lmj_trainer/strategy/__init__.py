@@ -1,0 +1,1 @@
+"""How ranks share the work: a folder for each strategy, and a line in the registry."""

@@ -1,0 +1,25 @@
+"""The strategies, by their names in ``spec.strategy``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from lmj_api.spec import Strategy as Name
+from lmj_trainer.strategy.pipeline.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from lmj_trainer.group.group import Group
+    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.strategy.batches import Batches
+    from lmj_trainer.strategy.port import Strategy
+    from lmj_trainer.task.port import Task
+
+
+class Factory(Protocol):
+    """Makes a rank's part in a strategy."""
+
+    def __call__(self, stage: Stage, group: Group, batches: Batches, task: Task) -> Strategy:
+        """``stage``: what the rank computes; ``batches``: the data of each step; ``task``: the loss, and what is counted."""
+
+
+STRATEGIES: dict[Name, Factory] = {Name.PIPELINE: Pipeline}
