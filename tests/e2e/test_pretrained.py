@@ -16,8 +16,8 @@ from lmj_api.spec import LiveMigrationJob, Model
 from lmj_trainer.model.config import load_config
 from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.model.weights import initialise
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.state.weights import initialise
 
 pytestmark = pytest.mark.e2e
 

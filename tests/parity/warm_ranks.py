@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from lmj_trainer import linux
-from lmj_trainer.agent.request import GO, LONGEST_REQUEST, Request
+from lmj_trainer.fork_request import GO, LONGEST_REQUEST, Request
 
 DEADLINE = 240.0  # seconds: generous, for two slow cores
 

@@ -11,10 +11,10 @@ from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.batch import collate
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.tokens import load_tokenizer
-from lmj_trainer.data.wording import one_line
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.config import max_positions, read_config
 from lmj_trainer.trained import read_trained
+from lmj_trainer.wording import one_line
 
 if TYPE_CHECKING:
     import torch

@@ -13,8 +13,8 @@ from lmj_trainer.data.files import read_rows
 from lmj_trainer.data.labels import labels_of
 from lmj_trainer.data.look import first_rows, guess, length_of, others_of
 from lmj_trainer.data.texts import check_texts
-from lmj_trainer.data.wording import listed
 from lmj_trainer.errors import UserError
+from lmj_trainer.wording import listed
 
 _SHOWN = 50
 """More labels than that are not written out."""

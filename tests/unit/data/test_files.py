@@ -153,7 +153,7 @@ def test_a_hub_dataset_without_a_network_says_so_at_once(monkeypatch: pytest.Mon
     import datasets.config
     import huggingface_hub.constants
 
-    from lmj_trainer.data import hub
+    from lmj_trainer import hub
 
     for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hub import Hub
 
-from lmj_trainer.data.hub import patiently
 from lmj_trainer.errors import OutageError, UserError
+from lmj_trainer.hub import patiently
 
 MODEL = "someone/tiny"
 PROGRAM = """
@@ -21,7 +21,7 @@ import json, sys
 sys.modules["torch"] = None
 from lmj_api.spec import JobSpec
 from lmj_trainer.errors import OutageError, UserError
-from lmj_trainer.model.kept import keep
+from lmj_trainer.pretrained import keep
 try:
     kept = keep(JobSpec.model_validate_json(sys.argv[1]), lambda line: print("say:", line, flush=True))
     print("kept:", kept.model.source, kept.model.revision)
@@ -39,7 +39,7 @@ def copyfile(source, target):
 shutil.copyfile = copyfile
 """
 AGAIN = """
-from lmj_trainer.model.kept import kept
+from lmj_trainer.pretrained import kept
 print("later:", kept(JobSpec.model_validate_json(sys.argv[1])).model.source)
 """
 

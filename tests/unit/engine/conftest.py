@@ -14,8 +14,8 @@ from lmj_api.spec import LiveMigrationJob, Model
 from lmj_trainer.follow import source as source_module
 from lmj_trainer.follow import stream as stream_module
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.model.weights import initialise
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.state.weights import initialise
 
 from .pair import Pair
 from .small_job import small_job

@@ -12,12 +12,12 @@ import torch
 
 from lmj_api.protocol import Copied, EventKind, Holding
 from lmj_api.spec import Model, Training
-from lmj_trainer.follow.feed import Offer
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.follow.source import Source
 from lmj_trainer.state.journal import Line as Recorded
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
+from lmj_trainer.transport.feed import Offer
 from lmj_trainer.transport.memory import MemoryTransport
 
 SECONDS = 20.0

@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 
-from lmj_trainer.follow.parts import Over, Part
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
+from lmj_trainer.transport.parts import Over, Part
 
 DEADLINE = 60.0  # seconds for anything that is expected to happen
 

@@ -15,12 +15,12 @@ from lmj_api.protocol import Holding
 from lmj_api.spec import Lora, Model, Scratch
 from lmj_trainer.follow import follower as follower_module
 from lmj_trainer.follow import source as source_module
-from lmj_trainer.follow.feed import Done
-from lmj_trainer.follow.parts import Part, State
 from lmj_trainer.follow.source import Source
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.model.weights import freeze, initialise
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.state.weights import freeze, initialise
+from lmj_trainer.transport.feed import Done
+from lmj_trainer.transport.parts import Part, State
 
 from .pair import SECONDS, Pair
 

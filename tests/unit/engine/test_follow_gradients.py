@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from lmj_api.protocol import Holding
-from lmj_trainer.follow.feed import Done
 from lmj_trainer.follow.finals import Finals
-from lmj_trainer.follow.packing import Packed
-from lmj_trainer.follow.parts import ROW, Gradients, Part, Prepared
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.transport.feed import Done
+from lmj_trainer.transport.packing import Packed
+from lmj_trainer.transport.parts import ROW, Gradients, Part, Prepared
 
 from .pair import SECONDS, Pair, eventually, source_model
 

@@ -10,8 +10,8 @@ import pytest
 
 from lmj_api.protocol import Holding
 from lmj_trainer.follow import source as source_module
-from lmj_trainer.follow.parts import Level, Part
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.transport.parts import Level, Part
 
 from .pair import SECONDS, Pair, eventually
 
@@ -81,7 +81,7 @@ def test_training_waits_only_so_long_for_one_that_takes_a_little_now_and_then(
 
 def test_one_that_was_told_to_leave_takes_no_commit_and_there_is_none(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would take this rank's place without the step."""
-    monkeypatch.setattr("lmj_trainer.follow.feed.PROMISE_SECONDS", 0.05)
+    monkeypatch.setattr("lmj_trainer.transport.feed.PROMISE_SECONDS", 0.05)
     pair.first = True
     pair.follow()
     pair.prepare()

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from lmj_api.protocol import Holding
-from lmj_trainer.follow import feed as feed_module
-from lmj_trainer.follow.feed import LEFT, Feed
-from lmj_trainer.follow.parts import Begin, Part, Prepared
 from lmj_trainer.follow.stream import WINDOW, Stream
+from lmj_trainer.transport import feed as feed_module
+from lmj_trainer.transport.feed import LEFT, Feed
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.transport.parts import Begin, Part, Prepared
 
 from .pair import SECONDS, Pair
 

@@ -17,10 +17,10 @@ import torch
 from lmj_api.protocol import Holding
 from lmj_api.spec import Model, Training
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.model.weights import freeze, initialise
 from lmj_trainer.state.ledger import Count, Ledger
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
+from lmj_trainer.state.weights import freeze, initialise
 
 from .conftest import RANDOM, small_config
 

@@ -17,8 +17,8 @@ from lmj_trainer.checkpoint.write import MANIFEST
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.lora import LINEAR, targets
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.model.weights import freeze, initialise
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.state.weights import freeze, initialise
 
 FAMILIES = ["bert", "distilbert", "roberta", "electra"]
 SCRATCH = Model.model_validate({"scratch": {}, "lora": {}})

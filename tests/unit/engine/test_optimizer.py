@@ -10,10 +10,10 @@ from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_
 
 from lmj_api.spec import Model, Training
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.model.weights import freeze, initialise
 from lmj_trainer.state.learning_rate import learning_rate, warmup_steps
 from lmj_trainer.state.optimizer import AdamW, clip_coefficient, gradient_norms, total_norm
 from lmj_trainer.state.stage_state import CHUNK, StageState
+from lmj_trainer.state.weights import freeze, initialise
 
 SCHEDULES = {
     "Linear": get_linear_schedule_with_warmup,

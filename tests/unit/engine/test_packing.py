@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmj_trainer.follow.packing import Packed
-from lmj_trainer.follow.parts import ROW, Gradients
+from lmj_trainer.transport.packing import Packed
+from lmj_trainer.transport.parts import ROW, Gradients
 
 
 @given(st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=1, max_size=300))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from lmj_trainer.follow.parts import Facts
+from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.shelf import Shelf
 
 LAYOUT, ELEMENTS = 7, 1000

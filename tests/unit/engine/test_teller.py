@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lmj_api.protocol import EventKind
-from lmj_trainer.data.wording import WARNING
+from lmj_trainer.wording import WARNING
 from lmj_trainer.worker.preparation import teller
 
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 from cluster import Unavailable, packages
 
-from lmj_trainer.follow.packing import Packed
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.transport.packing import Packed
 
 _spec = importlib.util.spec_from_file_location("engine_peers", Path(__file__).with_name("peers.py"))
 peers = sys.modules["engine_peers"] = importlib.util.module_from_spec(_spec)

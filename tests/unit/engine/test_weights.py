@@ -115,7 +115,7 @@ def test_a_saved_model_is_loaded_whole(make_config, make_state, saved: Path) -> 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_bare_encoder_is_loaded_and_its_head_starts_at_random(make_config, make_state, family: str, tmp_path: Path) -> None:
-    from lmj_trainer.model.weights import initialise
+    from lmj_trainer.state.weights import initialise
 
     config = make_config(family)
     torch.manual_seed(12)
@@ -134,7 +134,7 @@ def test_a_bare_encoder_is_loaded_and_its_head_starts_at_random(make_config, mak
 
 
 def test_a_bare_encoder_without_a_pooler(make_config, make_state, tmp_path: Path) -> None:
-    from lmj_trainer.model.weights import initialise
+    from lmj_trainer.state.weights import initialise
 
     AutoModel.from_config(make_config(), add_pooling_layer=False).save_pretrained(tmp_path)
     stage, state = make_state(make_config(), range(2, 3), model=None)

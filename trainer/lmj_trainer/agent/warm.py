@@ -11,7 +11,7 @@ from lmj_trainer import linux
 from lmj_trainer.agent.birth import BirthError, Handles, Program, spawn_warm
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.exits import signal_name
-from lmj_trainer.agent.request import GO, LONGEST_REQUEST, Request
+from lmj_trainer.fork_request import GO, LONGEST_REQUEST, Request
 
 BIRTH_SECONDS = 10.0
 """A fork takes milliseconds: a warm parent that takes so long for one is stuck."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.texts import MARKS
-from lmj_trainer.data.wording import listed
 from lmj_trainer.errors import UserError
+from lmj_trainer.wording import listed
 
 MOST = 10_000
 """More classes than that no model here has."""

@@ -13,8 +13,8 @@ from typing import Any
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.broken import not_utf8, ragged, require_separator
 from lmj_trainer.data.rows import Rows, require_columns
-from lmj_trainer.data.wording import listed, one_line
 from lmj_trainer.errors import UserError
+from lmj_trainer.wording import listed, one_line
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
 """Endings of the files that are read."""

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.classes import require_classes
 from lmj_trainer.data.rows import Rows
-from lmj_trainer.data.wording import listed
 from lmj_trainer.errors import UserError
+from lmj_trainer.wording import listed
 
 _INTEGER = re.compile(r"-?[0-9]+")
 

@@ -11,8 +11,8 @@ from typing import Any
 from lmj_trainer.data.broken import not_utf8, require_separator
 from lmj_trainer.data.files import SUFFIXES, is_file_name, json_records, require_file
 from lmj_trainer.data.rows import require_columns
-from lmj_trainer.data.wording import listed, one_line
 from lmj_trainer.errors import UserError
+from lmj_trainer.wording import listed, one_line
 
 _SAMPLE = 2000
 """Rows that are looked at."""

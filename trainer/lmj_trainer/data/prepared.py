@@ -20,12 +20,12 @@ import numpy as np
 
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
-from lmj_trainer.data.hub import patiently
 from lmj_trainer.data.progress import Pace
 from lmj_trainer.data.selection import select, selection_key
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.tokens import encode, make_tokenizer, reads_types, save_tokenizer, tokenizer_key
 from lmj_trainer.errors import UserError
+from lmj_trainer.hub import patiently
 
 _FORMAT = 1
 _META = "meta.json"

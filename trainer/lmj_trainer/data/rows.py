@@ -8,8 +8,8 @@ import numpy as np
 
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.order import Indices
-from lmj_trainer.data.wording import listed
 from lmj_trainer.errors import UserError
+from lmj_trainer.wording import listed
 
 
 @dataclass(frozen=True, eq=False)

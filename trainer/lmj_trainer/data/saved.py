@@ -6,10 +6,10 @@ from typing import Any
 
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.files import rows_of_table
-from lmj_trainer.data.hub import hub_is_reachable, judged
 from lmj_trainer.data.rows import Rows, require_columns
-from lmj_trainer.data.wording import listed, one_line
 from lmj_trainer.errors import UserError
+from lmj_trainer.hub import hub_is_reachable, judged
+from lmj_trainer.wording import listed, one_line
 
 MARKS = ("dataset_info.json", "state.json", "dataset_dict.json")
 """Files that show that a folder was written by ``save_to_disk``."""

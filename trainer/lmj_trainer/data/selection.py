@@ -12,8 +12,8 @@ from lmj_trainer.data.order import Indices, selection_order
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.source import Say, Source
 from lmj_trainer.data.texts import check_texts
-from lmj_trainer.data.wording import WARNING, listed
 from lmj_trainer.errors import UserError
+from lmj_trainer.wording import WARNING, listed
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from typing import Any
 
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data import files, saved
-from lmj_trainer.data.hub import is_hub_id
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.errors import UserError
+from lmj_trainer.hub import is_hub_id
 
 Say = Callable[[str], None]
 _LARGE_FILE = 100_000_000

@@ -7,8 +7,8 @@ import numpy as np
 
 from lmj_trainer.data.files import is_file_name
 from lmj_trainer.data.rows import Rows
-from lmj_trainer.data.wording import WARNING
 from lmj_trainer.errors import UserError
+from lmj_trainer.wording import WARNING
 
 MARKS = ("NaN", "nan", "NAN", "<NA>", "NaT", "#N/A", "NULL", "null")
 """What programs write where a value is missing. ``None`` and ``NA`` are words too."""

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmj_api.spec import Architecture, JobSpec, Scratch
-from lmj_trainer.data.hub import hub_is_reachable, is_hub_id
 from lmj_trainer.data.progress import Pace
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.source import digest_path
 from lmj_trainer.data.split import Split
-from lmj_trainer.data.wording import one_line
 from lmj_trainer.data.wordpiece import ALPHABET, learn_vocabulary
 from lmj_trainer.errors import UserError
+from lmj_trainer.hub import hub_is_reachable, is_hub_id
+from lmj_trainer.wording import one_line
 
 _CHUNK = 1000
 """Rows that are tokenized at a time."""

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 from lmj_api.protocol import EventKind
 from lmj_trainer import linux
-from lmj_trainer.follow.feed import FeedOverError
-from lmj_trainer.follow.parts import Abandoned, Body, Committed, Facts, Gradients, Level, Over, Prepared, State
 from lmj_trainer.follow.tally import Tally
+from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.stage_state import Best
+from lmj_trainer.transport.feed import FeedOverError
+from lmj_trainer.transport.parts import Abandoned, Body, Committed, Gradients, Level, Over, Prepared, State
 
 if TYPE_CHECKING:
-    from lmj_trainer.follow.feed import Feed, Offer
+    from lmj_trainer.follow.port import Control
     from lmj_trainer.state.optimizer import AdamW
     from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.transport.feed import Feed, Offer
     from lmj_trainer.transport.port import Transport
-    from lmj_trainer.worker.control import Control
 
 log = logging.getLogger(__name__)
 

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmj_trainer.follow.feed import LEFT
 from lmj_trainer.follow.finals import Finals
-from lmj_trainer.follow.parts import (
+from lmj_trainer.follow.stream import WINDOW, Stream
+from lmj_trainer.state.facts import Facts
+from lmj_trainer.transport.feed import LEFT
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.transport.parts import (
     BEGIN_SECONDS,
     Abandoned,
     Begin,
     Body,
     Committed,
-    Facts,
     Gradients,
     Level,
     Over,
@@ -27,8 +29,6 @@ from lmj_trainer.follow.parts import (
     Prepared,
     State,
 )
-from lmj_trainer.follow.stream import WINDOW, Stream
-from lmj_trainer.transport.inbox import ViewBrokenError
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState

@@ -7,9 +7,9 @@ from typing import Any
 
 from lmj_api.nearest import did_you_mean
 from lmj_api.spec import Architecture, Model, Scratch
-from lmj_trainer.data.hub import hub_is_reachable, is_hub_id, judged
-from lmj_trainer.data.wording import one_line
 from lmj_trainer.errors import UserError
+from lmj_trainer.hub import hub_is_reachable, is_hub_id, judged
+from lmj_trainer.wording import one_line
 
 SUPPORTED = tuple(architecture.value for architecture in Architecture)
 """Values of ``model_type`` that can be trained."""

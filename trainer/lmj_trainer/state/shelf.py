@@ -14,7 +14,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from lmj_trainer.follow.parts import Facts
+from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.ledger import HEADER
 
 SLOTS = 2

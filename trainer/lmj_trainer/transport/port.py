@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from lmj_trainer.follow.feed import Done, Feed
-from lmj_trainer.follow.parts import Part
 from lmj_trainer.transport.envelope import Envelope
+from lmj_trainer.transport.feed import Done, Feed
 from lmj_trainer.transport.inbox import Inbox
+from lmj_trainer.transport.parts import Part
 
 
 class Transport(Protocol):

@@ -30,11 +30,11 @@ from torch.distributed.rpc import api as rpc_api
 from torch.distributed.rpc.constants import UNSET_RPC_TIMEOUT
 from torch.futures import Future
 
-from lmj_trainer.follow.feed import Done, Feed
-from lmj_trainer.follow.parts import BEGIN_SECONDS, Begin, Part
 from lmj_trainer.transport.envelope import Envelope
+from lmj_trainer.transport.feed import Done, Feed
 from lmj_trainer.transport.inbox import Inbox
 from lmj_trainer.transport.listening import listens
+from lmj_trainer.transport.parts import BEGIN_SECONDS, Begin, Part
 from lmj_trainer.transport.silence import SilenceWatch
 
 _LAST_ID = 32_767

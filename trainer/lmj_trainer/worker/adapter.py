@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import save_file
 
 from lmj_trainer.checkpoint.tensors import open_tensors, require_frozen
-from lmj_trainer.model.kept import kept
 from lmj_trainer.model.lora import ADAPTER
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.model.weights import freeze
+from lmj_trainer.pretrained import kept
+from lmj_trainer.state.weights import freeze
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

@@ -12,7 +12,7 @@ from typing import Any
 
 from lmj_api.protocol import Command, CommandKind, Event, EventKind
 from lmj_api.view import View
-from lmj_trainer.follow.feed import Offer
+from lmj_trainer.transport.feed import Offer
 
 
 class Control:

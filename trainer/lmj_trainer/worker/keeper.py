@@ -11,7 +11,7 @@ from lmj_trainer.transport.envelope import Envelope, Kind
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lmj_trainer.follow.parts import Facts
+    from lmj_trainer.state.facts import Facts
     from lmj_trainer.state.shelf import Shelf
     from lmj_trainer.transport.port import Transport
 

@@ -81,15 +81,15 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     from lmj_trainer.check import check_frozen_source, check_model, check_rows
     from lmj_trainer.checkpoint.identity import state_digest
     from lmj_trainer.data.prepared import prepare_patiently
-    from lmj_trainer.follow.feed import Offer
     from lmj_trainer.follow.follower import Follower
     from lmj_trainer.model.config import load_config
-    from lmj_trainer.model.kept import keep
     from lmj_trainer.model.partition import partition
     from lmj_trainer.model.stage import Stage
-    from lmj_trainer.model.weights import freeze
+    from lmj_trainer.pretrained import keep
     from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.state.weights import freeze
     from lmj_trainer.strategy.batches import Batches
+    from lmj_trainer.transport.feed import Offer
     from lmj_trainer.transport.inbox import ViewBrokenError
     from lmj_trainer.transport.tensorpipe import TensorPipeTransport
     from lmj_trainer.worker.trainer import Trainer

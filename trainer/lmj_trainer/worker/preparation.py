@@ -7,7 +7,7 @@ from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind, Progress
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.topology import LEADER
-from lmj_trainer.data.wording import WARNING
+from lmj_trainer.wording import WARNING
 from lmj_trainer.worker.control import Control
 
 CHUNK = 1 << 22
@@ -23,7 +23,7 @@ def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
     from lmj_trainer.check import check_frozen_source, check_model, check_rows
     from lmj_trainer.data.prepared import prepare_patiently
     from lmj_trainer.model.config import load_config
-    from lmj_trainer.model.kept import keep
+    from lmj_trainer.pretrained import keep
 
     spec = job.spec
 

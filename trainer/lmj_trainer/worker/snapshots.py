@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lmj_api.protocol import Snapshots
-from lmj_trainer.follow.parts import Facts
+from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.shelf import Shelf, digest_of
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Envelope, Kind

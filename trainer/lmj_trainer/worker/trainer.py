@@ -17,12 +17,12 @@ from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.follow.source import Source
 from lmj_trainer.group.commit import Commit, Decision, abandon, agree
 from lmj_trainer.group.group import Group
-from lmj_trainer.model.kept import kept
-from lmj_trainer.model.weights import initialise
+from lmj_trainer.pretrained import kept
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
+from lmj_trainer.state.weights import initialise
 from lmj_trainer.strategy.registry import STRATEGIES
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.envelope import Kind

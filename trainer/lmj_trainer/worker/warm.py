@@ -18,8 +18,8 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from lmj_trainer import linux
-from lmj_trainer.agent.request import GO, LONGEST_REQUEST, MOST_FILES, Request
 from lmj_trainer.cli import Parser
+from lmj_trainer.fork_request import GO, LONGEST_REQUEST, MOST_FILES, Request
 from lmj_trainer.worker import libraries
 
 ADOPTION_SECONDS = 10.0

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lmj_trainer.follow.parts import Begin, Part
 from lmj_trainer.transport.inbox import PROMISE_SECONDS
+from lmj_trainer.transport.parts import Begin, Part
 
 Done = Callable[[str | None, int], None]
 """Told once when a part was taken into memory (None), with the answer to a Begin or how many parts wait behind; or why not, with -1 or LEFT."""

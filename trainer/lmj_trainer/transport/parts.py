@@ -7,23 +7,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lmj_trainer.follow.packing import Packed
+from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.journal import Line
+from lmj_trainer.transport.packing import Packed
 
 BEGIN_SECONDS = 60.0
 """For the answer to Begin: a follower does once what a step does before it gives it. Training does not wait for that."""
 ROW = 256
 """Elements: the sizes of all hidden layers in use are multiples of it."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a rank remembers beside its tensors."""
-
-    seconds: float
-    evaluated: int
-    best_step: int | None
-    best_accuracy: float | None
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 from urllib.parse import urlparse
 
-from lmj_trainer.data.wording import one_line
 from lmj_trainer.errors import OutageError, UserError
+from lmj_trainer.wording import one_line
 
 T = TypeVar("T")
 

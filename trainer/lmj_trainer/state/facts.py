@@ -1,0 +1,15 @@
+"""What a rank remembers beside its tensors."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of one step. It goes where the tensors go: to a follower, and into a snapshot in memory."""
+
+    seconds: float
+    """Time of training."""
+    evaluated: int
+    """The newest step that was evaluated; -1: none."""
+    best_step: int | None
+    best_accuracy: float | None
