@@ -30,7 +30,7 @@ from report import goal, quantile, report
 from steps import Steps, median_step
 
 from lmj_api.spec import Recovery
-from lmj_operator.plan.times import epoch_seconds
+from lmj_operator.plan.observe.times import epoch_seconds
 
 NODES = 3
 NEVER_SECONDS = 120.0

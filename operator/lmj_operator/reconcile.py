@@ -8,7 +8,7 @@ from lmj_api.clock import steady_time
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import ActionError, Backend, PodEvent
 from lmj_operator.plan import Action, Plan, plan
-from lmj_operator.plan.report import without_ages
+from lmj_operator.plan.report.report import without_ages
 
 SHORTEST_PASS_SECONDS = 0.05
 """News that comes closer together than this is looked at in one pass."""

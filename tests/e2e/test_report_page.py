@@ -25,7 +25,7 @@ from lmj_api.status import Incident, JobStatus, Phase, RankStatus
 from lmj_operator.cli.report.page import page as report_page
 from lmj_operator.cli.report.run import Run
 from lmj_operator.cli.report.series import Record
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.observe.times import rfc3339
 
 pytestmark = pytest.mark.e2e
 

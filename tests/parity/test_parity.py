@@ -24,7 +24,7 @@ from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.topology import Topology
 from lmj_api.view import Resume
-from lmj_operator.plan.common_step import common_step
+from lmj_operator.plan.membership.common_step import common_step
 
 pytestmark = pytest.mark.e2e
 

@@ -29,7 +29,7 @@ from lmj_operator.plan import (
     Stay,
     plan,
 )
-from lmj_operator.plan.looking import LOOK_SECONDS
+from lmj_operator.plan.membership.looking import LOOK_SECONDS
 
 from .pod import ALIVE, Pod, Violation
 from .world import World

@@ -7,7 +7,7 @@ from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Phase
-from lmj_operator.plan.looking import LOOK_SECONDS
+from lmj_operator.plan.membership.looking import LOOK_SECONDS
 
 from .cluster import Cluster
 from .test_machine import RANKS, RECOVERY, Faults, examples

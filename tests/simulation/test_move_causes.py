@@ -6,7 +6,7 @@ import pytest
 from planned import job_spec
 
 from lmj_api.status import Phase
-from lmj_operator.plan.request import MoveRequest, parse_request
+from lmj_operator.plan.moves.request import MoveRequest, parse_request
 
 from .cluster import Cluster
 from .relocated import assert_clean, cluster_of, follower, leaving_node, wide

@@ -15,11 +15,12 @@ ROOT = Path(__file__).resolve().parents[2]
 _WORKER = ("keeper", "snapshots", "checkpointer", "saving", "ending", "recorder", "fence")
 TARGETS = (
     "trainer/lmj_trainer/state/*.py",
-    "trainer/lmj_trainer/strategy/pipeline/*.py",
+    "trainer/lmj_trainer/group/*.py",
+    "trainer/lmj_trainer/strategy/**/*.py",
     "trainer/lmj_trainer/follow/*.py",
     "trainer/lmj_trainer/checkpoint/*.py",
     *(f"trainer/lmj_trainer/worker/{name}.py" for name in _WORKER),
-    "operator/lmj_operator/plan/*.py",
+    "operator/lmj_operator/plan/**/*.py",
 )
 _ORDERED = ("trainer/lmj_trainer/state/", "trainer/lmj_trainer/group/commit.py", "trainer/lmj_trainer/checkpoint/write.py")
 """Where the order of two statements is what a power cut between them leaves."""

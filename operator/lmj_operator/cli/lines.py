@@ -3,8 +3,8 @@
 from lmj_api.protocol import Evaluation, EventKind, Progress
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
-from lmj_operator.plan.incidents import MOVED, again, cost, proof
-from lmj_operator.plan.units import duration, size
+from lmj_operator.plan.failures.incidents import MOVED, again, cost, proof
+from lmj_operator.plan.observe.units import duration, size
 
 
 def event_line(heard: PodEvent) -> str | None:

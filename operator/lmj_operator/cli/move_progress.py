@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from lmj_api.status import FollowerStatus, JobStatus
 from lmj_operator.cli.lines import changes
-from lmj_operator.plan.conditions import copied
+from lmj_operator.plan.report.conditions import copied
 
 LINE_SECONDS = 5.0
 """Without a terminal a copy that goes on is told so often."""

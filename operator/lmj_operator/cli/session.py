@@ -29,7 +29,7 @@ from lmj_operator.cli.notices import without_effect
 from lmj_operator.cli.options import Output
 from lmj_operator.cli.reporter import JsonReporter, PlainReporter, Reporter
 from lmj_operator.cli.trainer import WARNING, check_job
-from lmj_operator.plan.units import duration
+from lmj_operator.plan.observe.units import duration
 from lmj_operator.reconcile import Reconciler
 
 

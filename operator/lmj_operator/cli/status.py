@@ -20,7 +20,7 @@ def status(
     from lmj_operator.cli.errors import FAILED, CommandError
     from lmj_operator.cli.place import layout_of
     from lmj_operator.cli.table import status_lines
-    from lmj_operator.plan.times import rfc3339
+    from lmj_operator.plan.observe.times import rfc3339
 
     folder = layout_of(target, list(sets or ())).run
     store = RunStore(folder)

@@ -2,8 +2,8 @@
 
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.cli.lines import evaluation_line, progress_line
-from lmj_operator.plan.conditions import copied
-from lmj_operator.plan.incidents import cost, proof
+from lmj_operator.plan.failures.incidents import cost, proof
+from lmj_operator.plan.report.conditions import copied
 
 AT_REST = frozenset({Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED})
 

@@ -11,7 +11,7 @@ from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.cli.lines import changes, event_line
 from lmj_operator.plan import Action, Plan
-from lmj_operator.plan.units import duration
+from lmj_operator.plan.observe.units import duration
 
 
 class TerminalReporter:

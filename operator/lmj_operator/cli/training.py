@@ -13,7 +13,7 @@ from lmj_api.status import JobStatus
 from lmj_operator.backend.local.lock import lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
 from lmj_operator.cli.errors import FAILED, CommandError
-from lmj_operator.plan.phases import TERMINAL
+from lmj_operator.plan.report.phases import TERMINAL
 
 KUBECTL_SECONDS = 30.0
 """Longest time of a call."""

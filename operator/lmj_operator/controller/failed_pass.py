@@ -4,7 +4,7 @@ import re
 
 from lmj_api.status import JobStatus
 from lmj_operator.backend.kubernetes.api import ApiError
-from lmj_operator.plan.conditions import RECONCILE_FAILED, with_condition
+from lmj_operator.plan.report.conditions import RECONCILE_FAILED, with_condition
 
 _WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_]*[A-Za-z0-9])?")
 _LONGEST = 300

@@ -28,7 +28,7 @@ from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected, refused, with_problem
 from lmj_operator.plan import Action, Plan
-from lmj_operator.plan.phases import TERMINAL
+from lmj_operator.plan.report.phases import TERMINAL
 from lmj_operator.reconcile import Reconciler
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
-from lmj_operator.plan.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, STALE, WAITING
-from lmj_operator.plan.incidents import MOVED, again, cost, proof
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.failures.incidents import MOVED, again, cost, proof
+from lmj_operator.plan.observe.times import rfc3339
+from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, STALE, WAITING
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Specs that cannot be run: what the job's status says then."""
 
 from lmj_api.status import JobStatus, Phase
-from lmj_operator.plan.conditions import conditions
+from lmj_operator.plan.report.conditions import conditions
 
 
 def refused(status: JobStatus, message: str, generation: int | None, now: float) -> JobStatus:

@@ -14,7 +14,7 @@ from lmj_operator.plan.actions import (
     StartWorker,
     Stay,
 )
-from lmj_operator.plan.observed import Observed, PodObserved, PodPhase, PodWait
+from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase, PodWait
 from lmj_operator.plan.plan import Plan
 from lmj_operator.plan.planner import plan
 

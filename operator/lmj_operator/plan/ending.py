@@ -4,8 +4,8 @@ from lmj_api.protocol import WorkerPhase
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.status import Phase
 from lmj_operator.plan.actions import DeletePod
-from lmj_operator.plan.facts import ENDED
-from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.observe.facts import ENDED
+from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
 from lmj_operator.plan.scene import Scene
 from lmj_operator.plan.status import status_of

@@ -3,13 +3,12 @@
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Phase
 from lmj_api.view import View
-from lmj_operator.plan.budget import in_row
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.following import is_level
-from lmj_operator.plan.membership import joined, left, next_view, runs
-from lmj_operator.plan.moves import to_be_left
-from lmj_operator.plan.observed import Observed, PodPhase
-from lmj_operator.plan.report import checkpoint
+from lmj_operator.plan.failures.budget import in_row
+from lmj_operator.plan.membership.membership import joined, left, next_view, runs
+from lmj_operator.plan.moves.moves import to_be_left
+from lmj_operator.plan.observe.facts import RankFacts, in_sync
+from lmj_operator.plan.observe.observed import Observed, PodPhase
+from lmj_operator.plan.report.report import checkpoint
 
 GATHER_SECONDS = 60.0
 """A suspension waits so long for the view that takes its last checkpoint."""
@@ -53,7 +52,7 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
 def _may_hold(facts: RankFacts) -> bool:
     """Whether the rank's state may be in a memory that is still there: its pod's, or its follower's."""
     pod, known = facts.pod, facts.known
-    if facts.follower is not None and is_level(facts.follower):
+    if facts.follower is not None and in_sync(facts.follower):
         return True
     if pod is None or pod.phase is not PodPhase.RUNNING:
         return False

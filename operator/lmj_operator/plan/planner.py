@@ -6,16 +6,16 @@ crash in between, or from a stale observation, comes to the same actions and cou
 """
 
 from lmj_api.status import Phase
-from lmj_operator.plan.bounded import with_bounded_times
-from lmj_operator.plan.claims import with_claims
 from lmj_operator.plan.ending import clean_up, completed, expired
+from lmj_operator.plan.failures.bounded import with_bounded_times
 from lmj_operator.plan.gathering import gathers
-from lmj_operator.plan.observed import Observed
-from lmj_operator.plan.phases import TERMINAL
+from lmj_operator.plan.membership.strays import without_strays
+from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.plan import Plan
+from lmj_operator.plan.pods.claims import with_claims
+from lmj_operator.plan.report.phases import TERMINAL
 from lmj_operator.plan.running import run
 from lmj_operator.plan.scene import leaving, scene_of
-from lmj_operator.plan.strays import without_strays
 from lmj_operator.plan.suspension import stay, suspend, wake
 
 

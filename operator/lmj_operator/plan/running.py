@@ -1,31 +1,31 @@
 """A job that trains, or is to: failures, moves, and the next view."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from lmj_api.status import JobStatus, NodeFailures, Phase
 from lmj_api.view import View
-from lmj_operator.plan.actions import LeaveView
-from lmj_operator.plan.budget import charge, counted, in_row
-from lmj_operator.plan.claims import kept_claims, take_standbys
+from lmj_operator.plan.actions import Action, LeaveView
 from lmj_operator.plan.ending import end
-from lmj_operator.plan.failures import Failure, find_failures, find_hang, find_stuck
+from lmj_operator.plan.failures.budget import charge, counted, in_row
+from lmj_operator.plan.failures.failures import Failure, find_failures, find_hang, find_stuck
+from lmj_operator.plan.failures.incidents import is_open, record
+from lmj_operator.plan.failures.ladder import climb
+from lmj_operator.plan.failures.links import DROPPED, find_dropped
+from lmj_operator.plan.failures.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.gathering import gather_left
-from lmj_operator.plan.incidents import is_open, record
-from lmj_operator.plan.ladder import climb
-from lmj_operator.plan.links import DROPPED, find_dropped
-from lmj_operator.plan.looking import early_look
-from lmj_operator.plan.membership import next_view, runs
-from lmj_operator.plan.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
-from lmj_operator.plan.moves import overdue
-from lmj_operator.plan.nodes import avoiding, explained, lifted, stranded, with_failures
+from lmj_operator.plan.membership.looking import early_look
+from lmj_operator.plan.membership.membership import next_view, runs
+from lmj_operator.plan.moves.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
+from lmj_operator.plan.moves.moves import overdue
+from lmj_operator.plan.moves.relocation import relocate
 from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
-from lmj_operator.plan.relocation import relocate
-from lmj_operator.plan.report import checkpoint
+from lmj_operator.plan.pods.claims import kept_claims, take_standbys
+from lmj_operator.plan.pods.standbys import SERIALS, keep_standbys
+from lmj_operator.plan.pods.wants import Want, pod_actions, view_actions, wants
+from lmj_operator.plan.report.report import checkpoint
 from lmj_operator.plan.scene import Scene, leaving
-from lmj_operator.plan.standbys import SERIALS, keep_standbys
 from lmj_operator.plan.status import status_of
 from lmj_operator.plan.suspension import LAST_CHECKPOINT, suspend
-from lmj_operator.plan.wants import Want, pod_actions, view_actions, wants
 
 POLL_SECONDS = 2.0
 """Look again after so long while all is well, even when nothing was heard."""
@@ -61,7 +61,7 @@ def run(scene: Scene) -> Plan:
             return end(scene, Phase.FAILED, f"{scene.failures[-1].message}; given up, for {cost.reason}")
         not_before = cost.not_before
         reason = f"{scene.failures[-1].message}; {cost.reason}"
-        scene.changes.update(
+        scene = scene.changed(
             restarts=cost.restarts,
             restarts_without_progress=cost.without_progress,
             restart_step=cost.restart_step,
@@ -77,8 +77,8 @@ def _with_moved(scene: Scene) -> Scene:
     if ranks == scene.ranks:
         return scene
     incidents, count = moved(observed, scene.ranks, ranks, view, scene.step, scene.now)
-    changes = {**scene.changes, "incidents": incidents, "migrations": observed.status.migrations + count}
-    return replace(scene, ranks=ranks, wanted=wants(ranks, ()), changes=changes)
+    scene = scene.changed(incidents=incidents, migrations=observed.status.migrations + count)
+    return replace(scene, ranks=ranks, wanted=wants(ranks, ()))
 
 
 def _with_kept(scene: Scene) -> Scene:
@@ -108,12 +108,12 @@ def _with_failures(scene: Scene, failures: tuple[Failure, ...]) -> Scene:
         scene.step,
         scene.now,
     )
-    changes = {**scene.changes, "incidents": incidents, "nodes": bad}
-    return replace(scene, wanted=wants(scene.ranks, failures), failures=failures, changes=changes)
+    scene = scene.changed(incidents=incidents, nodes=bad)
+    return replace(scene, wanted=wants(scene.ranks, failures), failures=failures)
 
 
 def _elsewhere_after_all(scene: Scene) -> tuple[Scene, list[NodeFailures]]:
-    """Another pod for each that waits for a node that does not come."""
+    """Another pod for each that waits for a node that does not come; and the nodes that pods avoid, as in the status."""
     observed, now = scene.observed, scene.now
     nodes = scene.changes.get("nodes", observed.status.nodes)
     asked = {entry.pod for entry in observed.status.followers if entry.to is not None}
@@ -121,15 +121,26 @@ def _elsewhere_after_all(scene: Scene) -> tuple[Scene, list[NodeFailures]]:
     stuck = stranded(free, nodes, observed.spec.recovery.avoid_node, now)
     if stuck:
         # As any pod that is out of date before it runs: another one, and nobody's failure.
-        nodes = scene.changes["nodes"] = lifted(nodes)
+        nodes = lifted(nodes)
         anew = {f.rank: Want(f.next_serial, 1) for f in scene.ranks if f.pod in stuck and scene.wanted[f.rank].serial == f.serial}
         ranks = tuple(
             replace(f, follower=replace(f.follower, outdated=True)) if f.follower is not None and f.follower in stuck else f
             for f in scene.ranks
         )
-        scene = replace(scene, ranks=ranks, wanted={**scene.wanted, **anew})
+        scene = replace(scene.changed(nodes=nodes), ranks=ranks, wanted={**scene.wanted, **anew})
     late = overdue(observed.status.moves, scene.ranks, observed.spec.migration, now)
     return replace(scene, wanted={**scene.wanted, **{rank: Want(scene.ranks[rank].next_serial, 1) for rank in late}}), nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """Where the ranks are to go from here."""
+
+    view: View | None
+    why: str
+    actions: tuple[Action, ...]
+    waits: tuple[float, ...]
+    """Seconds until something is due, each."""
 
 
 def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) -> Plan:
@@ -137,66 +148,72 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
     observed, now = scene.observed, scene.now
     scene, nodes = _elsewhere_after_all(scene)
     taken = take_standbys(observed, scene.ranks, scene.wanted, nodes, not_before, now)
-    scene = replace(scene, ranks=taken.ranks, wanted=taken.wanted)
-    claims = kept_claims(observed, scene.wanted, taken.claims)
+    serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in taken.wanted.items()}}
+    scene = replace(scene, ranks=taken.ranks, wanted=taken.wanted).changed(
+        claims=kept_claims(observed, taken.wanted, taken.claims), serials=serials
+    )
     reason = "; ".join(filter(None, (reason, taken.reason)))
-    actions = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now)
-    waits = [not_before - now] if now < not_before else []
-    view, why = scene.newest, reason
+    made = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now)
+    scene, course = _course(scene, not_before, grace, reason)
+    course = replace(course, actions=made + course.actions)
+    waiting = scene.waiting
+    if waiting is not None and waiting.waits is not None and not scene.failures:
+        course = replace(course, why=f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}")
+    return _take_last_checkpoint(scene, course, nodes) if leaving(observed) else _train(scene, course, nodes)
+
+
+def _course(scene: Scene, not_before: float, grace: float | None, reason: str) -> tuple[Scene, _Course]:
+    """The view that the ranks are to be in, or what it waits for. ``reason``: what is done already, "" for nothing."""
+    observed, now, view, why = scene.observed, scene.now, scene.newest, reason
+    waits = (not_before - now,) if now < not_before else ()
+    actions: tuple[Action, ...] = ()
     saved = checkpoint(observed, scene.ranks, view)
     asked = early_look(scene.ranks, view, observed.pods, saved, now)
     if grace is not None:
-        waits.append(grace)
+        waits += (grace,)
         why = why or "a member left the view; its cause may still show"
     elif not scene.failures and now >= not_before:
-        tries = in_row(observed.status, scene.step)
-        choice = next_view(
-            observed.spec.topology, scene.ranks, scene.newest, now, observed.pods, tries, saved, observed.status.look_since
-        )
+        tries, since = in_row(observed.status, scene.step), observed.status.look_since
+        choice = next_view(observed.spec.topology, scene.ranks, view, now, observed.pods, tries, saved, since)
         view, why = choice.view, choice.reason
         if view is not None:
             actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)
             actions += view_actions(scene.ranks, view)
         if choice.wait is not None:
             asked = asked or choice.wait.look
-            waits += [choice.wait.due] if choice.wait.due is not None else []
-            scene.changes["look_since"] = choice.wait.since
+            waits += (choice.wait.due,) if choice.wait.due is not None else ()
+            scene = scene.changed(look_since=choice.wait.since)
     elif not why:
         why = observed.status.message.removeprefix(f"{LAST_CHECKPOINT}: ")
-    actions += (asked,) if asked is not None else ()
-    waiting = scene.waiting
-    if waiting is not None and waiting.waits is not None and not scene.failures:
-        why = f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}"
+    return scene, _Course(view, why, (*actions, *([asked] if asked is not None else [])), waits)
+
+
+def _take_last_checkpoint(scene: Scene, course: _Course, nodes: list[NodeFailures]) -> Plan:
+    """Of a job that is to stop: all have to be in the view before they can leave it with one."""
+    # Looked at again soon, told or not: nobody trains, and it does not last.
+    soon = min([*course.waits, gather_left(scene.observed, scene.now), CHANGING_SECONDS])
+    status = status_of(scene, Phase.SUSPENDING, f"{LAST_CHECKPOINT}: {course.why}", view=course.view)
+    return Plan(status, status.message, avoiding(course.actions, nodes), CHANGING_SECONDS, soon)
+
+
+def _train(scene: Scene, course: _Course, nodes: list[NodeFailures]) -> Plan:
+    """With standbys beside the ranks, and moves."""
+    observed, now, view = scene.observed, scene.now, course.view
     view_runs = view is not None and runs(scene.ranks, view)
-    serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in scene.wanted.items()}}
-    if leaving(observed):
-        # Looked at again soon, told or not: nobody trains, and it does not last.
-        soon = min([*waits, gather_left(observed, now), CHANGING_SECONDS])
-        status = status_of(scene, Phase.SUSPENDING, f"{LAST_CHECKPOINT}: {why}", view=view, serials=serials, claims=claims)
-        return Plan(status, status.message, avoiding(actions, nodes), CHANGING_SECONDS, soon)
-    kept = keep_standbys(observed, claims, view_runs, now)
-    waits += [kept.due] if kept.due is not None else []
-    phase = _phase(observed.status, view_runs, bool(scene.failures))
+    kept = keep_standbys(observed, scene.changes["claims"], view_runs, now)
     trains = view_runs and not scene.failures
-    elsewhere = relocate(observed, scene.ranks, scene.wanted, view, trains, nodes, actions + kept.actions, now)
-    scene.changes.update(elsewhere.changes)
-    waits += elsewhere.due
+    elsewhere = relocate(observed, scene.ranks, scene.wanted, view, trains, nodes, course.actions + kept.actions, now)
+    waits = [*course.waits, *([kept.due] if kept.due is not None else []), *elsewhere.due]
+    message = f"view {view.number} trains" if view_runs and view is not None else course.why
     started = observed.status.started if observed.status.started is not None else now
-    message = f"view {view.number} trains" if view_runs and view is not None else why
-    if kept.serial:
-        serials[SERIALS] = kept.serial
-    status = status_of(
-        scene,
-        phase,
-        message,
-        view=view,
-        runs=view_runs,
-        serials=serials,
+    scene = scene.changed(**elsewhere.changes).changed(
         started=started,
         standbys=kept.standbys,
         warm_standbys=kept.warm,
-        claims=claims,
+        serials={**scene.changes["serials"], **({SERIALS: kept.serial} if kept.serial else {})},
     )
+    phase = _phase(observed.status, view_runs, bool(scene.failures))
+    status = status_of(scene, phase, message, view=view, runs=view_runs)
     limit = observed.spec.active_deadline_seconds
     due = [*waits, *([started + limit - now] if limit is not None else [])]
     wake = min([*waits, POLL_SECONDS if view_runs else CHANGING_SECONDS])

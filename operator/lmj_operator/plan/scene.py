@@ -1,16 +1,17 @@
 """What one pass of the plan looks at."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Unpack
 
 from lmj_api.status import Phase
 from lmj_api.view import View
-from lmj_operator.plan.facts import RankFacts, rank_facts
-from lmj_operator.plan.failures import Failure
-from lmj_operator.plan.membership import left_since, newest_view
-from lmj_operator.plan.observed import Observed, PodObserved
-from lmj_operator.plan.report import newest_step
-from lmj_operator.plan.wants import Want, wants
+from lmj_operator.plan.changes import Changes
+from lmj_operator.plan.failures.failures import Failure
+from lmj_operator.plan.membership.membership import left_since, newest_view
+from lmj_operator.plan.observe.facts import RankFacts, rank_facts
+from lmj_operator.plan.observe.observed import Observed, PodObserved
+from lmj_operator.plan.pods.wants import Want, wants
+from lmj_operator.plan.report.report import newest_step
 
 WAIT_SECONDS = 3.0
 """A pod that does not start is told of after so long: a scheduler often has not heard yet of the claim that was made just before."""
@@ -32,8 +33,12 @@ class Scene:
     waiting: PodObserved | None
     """The pod that has waited longest for something that is known."""
     failures: tuple[Failure, ...] = ()
-    changes: dict[str, Any] = field(default_factory=dict)
-    """Changes to the stored status besides the report."""
+    changes: Changes = field(default_factory=Changes)
+    """Of the stored status besides the report."""
+
+    def changed(self, **changes: Unpack[Changes]) -> "Scene":
+        """With more changes of the stored status."""
+        return replace(self, changes={**self.changes, **changes})
 
 
 def scene_of(observed: Observed, now: float) -> Scene:

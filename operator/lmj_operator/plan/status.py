@@ -1,15 +1,16 @@
 """The status that a pass leaves."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Unpack
 
 from lmj_api.status import JobStatus, Phase
 from lmj_api.view import View
-from lmj_operator.plan.conditions import conditions
-from lmj_operator.plan.incidents import Told, settle
-from lmj_operator.plan.ladder import fruitless
-from lmj_operator.plan.phases import TERMINAL, move
-from lmj_operator.plan.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
+from lmj_operator.plan.changes import Changes
+from lmj_operator.plan.failures.incidents import Told, settle
+from lmj_operator.plan.failures.ladder import fruitless
+from lmj_operator.plan.report.conditions import conditions
+from lmj_operator.plan.report.phases import TERMINAL, move
+from lmj_operator.plan.report.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
 from lmj_operator.plan.scene import Scene
 
 _WITHOUT_STANDBYS = frozenset({Phase.SUSPENDING, Phase.SUSPENDED, *TERMINAL})
@@ -31,7 +32,7 @@ def _told(scene: Scene, view: View | None) -> Told:
 
 
 def status_of(
-    scene: Scene, phase: Phase, message: str, *, view: View | None = None, runs: bool = False, **changes: Any
+    scene: Scene, phase: Phase, message: str, *, view: View | None = None, runs: bool = False, **changes: Unpack[Changes]
 ) -> JobStatus:
     """The stored status with everything that this pass saw."""
     observed, now, old = scene.observed, scene.now, scene.observed.status

@@ -4,12 +4,12 @@ from lmj_api.protocol import WorkerPhase
 from lmj_api.status import Phase
 from lmj_operator.plan.actions import DeletePod, Drain
 from lmj_operator.plan.ending import end
-from lmj_operator.plan.facts import ENDED, RankFacts
-from lmj_operator.plan.failures import find_failures
+from lmj_operator.plan.failures.failures import find_failures
+from lmj_operator.plan.observe.facts import ENDED, RankFacts
 from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
-from lmj_operator.plan.report import checkpoint
+from lmj_operator.plan.pods.standbys import dismiss_standbys
+from lmj_operator.plan.report.report import checkpoint
 from lmj_operator.plan.scene import Scene
-from lmj_operator.plan.standbys import dismiss_standbys
 from lmj_operator.plan.status import status_of
 
 SUSPEND_SECONDS = 300.0

@@ -9,7 +9,7 @@ from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.settings import Settings
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.observe.times import rfc3339
 
 SETTINGS = Settings(trainer_image="registry.example/lmj-trainer:1", namespace="lmj-system")
 UID = "11111111-2222-3333-4444-555555555555"

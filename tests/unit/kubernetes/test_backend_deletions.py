@@ -13,7 +13,7 @@ from lmj_api.status import JobStatus, RankStatus
 from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.plan import CreatePod, DeletePod, PodPhase, Stay
-from lmj_operator.plan.looking import SILENT_SECONDS
+from lmj_operator.plan.membership.looking import SILENT_SECONDS
 
 
 async def test_a_pod_is_told_to_go_once(at: Fixture) -> None:

@@ -24,9 +24,9 @@ from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected
 from lmj_operator.plan import Observed
-from lmj_operator.plan.conditions import conditions
-from lmj_operator.plan.failures import Failure, Remedy
-from lmj_operator.plan.incidents import record, settle
+from lmj_operator.plan.failures.failures import Failure, Remedy
+from lmj_operator.plan.failures.incidents import record, settle
+from lmj_operator.plan.report.conditions import conditions
 
 SECONDS = 10.0
 

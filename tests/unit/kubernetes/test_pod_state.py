@@ -11,8 +11,8 @@ from lmj_api.status import RankStatus
 from lmj_operator.backend.kubernetes.cache import slim
 from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, node_state, pod_address, pod_observed
 from lmj_operator.plan import PodPhase
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.failures import find_failures
+from lmj_operator.plan.failures.failures import find_failures
+from lmj_operator.plan.observe.facts import RankFacts
 
 NODE = NodeState(ready=True, since=0.0)
 NEW_YEAR = 1767225600.0

@@ -8,7 +8,7 @@ from cluster_jobs import error, pod_body
 
 from lmj_operator.backend.kubernetes.start_trouble import LONGEST_AGAIN_SECONDS, PODS_AT_ONCE, SLOW_SECONDS
 from lmj_operator.plan import PodObserved
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.observe.times import rfc3339
 
 SECRET = 'MountVolume.SetUp failed for volume "token" : secret "tiny-token" not found'
 DISK = "AttachVolume.Attach failed for volume: the disk is attached to another node"

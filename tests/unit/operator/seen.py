@@ -9,7 +9,7 @@ from lmj_api.protocol import AgentState, Holding, WorkerPhase, WorkerState
 from lmj_api.status import FollowerStatus, JobStatus, MoveStatus, RankStatus
 from lmj_api.view import Member, Resume, View
 from lmj_operator.plan import Observed, PodObserved, PodPhase
-from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.observe.facts import RankFacts
 
 
 def pod(

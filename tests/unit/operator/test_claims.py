@@ -4,8 +4,8 @@ import pytest
 from tests.unit.operator.seen import facts, move, observed, pod, worker
 
 from lmj_api.status import Claim, JobStatus, StandbyStatus
-from lmj_operator.plan.claims import kept_claims, take_standbys
-from lmj_operator.plan.wants import Want
+from lmj_operator.plan.pods.claims import kept_claims, take_standbys
+from lmj_operator.plan.pods.wants import Want
 
 
 @pytest.mark.parametrize(

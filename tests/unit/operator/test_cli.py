@@ -25,7 +25,7 @@ from lmj_operator.cli.reporter import JsonReporter, PlainReporter
 from lmj_operator.cli.session import exit_code, summary
 from lmj_operator.cli.table import status_lines
 from lmj_operator.plan import Plan
-from lmj_operator.plan.units import duration, size
+from lmj_operator.plan.observe.units import duration, size
 
 JOB = """
 apiVersion: lmj.dev/v1alpha1

@@ -7,9 +7,9 @@ import pytest
 from lmj_api.protocol import CheckpointInfo, Holding, Snapshots
 from lmj_api.topology import Topology
 from lmj_api.view import Resume
-from lmj_operator.plan.common_step import MEMORY_TRIES, lacking
-from lmj_operator.plan.common_step import common_step as of_topology
-from lmj_operator.plan.snapshots import newest_common
+from lmj_operator.plan.membership.common_step import MEMORY_TRIES, lacking
+from lmj_operator.plan.membership.common_step import common_step as of_topology
+from lmj_operator.plan.membership.snapshots import newest_common
 
 AT_8 = Holding(step=8)
 TO_8 = Holding(step=7, prepared=True)

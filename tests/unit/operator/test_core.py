@@ -10,13 +10,13 @@ from lmj_api.status import Condition, Incident, JobStatus, Phase, RankStatus
 from lmj_api.view import Resume, View
 from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.plan import PodObserved, PodPhase
-from lmj_operator.plan.budget import backoff, charge
-from lmj_operator.plan.conditions import conditions
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.incidents import settle
-from lmj_operator.plan.phases import LEGAL, TERMINAL, IllegalTransition, move
-from lmj_operator.plan.report import is_renewed, progress
-from lmj_operator.plan.times import epoch_seconds, rfc3339
+from lmj_operator.plan.failures.budget import backoff, charge
+from lmj_operator.plan.failures.incidents import settle
+from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.times import epoch_seconds, rfc3339
+from lmj_operator.plan.report.conditions import conditions
+from lmj_operator.plan.report.phases import LEGAL, TERMINAL, IllegalTransition, move
+from lmj_operator.plan.report.report import is_renewed, progress
 
 
 def test_illegal_transitions_say_where_one_can_go() -> None:

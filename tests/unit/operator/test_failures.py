@@ -7,10 +7,10 @@ from lmj_api.protocol import WorkerPhase
 from lmj_api.spec import Recovery
 from lmj_api.status import JobStatus, Phase, RankStatus
 from lmj_operator.plan import StartWorker
-from lmj_operator.plan.failures import Failure, Remedy, find_failures
+from lmj_operator.plan.failures.failures import Failure, Remedy, find_failures
+from lmj_operator.plan.failures.links import find_dropped
 from lmj_operator.plan.gathering import gathers
-from lmj_operator.plan.links import find_dropped
-from lmj_operator.plan.wants import Want, pod_actions, wants
+from lmj_operator.plan.pods.wants import Want, pod_actions, wants
 
 
 @pytest.mark.parametrize(("heartbeat", "is_lost"), [(90.0, True), (100.0, True), (100.5, False)])

@@ -7,7 +7,7 @@ from lmj_api.protocol import WorkerPhase
 from lmj_api.spec import Recovery
 from lmj_api.view import Member
 from lmj_operator.plan import Action, DeletePod, Follow, LeaveView, PodPhase
-from lmj_operator.plan.following import Following, follow
+from lmj_operator.plan.pods.following import Following, follow
 
 
 def after(

@@ -7,9 +7,9 @@ import pytest
 from lmj_api.protocol import AgentState, Holding, WorkerPhase, WorkerState
 from lmj_api.status import RankStatus
 from lmj_api.view import Member, Resume, View
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.looking import LOOK_SECONDS, newest_possible, to_wait_for
-from lmj_operator.plan.observed import PodObserved, PodPhase
+from lmj_operator.plan.membership.looking import LOOK_SECONDS, newest_possible, to_wait_for
+from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.observed import PodObserved, PodPhase
 
 NUMBER = 7
 MEMBERS = [Member(rank=rank, pod=f"pod-{rank}", incarnation=2, address=f"a:{rank}") for rank in range(3)]

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.operator.seen import pod, view, worker
 
 from lmj_api.protocol import WorkerPhase
-from lmj_operator.plan.membership import broken
+from lmj_operator.plan.membership.membership import broken
 
 
 @pytest.mark.parametrize(

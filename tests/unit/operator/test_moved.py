@@ -6,8 +6,8 @@ from tests.unit.operator.seen import facts, follower, pod, worker
 from lmj_api.protocol import Holding, WorkerPhase
 from lmj_api.status import Incident
 from lmj_api.topology import Topology
-from lmj_operator.plan.moved import FIRST_REST_SECONDS, rests, with_kept
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.moves.moved import FIRST_REST_SECONDS, rests, with_kept
+from lmj_operator.plan.observe.times import rfc3339
 
 
 @pytest.mark.parametrize(("moves", "rest"), [(1, 2.0), (2, 4.0), (3, 8.0), (9, 20.0)])

@@ -6,8 +6,8 @@ from tests.unit.operator.seen import facts, follower, move, observed, pod, view,
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import JobStatus
 from lmj_operator.plan import CreatePod, HandOver
-from lmj_operator.plan.moves import ASKED, leaving
-from lmj_operator.plan.moves import move as moves
+from lmj_operator.plan.moves.moves import ASKED, leaving
+from lmj_operator.plan.moves.moves import move as moves
 
 
 @pytest.mark.parametrize(("told", "actions"), [(0, (HandOver("j-r1-1", 3),)), (2, (HandOver("j-r1-1", 3),)), (3, ())])

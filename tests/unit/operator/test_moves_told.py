@@ -16,10 +16,10 @@ from lmj_operator.cli.move_progress import LINE_SECONDS, MoveProgress
 from lmj_operator.cli.table import status_lines
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import notes
-from lmj_operator.plan.conditions import conditions
-from lmj_operator.plan.incidents import Told, cost, proof, settle
-from lmj_operator.plan.report import step_seconds
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.failures.incidents import Told, cost, proof, settle
+from lmj_operator.plan.observe.times import rfc3339
+from lmj_operator.plan.report.conditions import conditions
+from lmj_operator.plan.report.report import step_seconds
 
 AT_MOST = "training paused for at most"
 MOVE = MoveStatus(rank=1, serial=1, node="node1", reason="node node1 is cordoned", since=1.0)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from lmj_api.spec import Recovery, RecoveryRule, RuleAction
-from lmj_operator.plan.rules import CHARACTERS, judge
+from lmj_operator.plan.failures.rules import CHARACTERS, judge
 
 
 def rules(*documents: dict[str, object]) -> list[RecoveryRule]:

@@ -6,15 +6,15 @@ from tests.unit.operator.seen import facts, observed, pod, view, worker
 from lmj_api.protocol import CheckpointInfo, WorkerPhase
 from lmj_api.status import Condition, JobStatus, Phase, RankStatus
 from lmj_operator.plan import Drain, PodObserved, PodPhase, PodWait
-from lmj_operator.plan.conditions import conditions
 from lmj_operator.plan.ending import COMPLETION_GRACE_SECONDS, completed
-from lmj_operator.plan.facts import rank_facts
+from lmj_operator.plan.observe.facts import rank_facts
 from lmj_operator.plan.plan import CHANGING_SECONDS
-from lmj_operator.plan.report import is_stale, rank_table
+from lmj_operator.plan.pods.wants import Want
+from lmj_operator.plan.report.conditions import conditions
+from lmj_operator.plan.report.report import is_stale, rank_table
 from lmj_operator.plan.scene import scene_of
 from lmj_operator.plan.status import status_of
 from lmj_operator.plan.suspension import suspend, wake
-from lmj_operator.plan.wants import Want
 
 
 @pytest.mark.parametrize(("heartbeat", "age"), [(97.46, 2.5), (100.0, 0.0), (100.4, 0.0), (0.0, None)])

@@ -10,8 +10,8 @@ from lmj_api.run import Run
 from lmj_api.spec import JobSpec
 from lmj_api.status import JobStatus
 from lmj_api.view import Resume, View
-from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
-from lmj_operator.plan.strays import is_stray, without_strays
+from lmj_operator.plan.membership.strays import is_stray, without_strays
+from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 
 SPEC = {
     "model": {"scratch": {"layers": 4}},

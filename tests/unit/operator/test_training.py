@@ -13,7 +13,7 @@ from lmj_operator.backend.local.store import RunStore
 from lmj_operator.cli.errors import CommandError
 from lmj_operator.cli.main import app
 from lmj_operator.cli.training import ClusterTraining, LocalTraining, move_request
-from lmj_operator.plan.request import MoveRequest, parse_request
+from lmj_operator.plan.moves.request import MoveRequest, parse_request
 
 RANKS = [RankStatus(rank=rank, state="Running") for rank in (0, 1)]
 

@@ -6,8 +6,8 @@ import pytest
 
 from lmj_api.status import Incident, JobStatus, RankStatus
 from lmj_operator.cli.report.timeline import Stay, svg, timeline_of
-from lmj_operator.plan.incidents import KEPT
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.failures.incidents import KEPT
+from lmj_operator.plan.observe.times import rfc3339
 
 SVG = "{http://www.w3.org/2000/svg}"
 BEGIN = 1_800_000_000.0

@@ -51,8 +51,8 @@ from lmj_operator.plan import (
     StartWorker,
     Stay,
 )
-from lmj_operator.plan.looking import SILENT_SECONDS
-from lmj_operator.plan.phases import TERMINAL
+from lmj_operator.plan.membership.looking import SILENT_SECONDS
+from lmj_operator.plan.report.phases import TERMINAL
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import JOBS
-from lmj_operator.plan.report import without_ages
+from lmj_operator.plan.report.report import without_ages
 
 START_SECONDS = 60.0
 """What is new of a job that does not train, and must not be stored at once, is written so often: its pods come one by one."""

@@ -1,8 +1,8 @@
 """What the status of an earlier command means to a new one."""
 
 from lmj_api.status import Incident, JobStatus, Phase
-from lmj_operator.plan.naming import name_of
-from lmj_operator.plan.times import rfc3339
+from lmj_operator.plan.observe.naming import name_of
+from lmj_operator.plan.observe.times import rfc3339
 
 
 def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> JobStatus:

@@ -9,7 +9,7 @@ from lmj_operator.cli.report.run import Run
 from lmj_operator.cli.report.scale import of_parts, of_small, of_times
 from lmj_operator.cli.report.series import drawable, losses, rates, smooth, step_times
 from lmj_operator.cli.report.text import plural, safe
-from lmj_operator.plan.incidents import MOVED
+from lmj_operator.plan.failures.incidents import MOVED
 
 SIZES = ((880, 280), (380, 240))
 """Widths and heights of each plot: one for wide windows, one for phones."""

@@ -6,8 +6,8 @@ from lmj_api.protocol import CheckpointInfo, Evaluation
 from lmj_api.status import Incident, JobStatus
 from lmj_operator.cli.report import text
 from lmj_operator.cli.report.text import NONE, plural, safe
-from lmj_operator.plan.incidents import KEPT, MOVED, proof
-from lmj_operator.plan.units import size
+from lmj_operator.plan.failures.incidents import KEPT, MOVED, proof
+from lmj_operator.plan.observe.units import size
 
 MOST = 300
 """Evaluations that are listed; the newest."""

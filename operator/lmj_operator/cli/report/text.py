@@ -5,7 +5,7 @@ import re
 from datetime import UTC, datetime
 from html import escape
 
-from lmj_operator.plan.units import duration
+from lmj_operator.plan.observe.units import duration
 
 NONE = "\N{EN DASH}"
 """Stands for what is not known."""

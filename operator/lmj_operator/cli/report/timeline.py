@@ -8,9 +8,9 @@ from lmj_api.status import Incident, JobStatus
 from lmj_operator.cli.report.plot import RIGHT, ROW, Mark, mark_at, rows_of
 from lmj_operator.cli.report.scale import Scale, clock_ticks
 from lmj_operator.cli.report.text import safe
-from lmj_operator.plan.incidents import KEPT, MOVED
-from lmj_operator.plan.times import epoch_seconds
-from lmj_operator.plan.units import duration
+from lmj_operator.plan.failures.incidents import KEPT, MOVED
+from lmj_operator.plan.observe.times import epoch_seconds
+from lmj_operator.plan.observe.units import duration
 
 LONGEST = 1e9
 """Seconds that a run may take to be drawn."""

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from lmj_api.status import Incident
 from lmj_api.view import View
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.failures import Failure, Remedy
-from lmj_operator.plan.following import is_level
-from lmj_operator.plan.membership import joined, left
+from lmj_operator.plan.failures.failures import Failure, Remedy
+from lmj_operator.plan.membership.membership import joined, left
+from lmj_operator.plan.observe.facts import RankFacts, in_sync
 
 DROP_GRACE_SECONDS = 1.0
 """A member that dropped the view tells of a broken peer before the peer's agent does: wait so long for the cause to show."""
@@ -89,4 +88,4 @@ def _lost(facts: RankFacts, ranks: tuple[RankFacts, ...]) -> str | None:
 def _is_kept_elsewhere(facts: RankFacts) -> bool:
     """Whether its follower has its state, on another node."""
     pod, follower = facts.pod, facts.follower
-    return pod is not None and follower is not None and follower.node != pod.node and is_level(follower)
+    return pod is not None and follower is not None and follower.node != pod.node and in_sync(follower)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from lmj_api.spec.recovery import AvoidNode
 from lmj_api.status import NodeFailures
 from lmj_operator.plan.actions import Action, CreatePod
-from lmj_operator.plan.failures import Failure
-from lmj_operator.plan.observed import PodObserved
+from lmj_operator.plan.failures.failures import Failure
+from lmj_operator.plan.observe.observed import PodObserved
 
 KEPT = 32
 """Nodes that are remembered; those that failed last."""

@@ -7,10 +7,10 @@ from enum import StrEnum
 from lmj_api.protocol import CUT_OFF, USER_ERROR, WorkerPhase
 from lmj_api.spec.recovery import Recovery, RuleAction
 from lmj_api.view import View
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.membership import broken, joined, left
-from lmj_operator.plan.observed import PodObserved, PodPhase
-from lmj_operator.plan.rules import judge
+from lmj_operator.plan.failures.rules import judge
+from lmj_operator.plan.membership.membership import broken, joined, left
+from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.observed import PodObserved, PodPhase
 
 UNREACHABLE_SECONDS = 30.0
 """An agent that had a worker and does not answer for so long is taken for gone."""

@@ -6,8 +6,8 @@ from lmj_api.protocol import MOST_NAMES, AgentState, CheckpointInfo, WorkerPhase
 from lmj_api.topology import LEADER
 from lmj_api.view import Resume, View
 from lmj_operator.plan.actions import Look
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.observed import PodObserved, PodPhase
+from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.observed import PodObserved, PodPhase
 
 SILENT_SECONDS = 3.0
 """A pod that is being deleted and does not answer for so long is not waited for: what it still saves is of a view that is over."""
@@ -85,7 +85,7 @@ def newest_possible(ranks: tuple[RankFacts, ...], newest: View) -> int | None:
 
     A checkpoint has a part of every rank, and a rank writes its part of a step that it has committed. What it has in memory is of no
     earlier step until it joins another view: so each that was in ``newest``, and has its state yet, bounds what was saved there. Of what
-    was saved in older views, later steps than ``newest`` began with do not count: see :mod:`lmj_operator.plan.strays`.
+    was saved in older views, later steps than ``newest`` began with do not count: see :mod:`lmj_operator.plan.membership.strays`.
     """
     if len(ranks) != len(newest.members):
         return None

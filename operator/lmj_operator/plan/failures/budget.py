@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from lmj_api.spec.recovery import Recovery
 from lmj_api.status import Incident, JobStatus
-from lmj_operator.plan.failures import Failure
-from lmj_operator.plan.incidents import is_open
+from lmj_operator.plan.failures.failures import Failure
+from lmj_operator.plan.failures.incidents import is_open
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 from lmj_api.status import Incident
 from lmj_api.view import View
-from lmj_operator.plan.failures import Failure
-from lmj_operator.plan.times import epoch_seconds, rfc3339
-from lmj_operator.plan.units import size
+from lmj_operator.plan.failures.failures import Failure
+from lmj_operator.plan.observe.times import epoch_seconds, rfc3339
+from lmj_operator.plan.observe.units import size
 
 MOVED = "Moved"
 """Kind of the incident that a move is recorded as."""

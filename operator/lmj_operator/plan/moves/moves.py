@@ -8,12 +8,12 @@ from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeou
 from lmj_api.status import JobStatus, MoveStatus
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, Drain, HandOver, Stay
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.moved import rests
-from lmj_operator.plan.nodes import UNSCHEDULABLE
-from lmj_operator.plan.observed import Observed, PodObserved
-from lmj_operator.plan.report import is_stale
-from lmj_operator.plan.request import admit
+from lmj_operator.plan.failures.nodes import UNSCHEDULABLE
+from lmj_operator.plan.moves.moved import rests
+from lmj_operator.plan.moves.request import admit
+from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.observed import Observed, PodObserved
+from lmj_operator.plan.report.report import is_stale
 
 ASKED = "it was asked for"
 """Reason of a move that a person asked for."""

@@ -7,12 +7,12 @@ from lmj_api.spec import Training
 from lmj_api.status import JobStatus, RankStatus
 from lmj_api.topology import LEADER
 from lmj_api.view import View
-from lmj_operator.plan.conditions import STALE
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.failures import Failure
-from lmj_operator.plan.looking import has_looked
-from lmj_operator.plan.observed import Observed, PodPhase
-from lmj_operator.plan.wants import Want
+from lmj_operator.plan.failures.failures import Failure
+from lmj_operator.plan.membership.looking import has_looked
+from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.observed import Observed, PodPhase
+from lmj_operator.plan.pods.wants import Want
+from lmj_operator.plan.report.conditions import STALE
 
 TRAINED = (WorkerPhase.RUNNING, WorkerPhase.COMPLETED, WorkerPhase.DRAINED)
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lmj_api.status import Claim, MoveStatus, NodeFailures
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.nodes import avoided
-from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
-from lmj_operator.plan.wants import Want
+from lmj_operator.plan.failures.nodes import avoided
+from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.pods.wants import Want
 
 
 @dataclass(frozen=True, slots=True)

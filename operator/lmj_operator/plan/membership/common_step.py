@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from lmj_api.protocol import CheckpointInfo, Holding, Snapshots
 from lmj_api.topology import Topology
 from lmj_api.view import Resume
-from lmj_operator.plan.snapshots import newest_common
+from lmj_operator.plan.membership.snapshots import newest_common
 
 MEMORY_TRIES = 3
 """Restarts in a row without a new step after which memory is not believed any more: it may be what is wrong."""

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from lmj_api.spec.migration import Migration, MigrationStrategy
-from lmj_operator.plan.facts import RankFacts
+from lmj_operator.plan.observe.facts import RankFacts
 
 TO = "to="
 """Begins the word that names the node."""

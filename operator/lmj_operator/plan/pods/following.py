@@ -9,10 +9,10 @@ from lmj_api.spec.recovery import Recovery
 from lmj_api.status import FollowerStatus
 from lmj_api.view import Member
 from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Follow, LeaveView, StartWorker
-from lmj_operator.plan.budget import backoff
-from lmj_operator.plan.facts import ENDED, RankFacts
-from lmj_operator.plan.failures import UNREACHABLE_SECONDS
-from lmj_operator.plan.observed import PodObserved, PodPhase
+from lmj_operator.plan.failures.budget import backoff
+from lmj_operator.plan.failures.failures import UNREACHABLE_SECONDS
+from lmj_operator.plan.observe.facts import ENDED, RankFacts, in_sync
+from lmj_operator.plan.observe.observed import PodObserved, PodPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,6 @@ class Following:
     actions: tuple[Action, ...]
     due: tuple[float, ...]
     """Seconds until something is due."""
-
-
-def is_level(pod: PodObserved) -> bool:
-    """Whether the worker of ``pod`` has what the rank that it followed had."""
-    if pod.phase is not PodPhase.RUNNING or pod.agent is None:
-        return False
-    worker = pod.agent.worker
-    return worker.phase in (WorkerPhase.FOLLOWING, WorkerPhase.READY) and worker.holding is not None
 
 
 def follow(
@@ -122,7 +114,7 @@ def _next(
     left = _let_go(facts, pod)
     if left is not None:
         return entry.model_copy(update={"state": "Copying"}), (left,)
-    if is_level(pod) and worker.phase is WorkerPhase.FOLLOWING:
+    if in_sync(pod) and worker.phase is WorkerPhase.FOLLOWING:
         return entry.model_copy(update={"state": "Level", "failures": 0}), ()
     if worker.phase is WorkerPhase.READY and entry.state in ("Copying", "Level"):
         # A stream that ends may have cost training time, as of one who cannot keep up: the next one comes later and later.

@@ -10,8 +10,8 @@ from lmj_api.names import parse_checkpoint_name, run_of_checkpoint
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
 from lmj_api.view import View
-from lmj_operator.plan.membership import newest_view
-from lmj_operator.plan.observed import Observed, PodObserved
+from lmj_operator.plan.membership.membership import newest_view
+from lmj_operator.plan.observe.observed import Observed, PodObserved
 
 
 def without_strays(observed: Observed) -> Observed:

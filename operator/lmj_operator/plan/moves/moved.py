@@ -10,14 +10,13 @@ from lmj_api.protocol import Copied, WorkerPhase
 from lmj_api.status import Incident
 from lmj_api.topology import Topology
 from lmj_api.view import View
-from lmj_operator.plan.common_step import MEMORY_TRIES, lacking
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.following import is_level
-from lmj_operator.plan.incidents import MOVED, newest
-from lmj_operator.plan.membership import left
-from lmj_operator.plan.observed import Observed, PodObserved
-from lmj_operator.plan.report import step_seconds
-from lmj_operator.plan.times import epoch_seconds, rfc3339
+from lmj_operator.plan.failures.incidents import MOVED, newest
+from lmj_operator.plan.membership.common_step import MEMORY_TRIES, lacking
+from lmj_operator.plan.membership.membership import left
+from lmj_operator.plan.observe.facts import RankFacts, in_sync
+from lmj_operator.plan.observe.observed import Observed, PodObserved
+from lmj_operator.plan.observe.times import epoch_seconds, rfc3339
+from lmj_operator.plan.report.report import step_seconds
 
 FOLLOWER_SECONDS = 2.0
 """A view that was left for a follower waits for that one so long; then it goes on with the members that it had."""
@@ -49,7 +48,7 @@ def with_kept(topology: Topology, ranks: tuple[RankFacts, ...], tries: int) -> t
     So it is on a GPU, where the state goes with the process. ``tries``: as of :func:`common_step`.
     """
     after = tuple(
-        f.in_follower() if _is_empty(f) and f.entry is not None and f.follower is not None and is_level(f.follower) else f
+        f.in_follower() if _is_empty(f) and f.entry is not None and f.follower is not None and in_sync(f.follower) else f
         for f in ranks
     )
     if tries > MEMORY_TRIES or not all(f.in_phase(WorkerPhase.READY, WorkerPhase.FOLLOWING) for f in after):
@@ -72,7 +71,7 @@ def _moving(observed: Observed) -> set[int]:
 
 def _handed_over(facts: RankFacts, view: View) -> RankFacts:
     follower, worker = facts.follower, facts.worker
-    if follower is None or facts.entry is None or worker is None or not is_level(follower) or not left(facts, view):
+    if follower is None or facts.entry is None or worker is None or not in_sync(follower) or not left(facts, view):
         return facts
     assert follower.agent is not None
     if follower.agent.worker.phase is not WorkerPhase.READY or follower.agent.worker.holding != worker.holding:

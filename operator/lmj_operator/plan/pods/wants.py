@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Drain, PutView, StartWorker
-from lmj_operator.plan.facts import ENDED, RankFacts
-from lmj_operator.plan.failures import Failure, Remedy
-from lmj_operator.plan.membership import member
-from lmj_operator.plan.observed import PodObserved, PodPhase
+from lmj_operator.plan.failures.failures import Failure, Remedy
+from lmj_operator.plan.membership.membership import member
+from lmj_operator.plan.observe.facts import ENDED, RankFacts
+from lmj_operator.plan.observe.observed import PodObserved, PodPhase
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from lmj_api.base import Message
-from lmj_operator.plan.budget import backoff
-from lmj_operator.plan.observed import Observed
+from lmj_operator.plan.failures.budget import backoff
+from lmj_operator.plan.observe.observed import Observed
 
 Bound = Callable[[Any], Any]
 

@@ -5,9 +5,9 @@ from typing import Literal
 
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation
 from lmj_api.status import Condition, FollowerStatus, JobStatus, MoveStatus, Phase
-from lmj_operator.plan.observed import PodObserved
-from lmj_operator.plan.times import rfc3339
-from lmj_operator.plan.units import duration, size
+from lmj_operator.plan.observe.observed import PodObserved
+from lmj_operator.plan.observe.times import rfc3339
+from lmj_operator.plan.observe.units import duration, size
 
 _ACTIVE = frozenset({Phase.PENDING, Phase.RUNNING, Phase.RECOVERING})
 

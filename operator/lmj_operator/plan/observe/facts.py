@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 
 from lmj_api.protocol import AgentState, WorkerPhase, WorkerState
 from lmj_api.status import FollowerStatus, RankStatus
-from lmj_operator.plan.naming import name_of
-from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.observe.naming import name_of
+from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 
 ENDED = (WorkerPhase.DRAINED, WorkerPhase.COMPLETED, WorkerPhase.EXITED)
 """A worker in one of these does nothing any more."""
@@ -91,3 +91,11 @@ def _facts(observed: Observed, rank: int) -> RankFacts:
         entry=entry,
         follower=pods.get(entry.serial) if entry is not None else None,
     )
+
+
+def in_sync(pod: PodObserved) -> bool:
+    """Whether the worker of ``pod`` has what the rank that it followed had."""
+    if pod.phase is not PodPhase.RUNNING or pod.agent is None:
+        return False
+    worker = pod.agent.worker
+    return worker.phase in (WorkerPhase.FOLLOWING, WorkerPhase.READY) and worker.holding is not None

@@ -2,24 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from lmj_api.status import NodeFailures
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.following import follow
-from lmj_operator.plan.moves import leaving, move
-from lmj_operator.plan.nodes import avoiding
-from lmj_operator.plan.observed import Observed
-from lmj_operator.plan.wants import Want
+from lmj_operator.plan.changes import Changes
+from lmj_operator.plan.failures.nodes import avoiding
+from lmj_operator.plan.moves.moves import leaving, move
+from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.observed import Observed
+from lmj_operator.plan.pods.following import follow
+from lmj_operator.plan.pods.wants import Want
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
     """The outcome."""
 
-    changes: dict[str, Any]
+    changes: Changes
     """Of the status."""
     actions: tuple[Action, ...]
     """All of the pass so far, with new pods told which nodes they avoid or have to be on, and what is to be done for moves and followers."""
@@ -47,13 +47,13 @@ def relocate(
     promoted = {f.rank for f in ranks if f.entry is not None and wanted[f.rank].serial == f.entry.serial}
     others = tuple(f for f in ranks if f.rank not in promoted)
     following = follow(observed.name, others, observed.status.made, followed, observed.spec.recovery, now)
-    changes = {
-        "followers": list(following.entries),
-        "made": following.made,
-        "moves": list(moves.moves),
-        "move_request": moves.request,
-        "move_refused": moves.refused,
-    }
+    changes = Changes(
+        followers=list(following.entries),
+        made=following.made,
+        moves=list(moves.moves),
+        move_request=moves.request,
+        move_refused=moves.refused,
+    )
     actions = avoiding(actions + following.actions, nodes) + moves.actions
     if not observed.one_node:
         actions = leaving(actions, moves.moves)

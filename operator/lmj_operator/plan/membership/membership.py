@@ -7,10 +7,10 @@ from lmj_api.protocol import CheckpointInfo, WorkerPhase
 from lmj_api.status import JobStatus
 from lmj_api.topology import LEADER, Topology
 from lmj_api.view import Member, View
-from lmj_operator.plan.common_step import common_step
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.looking import LOOK_SECONDS, Wait, has_looked, to_wait_for
-from lmj_operator.plan.observed import PodObserved, PodPhase
+from lmj_operator.plan.membership.common_step import common_step
+from lmj_operator.plan.membership.looking import LOOK_SECONDS, Wait, has_looked, to_wait_for
+from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.observed import PodObserved, PodPhase
 
 _AWAY = (WorkerPhase.RUNNING, WorkerPhase.FOLLOWING)
 """A worker in one of these leaves what it is in, and says what it has, before it can be in the next view."""

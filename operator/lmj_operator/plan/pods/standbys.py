@@ -11,9 +11,9 @@ from lmj_api.names import parse_pod_name, standby_name
 from lmj_api.spec.recovery import Recovery
 from lmj_api.status import Claim, StandbyState, StandbyStatus
 from lmj_operator.plan.actions import Action, CreatePod, DeletePod, EnlistPod
-from lmj_operator.plan.budget import backoff
-from lmj_operator.plan.failures import UNREACHABLE_SECONDS, describe_exit
-from lmj_operator.plan.observed import Observed, PodObserved, PodPhase
+from lmj_operator.plan.failures.budget import backoff
+from lmj_operator.plan.failures.failures import UNREACHABLE_SECONDS, describe_exit
+from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 
 SERIALS = "s"
 """Their key in ``status.serials``."""

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from lmj_api.spec.recovery import Recovery
 from lmj_api.status import JobStatus
-from lmj_operator.plan.facts import RankFacts
-from lmj_operator.plan.failures import Failure, Remedy
-from lmj_operator.plan.links import moves_apart
+from lmj_operator.plan.failures.failures import Failure, Remedy
+from lmj_operator.plan.failures.links import moves_apart
+from lmj_operator.plan.observe.facts import RankFacts
 
 
 def climb(

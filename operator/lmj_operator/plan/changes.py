@@ -1,0 +1,36 @@
+"""What a pass changes of the stored status, besides what it saw."""
+
+from typing import TypedDict
+
+from lmj_api.status import (
+    Claim,
+    FollowerStatus,
+    Incident,
+    MoveStatus,
+    NodeFailures,
+    StandbyStatus,
+)
+
+
+class Changes(TypedDict, total=False):
+    """Fields of :class:`~lmj_api.status.JobStatus`, with their types; one that is not there stays as it is."""
+
+    incidents: list[Incident]
+    nodes: list[NodeFailures]
+    restarts: int
+    restarts_without_progress: int
+    restart_step: int
+    not_before: float | None
+    look_since: float | None
+    serials: dict[str, int]
+    made: dict[str, int]
+    claims: list[Claim]
+    standbys: list[StandbyStatus]
+    warm_standbys: int
+    followers: list[FollowerStatus]
+    moves: list[MoveStatus]
+    move_request: str | None
+    move_refused: str | None
+    migrations: int
+    started: float | None
+    finished: float | None

@@ -1,0 +1,1 @@
+"""What failed, what is done about it, and what that costs."""

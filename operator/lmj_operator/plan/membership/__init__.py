@@ -1,0 +1,1 @@
+"""Views: who is in the next one, and where it starts from."""

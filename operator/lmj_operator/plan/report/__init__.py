@@ -1,0 +1,1 @@
+"""What the status says of training."""
