@@ -100,6 +100,19 @@ class FollowerStatus(Message):
     """Nothing is started for it before this time, seconds since the epoch."""
 
 
+class MoveCause(StrEnum):
+    """Why a rank is to run in another pod."""
+
+    REQUESTED = "Requested"
+    """Somebody asked for it."""
+    POD_DELETED = "PodDeleted"
+    """Its pod was told to end, and has a part of its grace period to go."""
+    NODE = "Node"
+    """Its node is cordoned, drained or tainted."""
+    PLACEMENT = "Placement"
+    """Its node is not where the spec wants it."""
+
+
 class MoveStatus(Message):
     """A rank that is to run in another pod, while training goes on."""
 
@@ -113,6 +126,8 @@ class MoveStatus(Message):
     """Node that it is to run on; None: any other."""
     strategy: Literal["Live", "Checkpoint"] = "Live"
     """How: while training goes on, or through a checkpoint."""
+    cause: MoveCause = MoveCause.NODE
+    """Why."""
     reason: str
     """Why, in one clause."""
     since: float
@@ -181,13 +196,30 @@ class Claim(Message):
     """Which pod of the rank it is."""
 
 
+class IncidentKind(StrEnum):
+    """What interrupted training."""
+
+    WORKER_EXITED = "WorkerExited"
+    """A rank's process ended."""
+    POD_GONE = "PodGone"
+    """A rank's pod is gone, is going, or does not answer."""
+    HANG = "Hang"
+    """No rank made a step for too long."""
+    START_TIMEOUT = "StartTimeout"
+    """A pod or a worker was not ready in time."""
+    VIEW_DROPPED = "ViewDropped"
+    """A link broke, all members live."""
+    MOVED = "Moved"
+    """Nothing failed: a rank moved."""
+
+
 class Incident(Message):
     """Something that interrupted training, and what it cost."""
 
     time: str
     """When it was noticed, RFC 3339."""
-    kind: str
-    """``WorkerExited``, ``PodGone``, ``Hang``, ``StartTimeout``, ``ViewDropped`` (a link broke, all members live)."""
+    kind: IncidentKind
+    """What it was."""
     rank: int
     """The rank that failed."""
     pod: str

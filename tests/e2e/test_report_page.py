@@ -21,7 +21,7 @@ from moving import migrate, migrating
 
 from lmj_api.protocol import CheckpointInfo, Evaluation, Progress
 from lmj_api.spec.job import LiveMigrationJob
-from lmj_api.status import Incident, JobStatus, Phase, RankStatus
+from lmj_api.status import Incident, IncidentKind, JobStatus, Phase, RankStatus
 from lmj_operator.cli.report.page import page as report_page
 from lmj_operator.cli.report.run import Run
 from lmj_operator.cli.report.series import Record
@@ -87,7 +87,7 @@ def hostile_run() -> Run:
             **dict(
                 Incident(
                     time=rfc3339(NOW + 60 * index),
-                    kind="Moved" if index % 3 else "PodGone",
+                    kind=IncidentKind.MOVED if index % 3 else IncidentKind.POD_GONE,
                     rank=index % 3,
                     pod=f"a-job-with-a-very-long-name-indeed-r{index % 3}-{index}",
                     node=f"node-{index}.some.region.cloud.example",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lmj_api.status import IncidentKind
 from lmj_operator.cli.options import Output, OutputOption, SetOption
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _wait(job: "Training", before: "JobStatus", asked: str, ranks: list[int], sh
         now = job.status()
         show(seen, now)
         seen = now
-        fresh = [i for i in now.incidents if i not in before.incidents and i.kind == "Moved"]
+        fresh = [i for i in now.incidents if i not in before.incidents and i.kind is IncidentKind.MOVED]
         if now.migrations >= before.migrations + len(ranks) and all(i.seconds is not None for i in fresh):
             return now
         if now.move_request == asked and now.move_refused is not None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.names import API_VERSION, KIND
-from lmj_api.status import Incident, JobStatus, Phase
+from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
-from lmj_operator.plan.failures.incidents import MOVED, again, cost, proof
+from lmj_operator.plan.failures.incidents import again, cost, proof
 from lmj_operator.plan.observe.times import rfc3339
 from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, STALE, WAITING
 
@@ -35,10 +35,14 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     """What is new in ``after``."""
     made = []
     known = {(i.time, i.rank, i.kind) for i in before.incidents}
-    made += [Note(i.kind, _noticed(i), warning=i.kind != MOVED) for i in after.incidents if (i.time, i.rank, i.kind) not in known]
+    made += [
+        Note(i.kind, _noticed(i), warning=i.kind is not IncidentKind.MOVED)
+        for i in after.incidents
+        if (i.time, i.rank, i.kind) not in known
+    ]
     open_before = {(i.time, i.rank, i.kind) for i in before.incidents if i.seconds is None}
     made += [
-        Note("Recovered" if i.kind != MOVED else MOVED, _recovered(i, i.seconds))
+        Note("Recovered" if i.kind is not IncidentKind.MOVED else IncidentKind.MOVED, _recovered(i, i.seconds))
         for i in after.incidents
         if i.seconds is not None and (i.time, i.rank, i.kind) in open_before
     ]
@@ -65,7 +69,7 @@ def _noticed(incident: Incident) -> str:
 
 def _recovered(incident: Incident, seconds: float) -> str:
     """The whole story: what shows only this event, as after an hour, shows all of it."""
-    if incident.kind == MOVED:
+    if incident.kind is IncidentKind.MOVED:
         told = (f"rank {incident.rank} moved", cost(incident), incident.recovery, proof(incident))
         return "; ".join(part for part in told if part is not None)
     what = f"{incident.kind} of rank {incident.rank} {_where(incident)}"

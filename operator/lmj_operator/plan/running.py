@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from lmj_api.status import JobStatus, NodeFailures, Phase
+from lmj_api.status import IncidentKind, JobStatus, NodeFailures, Phase
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, LeaveView
 from lmj_operator.plan.ending import end
@@ -10,7 +10,7 @@ from lmj_operator.plan.failures.budget import charge, counted, in_row
 from lmj_operator.plan.failures.failures import Failure, find_failures, find_hang, find_stuck
 from lmj_operator.plan.failures.incidents import is_open, record
 from lmj_operator.plan.failures.ladder import climb
-from lmj_operator.plan.failures.links import DROPPED, find_dropped
+from lmj_operator.plan.failures.links import find_dropped
 from lmj_operator.plan.failures.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.gathering import gather_left
 from lmj_operator.plan.membership.looking import early_look
@@ -89,7 +89,7 @@ def _with_kept(scene: Scene) -> Scene:
 
 
 def _counted(status: JobStatus, view: View | None) -> bool:
-    return any(i.kind == DROPPED and view is not None and i.view == view.number for i in status.incidents)
+    return any(i.kind is IncidentKind.VIEW_DROPPED and view is not None and i.view == view.number for i in status.incidents)
 
 
 def _with_failures(scene: Scene, failures: tuple[Failure, ...]) -> Scene:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from lmj_api.load import SpecError, load_job
 from lmj_api.protocol import Evaluation, Progress
 from lmj_api.schema import COLUMNS, RULES, crd, structural
-from lmj_api.status import Condition, Incident, JobStatus, RankStatus
+from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, RankStatus
 from lmj_api.view import Member, Resume, View
 
 ROOT = Path(__file__).parents[3]
@@ -104,7 +104,7 @@ def test_a_full_status_fits() -> None:
             Evaluation(split="test", step=4, samples=2, loss=1, accuracy=1, f1=1, labels=["a", "b"], confusion=[[1, 0], [0, 1]])
         ],
         ranks=[RankStatus(rank=0, state="Running")],
-        incidents=[Incident(time="t", kind="Hang", rank=0, pod="q-r0-1", message="m", view=1, step=2)],
+        incidents=[Incident(time="t", kind=IncidentKind.HANG, rank=0, pod="q-r0-1", message="m", view=1, step=2)],
     )
     assert misfits(json.loads(status.to_json()), at("status")) == []
 

@@ -12,7 +12,7 @@ from cluster_jobs import SETTINGS, UID, MemoryApi, error, job_body
 
 from lmj_api.names import MIGRATE
 from lmj_api.protocol import Evaluation, Progress
-from lmj_api.status import Condition, Incident, JobStatus, Phase, RankStatus
+from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, Phase, RankStatus
 from lmj_api.view import Resume, View
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
@@ -376,7 +376,15 @@ def test_only_a_job_without_pods_gets_another_chance() -> None:
 def test_notes_tell_what_is_new() -> None:
     before = JobStatus(phase=Phase.RUNNING, started=1.0)
     hit = Incident(
-        time="t", kind="PodGone", rank=1, pod="p", node="n", noticed_by="its peers", message="pod p is gone", view=1, step=5
+        time="t",
+        kind=IncidentKind.POD_GONE,
+        rank=1,
+        pod="p",
+        node="n",
+        noticed_by="its peers",
+        message="pod p is gone",
+        view=1,
+        step=5,
     )
     waits = Condition(
         type="PodsWaiting", status="True", reason="Unschedulable", message="pod p: no room", last_transition_time="t"
@@ -431,7 +439,7 @@ def test_a_loss_that_is_no_number_is_a_condition_and_told_of_once() -> None:
 
 
 def test_more_failures_than_are_kept_are_told_of_when_they_are_over() -> None:
-    failures = tuple(Failure("WorkerExited", rank, f"p{rank}", "it ended", Remedy.WORKER) for rank in range(14))
+    failures = tuple(Failure(IncidentKind.WORKER_EXITED, rank, f"p{rank}", "it ended", Remedy.WORKER) for rank in range(14))
     down = JobStatus(incidents=record([], failures, {}, view=1, step=5, now=1.0))
     assert len(down.incidents) == 14
     view = View(number=2, members=[], resume=Resume(step=5), reason="all are back")

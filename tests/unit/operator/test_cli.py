@@ -13,7 +13,7 @@ import pytest
 from lmj_api.layout import Layout
 from lmj_api.protocol import Event, EventKind, Progress
 from lmj_api.spec import JobSpec, LiveMigrationJob
-from lmj_api.status import Incident, JobStatus, Phase, RankStatus, StandbyState, StandbyStatus
+from lmj_api.status import Incident, IncidentKind, JobStatus, Phase, RankStatus, StandbyState, StandbyStatus
 from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
 from lmj_operator.backend.port import PodEvent
@@ -178,7 +178,9 @@ def test_durations_and_sizes() -> None:
     assert [size(n) for n in (10, 1500, 2_500_000, 3_200_000_000)] == ["10 B", "1.5 KB", "2.5 MB", "3.2 GB"]
 
 
-INCIDENT = Incident(time="2026-01-01T00:00:00.000Z", kind="Hang", rank=0, pod="j-r0-1", message="no progress", view=1, step=9)
+INCIDENT = Incident(
+    time="2026-01-01T00:00:00.000Z", kind=IncidentKind.HANG, rank=0, pod="j-r0-1", message="no progress", view=1, step=9
+)
 
 
 def test_lines_tell_what_is_new_once() -> None:

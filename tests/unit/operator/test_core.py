@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lmj_api.protocol import AgentState, CheckpointInfo, CheckpointTrouble, Progress, WorkerPhase, WorkerState
 from lmj_api.spec import Recovery
-from lmj_api.status import Condition, Incident, JobStatus, Phase, RankStatus
+from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, Phase, RankStatus
 from lmj_api.view import Resume, View
 from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.plan import PodObserved, PodPhase
@@ -48,7 +48,7 @@ def test_a_new_step_resets_the_backoff_and_not_the_budget() -> None:
 
 
 def incident(view: int, step: int) -> Incident:
-    return Incident(time=rfc3339(100.0), kind="WorkerExited", rank=0, pod="j-r0-1", message="", view=view, step=step)
+    return Incident(time=rfc3339(100.0), kind=IncidentKind.WORKER_EXITED, rank=0, pod="j-r0-1", message="", view=view, step=step)
 
 
 def test_incidents_of_one_outage_share_its_cost() -> None:

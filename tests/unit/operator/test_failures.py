@@ -5,7 +5,7 @@ from tests.unit.operator.seen import facts, observed, pod, view, worker
 
 from lmj_api.protocol import WorkerPhase
 from lmj_api.spec import Recovery
-from lmj_api.status import JobStatus, Phase, RankStatus
+from lmj_api.status import IncidentKind, JobStatus, Phase, RankStatus
 from lmj_operator.plan import StartWorker
 from lmj_operator.plan.failures.failures import Failure, Remedy, find_failures
 from lmj_operator.plan.failures.links import find_dropped
@@ -33,7 +33,7 @@ def test_a_follower_is_believed_where_no_peer_has_made_progress_since(heartbeat:
 )
 def test_what_replaces_a_failed_one_counts_as_a_restart(remedy: Remedy, want: Want) -> None:
     ranks = facts(0, pod(0, 1, worker())), facts(1, pod(1, 1, worker()))
-    assert wants(ranks, (Failure("PodGone", 1, "j-r1-1", "", remedy),)) == {0: Want(1, 1), 1: want}
+    assert wants(ranks, (Failure(IncidentKind.POD_GONE, 1, "j-r1-1", "", remedy),)) == {0: Want(1, 1), 1: want}
 
 
 @pytest.mark.parametrize(("number", "not_before", "starts"), [(1, 101.0, True), (2, 101.0, False), (2, 100.0, True)])

@@ -4,7 +4,7 @@ import pytest
 from tests.unit.operator.seen import facts, follower, pod, worker
 
 from lmj_api.protocol import Holding, WorkerPhase
-from lmj_api.status import Incident
+from lmj_api.status import Incident, IncidentKind
 from lmj_api.topology import Topology
 from lmj_operator.plan.moves.moved import FIRST_REST_SECONDS, rests, with_kept
 from lmj_operator.plan.observe.times import rfc3339
@@ -12,7 +12,7 @@ from lmj_operator.plan.observe.times import rfc3339
 
 @pytest.mark.parametrize(("moves", "rest"), [(1, 2.0), (2, 4.0), (3, 8.0), (9, 20.0)])
 def test_each_move_doubles_the_rest_up_to_a_limit(moves: int, rest: float) -> None:
-    incident = Incident(time=rfc3339(100.0), kind="Moved", rank=1, pod="j-r1-1", message="", view=1, step=5)
+    incident = Incident(time=rfc3339(100.0), kind=IncidentKind.MOVED, rank=1, pod="j-r1-1", message="", view=1, step=5)
     seen, seconds = pod(1, 2, created=100.0), rest * FIRST_REST_SECONDS
     longest = 20.0 * FIRST_REST_SECONDS
     assert rests(seen, [incident] * moves, longest, now=99.0 + seconds)

@@ -4,9 +4,9 @@ import pytest
 from tests.unit.operator.seen import facts, follower, move, observed, pod, view, worker
 
 from lmj_api.protocol import WorkerPhase
-from lmj_api.status import JobStatus
+from lmj_api.status import JobStatus, MoveCause
 from lmj_operator.plan import CreatePod, HandOver
-from lmj_operator.plan.moves.moves import ASKED, leaving
+from lmj_operator.plan.moves.moves import leaving
 from lmj_operator.plan.moves.moves import move as moves
 
 
@@ -15,7 +15,7 @@ def test_a_view_is_handed_over_once(told: int, actions: tuple[HandOver, ...]) ->
     first, second = pod(0, 1, worker()), pod(1, 1, worker(), agent={"handover": told}, node="node-1")
     level = pod(1, 2, worker(WorkerPhase.FOLLOWING), node="node-2")
     ranks = facts(0, first), facts(1, second, entry=follower(state="Level"), follower=level)
-    seen = observed(first, second, level, status=JobStatus(moves=[move(reason=ASKED)]))
+    seen = observed(first, second, level, status=JobStatus(moves=[move(cause=MoveCause.REQUESTED)]))
     assert moves(seen, ranks, view(first, second), runs=True, now=10.0).actions == actions
 
 

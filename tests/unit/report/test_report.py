@@ -10,7 +10,7 @@ import pytest
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.spec.job import LiveMigrationJob
-from lmj_api.status import Incident, JobStatus, Phase
+from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
 from lmj_operator.cli.errors import CommandError
 from lmj_operator.cli.report.command import read_run
 
@@ -49,7 +49,9 @@ def output(tmp_path: Path) -> Path:
     lines = [json.dumps({"step": s, "epoch": 0.1, "loss": 1 / s, "time": 1e9 + s}) for s in (1, 2, 3)]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "evaluation.json").write_text(json.dumps([EVALUATION]))
-    moved = Incident(time="2026-01-01T00:00:00Z", kind="Moved", rank=1, pod="tiny-r1-1", message="rank 1 moved", view=1, step=2)
+    moved = Incident(
+        time="2026-01-01T00:00:00Z", kind=IncidentKind.MOVED, rank=1, pod="tiny-r1-1", message="rank 1 moved", view=1, step=2
+    )
     status = JobStatus(phase=Phase.SUCCEEDED, message="trained", migrations=1, incidents=[moved])
     (folder / ".lmj" / "status.json").write_text(status.model_dump_json(by_alias=True))
     (folder / ".lmj" / "job.json").write_text(LiveMigrationJob.model_validate(JOB).to_json())

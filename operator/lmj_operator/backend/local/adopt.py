@@ -1,6 +1,6 @@
 """What the status of an earlier command means to a new one."""
 
-from lmj_api.status import Incident, JobStatus, Phase
+from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
 from lmj_operator.plan.observe.naming import name_of
 from lmj_operator.plan.observe.times import rfc3339
 
@@ -18,7 +18,9 @@ def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> 
         step = status.progress.step if status.progress is not None else 0
         pod = name_of(job, status.claims, 0, status.serials.get("0", 1))
         message = "the command that ran the job was killed, and all pods with it"
-        killed = Incident(time=rfc3339(now), kind="PodGone", rank=0, pod=pod, message=message, view=status.view.number, step=step)
+        killed = Incident(
+            time=rfc3339(now), kind=IncidentKind.POD_GONE, rank=0, pod=pod, message=message, view=status.view.number, step=step
+        )
         incidents, restarts = [*incidents, killed][-10:], restarts + 1
     return status.model_copy(
         update={

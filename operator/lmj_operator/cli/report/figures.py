@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from lmj_api.protocol import Evaluation
+from lmj_api.status import IncidentKind
 from lmj_operator.cli.report import matrix, text, timeline
 from lmj_operator.cli.report.plot import Dot, Line, Mark, Plot, steps_scale, svg
 from lmj_operator.cli.report.run import Run
 from lmj_operator.cli.report.scale import of_parts, of_small, of_times
 from lmj_operator.cli.report.series import drawable, losses, rates, smooth, step_times
 from lmj_operator.cli.report.text import plural, safe
-from lmj_operator.plan.failures.incidents import MOVED
 
 SIZES = ((880, 280), (380, 240))
 """Widths and heights of each plot: one for wide windows, one for phones."""
@@ -100,7 +100,10 @@ def _figure(title: str, drawn: str, key: Sequence[str]) -> str:
 def _marks(run: Run) -> list[Mark]:
     return [
         Mark(
-            number, min(max(i.step, 0), 2**53), i.kind == MOVED, f"{number}: {i.kind}, rank {i.rank}, step {i.step}: {i.message}"
+            number,
+            min(max(i.step, 0), 2**53),
+            i.kind is IncidentKind.MOVED,
+            f"{number}: {i.kind}, rank {i.rank}, step {i.step}: {i.message}",
         )
         for number, i in enumerate(run.status.incidents if run.status is not None else [], 1)
     ]

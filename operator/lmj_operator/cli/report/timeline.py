@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lmj_api.status import Incident, JobStatus
+from lmj_api.status import Incident, IncidentKind, JobStatus
 from lmj_operator.cli.report.plot import RIGHT, ROW, Mark, mark_at, rows_of
 from lmj_operator.cli.report.scale import Scale, clock_ticks
 from lmj_operator.cli.report.text import safe
-from lmj_operator.plan.failures.incidents import KEPT, MOVED
+from lmj_operator.plan.failures.incidents import KEPT
 from lmj_operator.plan.observe.times import epoch_seconds
 from lmj_operator.plan.observe.units import duration
 
@@ -60,7 +60,10 @@ def timeline_of(status: JobStatus | None, begin: float | None, end: float | None
     if not any(stay.pod for _, stays in rows for stay in stays):
         return None
     waits = [(at, min(at + _waited(i), end - begin)) for _, i, at in told if _waited(i) > 0]
-    marks = [Mark(number, at, i.kind == MOVED, f"{number}: {i.kind}, rank {i.rank}: {i.message}") for number, i, at in told]
+    marks = [
+        Mark(number, at, i.kind is IncidentKind.MOVED, f"{number}: {i.kind}, rank {i.rank}: {i.message}")
+        for number, i, at in told
+    ]
     return Timeline(end - begin, rows, waits, marks)
 
 
@@ -74,7 +77,7 @@ def _seconds(incident: Incident, begin: float, end: float) -> float | None:
 
 
 def _waited(incident: Incident) -> float:
-    told = incident.pause_seconds if incident.kind == MOVED else incident.seconds
+    told = incident.pause_seconds if incident.kind is IncidentKind.MOVED else incident.seconds
     return told if told is not None and 0 <= told < LONGEST else 0.0
 
 

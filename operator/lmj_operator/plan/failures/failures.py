@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from lmj_api.protocol import CUT_OFF, USER_ERROR, WorkerPhase
 from lmj_api.spec.recovery import Recovery, RuleAction
+from lmj_api.status import IncidentKind
 from lmj_api.view import View
 from lmj_operator.plan.failures.rules import judge
 from lmj_operator.plan.membership.membership import broken, joined, left
@@ -37,8 +38,7 @@ class Remedy(StrEnum):
 class Failure:
     """One failure."""
 
-    kind: str
-    """As in :class:`lmj_api.status.Incident`."""
+    kind: IncidentKind
     rank: int
     pod: str
     message: str
@@ -58,7 +58,7 @@ class Failure:
     @property
     def cut_off(self) -> bool:
         """Whether nobody can connect to its worker any more, because a peer died at a bad moment."""
-        return self.kind == "WorkerExited" and self.exit_code == CUT_OFF
+        return self.kind == IncidentKind.WORKER_EXITED and self.exit_code == CUT_OFF
 
 
 def find_failures(
@@ -111,15 +111,15 @@ def _pod_failure(job: str, facts: RankFacts, sure: bool | None, recovery: Recove
             return None
         # A pod that was seen and is not there is the one that the status names.
         name = facts.known.pod or f"{job}, rank {facts.rank}"
-        return Failure("PodGone", facts.rank, name, f"pod {name} is gone", Remedy.POD)
+        return Failure(IncidentKind.POD_GONE, facts.rank, name, f"pod {name} is gone", Remedy.POD)
     if pod.phase is PodPhase.GONE:
         final = pod.exit_code == USER_ERROR
         message = pod.exit_message or f"its agent ended with {describe_exit(pod.exit_code)}"
         text = message if final else f"pod {pod.name} is gone: {message}"
-        failure = Failure("PodGone", facts.rank, pod.name, text, Remedy.POD, pod.exit_code, final, blames_node=True)
+        failure = Failure(IncidentKind.POD_GONE, facts.rank, pod.name, text, Remedy.POD, pod.exit_code, final, blames_node=True)
         return _judged(failure, recovery, pod.exit_message or "")
     if pod.phase is PodPhase.TERMINATING:
-        return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} is being deleted", Remedy.POD)
+        return Failure(IncidentKind.POD_GONE, facts.rank, pod.name, f"pod {pod.name} is being deleted", Remedy.POD)
     if pod.agent is None and not pod.waits_anywhere:
         had_worker = facts.known.pod == pod.name and facts.known.incarnation > 0
         silent = recovery.hang_timeout_seconds if pod.vouched else UNREACHABLE_SECONDS
@@ -127,13 +127,13 @@ def _pod_failure(job: str, facts: RankFacts, sure: bool | None, recovery: Recove
         if sure and had_worker and pod.dark:
             text = f"the machine of {pod.name} takes no connection, and its peers lost it"
             by = "its peers and the operator"
-            return Failure("PodGone", facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True)
+            return Failure(IncidentKind.POD_GONE, facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True)
         if accused:
             silent = min(silent, ACCUSED_SECONDS)
         limit = silent if had_worker else recovery.start_timeout_seconds
         since = pod.created if pod.unreachable_since is None or not had_worker else pod.unreachable_since
         if now - since > limit:
-            kind = "PodGone" if had_worker else "StartTimeout"
+            kind = IncidentKind.POD_GONE if had_worker else IncidentKind.START_TIMEOUT
             also = ", and its peers lost it" if accused and had_worker else ""
             why = f" ({pod.waits.reason}: {pod.waits.message})" if pod.waits is not None else ""
             text = f"the agent of {pod.name} has not answered for {limit:g} s{also}{why}"
@@ -153,16 +153,20 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
         how = why if why and code is not None and code < 0 else f"ended with {describe_exit(code)}{f': {why}' if why else ''}"
         text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
         blames = code != CUT_OFF
-        failure = Failure("WorkerExited", facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent", blames_node=blames)
+        failure = Failure(
+            IncidentKind.WORKER_EXITED, facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent", blames_node=blames
+        )
         return _judged(failure, recovery, why, worker.exit.stderr if worker.exit else ())
     if worker.phase is WorkerPhase.DRAINED and pod.outdated:
         return None  # as it was to
     if worker.phase is WorkerPhase.DRAINED:
-        return Failure("PodGone", facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD, noticed_by="its agent")
+        return Failure(
+            IncidentKind.POD_GONE, facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD, noticed_by="its agent"
+        )
     limit = recovery.start_timeout_seconds
     if worker.phase is WorkerPhase.STARTING and worker.incarnation > 0 and now - worker.since > limit:
         text = f"worker {worker.incarnation} of {pod.name} was not ready within {limit:g} s (recovery.startTimeoutSeconds)"
-        return Failure("StartTimeout", facts.rank, pod.name, text, Remedy.WORKER, blames_node=True)
+        return Failure(IncidentKind.START_TIMEOUT, facts.rank, pod.name, text, Remedy.WORKER, blames_node=True)
     return None
 
 
@@ -194,7 +198,9 @@ def find_hang(
     rank = min(beats, key=lambda r: (beats[r], r))
     limit = recovery.hang_timeout_seconds
     text = f"no progress in view {view.number} for {limit:g} s (recovery.hangTimeoutSeconds)"
-    return Failure("Hang", rank, next(f.pod.name for f in ranks if f.rank == rank and f.pod is not None), text, Remedy.GROUP)
+    return Failure(
+        IncidentKind.HANG, rank, next(f.pod.name for f in ranks if f.rank == rank and f.pod is not None), text, Remedy.GROUP
+    )
 
 
 def find_stuck(
@@ -206,7 +212,7 @@ def find_stuck(
     limit = recovery.hang_timeout_seconds
     return tuple(
         Failure(
-            "Hang",
+            IncidentKind.HANG,
             f.rank,
             f.pod.name,
             f"worker {f.worker.incarnation} of {f.pod.name} did not leave view {view.number} within {limit:g} s"

@@ -6,7 +6,7 @@ A cable may be broken between two nodes only: the operator reaches both, and ano
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lmj_api.status import Incident
+from lmj_api.status import Incident, IncidentKind
 from lmj_api.view import View
 from lmj_operator.plan.failures.failures import Failure, Remedy
 from lmj_operator.plan.membership.membership import joined, left
@@ -17,9 +17,6 @@ DROP_GRACE_SECONDS = 1.0
 
 LINK_VIEWS = 3
 """With so many views in a row that one link broke, without a new step, one of its two ranks moves."""
-
-DROPPED = "ViewDropped"
-"""Kind of such failures."""
 
 
 def find_dropped(
@@ -43,7 +40,9 @@ def find_dropped(
         return None, wait
     text = f"{first.pod.name} left view {view.number}: {first.worker.lost or 'its link to a peer broke'}"
     peer = _lost(first, ranks)
-    return Failure(DROPPED, first.rank, first.pod.name, text, Remedy.VIEW, noticed_by="its peers", peer=peer), None
+    return Failure(
+        IncidentKind.VIEW_DROPPED, first.rank, first.pod.name, text, Remedy.VIEW, noticed_by="its peers", peer=peer
+    ), None
 
 
 def moves_apart(failure: Failure, ranks: tuple[RankFacts, ...], incidents: Sequence[Incident]) -> Failure:
@@ -51,7 +50,7 @@ def moves_apart(failure: Failure, ranks: tuple[RankFacts, ...], incidents: Seque
     if failure.remedy is not Remedy.VIEW or failure.peer is None:
         return failure
     # What a new step followed is over.
-    row = [(i.pod, i.peer) for i in incidents if i.kind == DROPPED and i.peer is not None and i.seconds is None]
+    row = [(i.pod, i.peer) for i in incidents if i.kind is IncidentKind.VIEW_DROPPED and i.peer is not None and i.seconds is None]
     row.append((failure.pod, failure.peer))
     pair = {failure.pod, failure.peer}
     views = sum({one, other} == pair for one, other in row)

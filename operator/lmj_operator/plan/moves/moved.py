@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lmj_api.protocol import Copied, WorkerPhase
-from lmj_api.status import Incident
+from lmj_api.status import Incident, IncidentKind
 from lmj_api.topology import Topology
 from lmj_api.view import View
-from lmj_operator.plan.failures.incidents import MOVED, newest
+from lmj_operator.plan.failures.incidents import newest
 from lmj_operator.plan.membership.common_step import MEMORY_TRIES, lacking
 from lmj_operator.plan.membership.membership import left
 from lmj_operator.plan.observe.facts import RankFacts, in_sync
@@ -87,7 +87,7 @@ def rests(pod: PodObserved | None, incidents: Sequence[Incident], longest: float
     """
     if pod is None or pod.serial == 1 or now - pod.created >= longest:
         return False
-    moves = sum(i.kind == MOVED and now - epoch_seconds(i.time) < 10 * longest for i in incidents)
+    moves = sum(i.kind is IncidentKind.MOVED and now - epoch_seconds(i.time) < 10 * longest for i in incidents)
     return moves > 0 and now - pod.created < min(FIRST_REST_SECONDS * 2.0**moves, longest)
 
 
@@ -136,7 +136,7 @@ def moved(
         new.append(
             Incident(
                 time=rfc3339(now),
-                kind=MOVED,
+                kind=IncidentKind.MOVED,
                 rank=old.rank,
                 pod=old.pod.name,
                 node=old.pod.node,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from lmj_api.spec import AccessMode
 from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
-from lmj_api.status import JobStatus, MoveStatus
+from lmj_api.status import JobStatus, MoveCause, MoveStatus
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, Drain, HandOver, Stay
 from lmj_operator.plan.failures.nodes import UNSCHEDULABLE
@@ -15,11 +15,14 @@ from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed, PodObserved
 from lmj_operator.plan.report.report import is_stale
 
-ASKED = "it was asked for"
-"""Reason of a move that a person asked for."""
 
-TOLD_TO_END = "its pod was told to end"
-"""Reason of a move of a rank whose pod somebody deletes: it has a part of its grace period for that."""
+@dataclass(frozen=True, slots=True)
+class _Why:
+    """Why a rank is to leave its pod, and how."""
+
+    cause: MoveCause
+    reason: str
+    strategy: MigrationStrategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
             refused = str(error)
     known = {m.rank for m in kept}
     free = [f for f in ranks if f.rank not in known and not _rests(f.pod, status, spec, now)]
-    kept += [_begun(f, *cause, observed, now) for f in free if (cause := _cause(f.pod, spec)) is not None]
+    kept += [_begun(f, why, observed, now) for f in free if (why := _cause(f.pod, spec)) is not None]
     moves: list[MoveStatus] = []
     turns = {(m.rank, m.serial) for m in _in_turn(status.moves, spec)}
     for entry in kept:
@@ -92,7 +95,7 @@ def overdue(moves: Iterable[MoveStatus], ranks: tuple[RankFacts, ...], spec: Mig
 def _placed(action: CreatePod, entry: MoveStatus) -> CreatePod:
     node = entry.to if entry.strategy == "Checkpoint" else action.node
     # A pod may be deleted for its own sake: its node is as good as any.
-    left = [entry.node] if entry.node is not None and entry.reason != TOLD_TO_END else []
+    left = [entry.node] if entry.node is not None and entry.cause is not MoveCause.POD_DELETED else []
     avoid = {*action.avoid, *left} - {node}
     return replace(action, avoid=tuple(sorted(avoid)), node=node)
 
@@ -111,7 +114,8 @@ def _with_requested(
         or (m.given_up is None and (request.node is None or m.to == request.node))
     ]
     busy = {m.rank for m in stays}
-    return stays + [_begun(ranks[r], ASKED, spec.strategy, observed, now, request.node) for r in request.ranks if r not in busy]
+    asked = _Why(MoveCause.REQUESTED, "it was asked for", spec.strategy)
+    return stays + [_begun(ranks[r], asked, observed, now, request.node) for r in request.ranks if r not in busy]
 
 
 def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, now: float) -> bool:
@@ -130,11 +134,11 @@ def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, n
             return False
     elif facts.serial != entry.serial or spec.strategy is MigrationStrategy.NEVER:
         return False
-    elif entry.reason == ASKED and entry.given_up is not None:
+    elif entry.cause is MoveCause.REQUESTED and entry.given_up is not None:
         return _cause(pod, spec) is None  # that it was not to be had then is no reason to stay where the rank may not
-    if entry.reason == ASKED or pod is None or pod.node != entry.node:
+    if entry.cause is MoveCause.REQUESTED or pod is None or pod.node != entry.node:
         return True
-    return _cause(pod, spec) is not None and (pod.leaves or pod.node_leaving is not None or pod.misplaced == entry.reason)
+    return _cause(pod, spec) is not None and (pod.leaves or pod.node_leaving is not None or entry.cause is MoveCause.PLACEMENT)
 
 
 def _rests(pod: PodObserved | None, status: JobStatus, spec: Migration, now: float) -> bool:
@@ -148,31 +152,37 @@ def _overdue(entry: MoveStatus, facts: RankFacts, spec: Migration, now: float) -
     return left and waits is not None and waits.reason == UNSCHEDULABLE and now - entry.since > spec.timeout_seconds
 
 
-def _cause(pod: PodObserved | None, spec: Migration) -> tuple[str, MigrationStrategy] | None:
+def _cause(pod: PodObserved | None, spec: Migration) -> _Why | None:
     """Why a rank is to leave ``pod`` without being asked to, and how; None: it stays."""
     if pod is None or spec.strategy is MigrationStrategy.NEVER:
         return None
     if pod.leaves and spec.strategy is MigrationStrategy.LIVE:
-        return TOLD_TO_END, spec.strategy
+        return _Why(MoveCause.POD_DELETED, "its pod was told to end", spec.strategy)
     if pod.node_leaving is not None and spec.off_nodes is not MigrationStrategy.NEVER:
-        return pod.node_leaving, spec.off_nodes
-    return (pod.misplaced, spec.strategy) if pod.misplaced is not None else None
+        return _Why(MoveCause.NODE, pod.node_leaving, spec.off_nodes)
+    return _Why(MoveCause.PLACEMENT, pod.misplaced, spec.strategy) if pod.misplaced is not None else None
 
 
-def _begun(
-    facts: RankFacts, reason: str, strategy: MigrationStrategy, observed: Observed, now: float, to: str | None = None
-) -> MoveStatus:
+def _begun(facts: RankFacts, why: _Why, observed: Observed, now: float, to: str | None = None) -> MoveStatus:
     node = facts.pod.node if facts.pod is not None else facts.known.node
-    how, given_up = strategy.value, None
+    how, given_up = why.strategy.value, None
     assert how != "Never"
     # The next pod of one that is told to end may be on its node.
-    if how == "Live" and reason != TOLD_TO_END and _is_bound(observed):
+    if how == "Live" and why.cause is not MoveCause.POD_DELETED and _is_bound(observed):
         if observed.spec.migration.on_timeout is MigrationTimeout.STAY:
             given_up = "its output volume is for one node at a time (storage.output.accessMode): it stays (migration.onTimeout)"
         else:
             how = "Checkpoint"
     return MoveStatus(
-        rank=facts.rank, serial=facts.serial, node=node, to=to, strategy=how, reason=reason, since=now, given_up=given_up
+        rank=facts.rank,
+        serial=facts.serial,
+        node=node,
+        to=to,
+        strategy=how,
+        cause=why.cause,
+        reason=why.reason,
+        since=now,
+        given_up=given_up,
     )
 
 
