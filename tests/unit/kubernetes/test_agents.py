@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from lmj_api.bounds import LARGEST
+from lmj_api.fold import fold
 from lmj_api.protocol import AgentState, CheckpointTrouble, Copied, Event, EventKind, Holding, Progress, WorkerPhase, WorkerState
 from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError, AnswerError, MachineError
 from lmj_operator.backend.kubernetes import agents as module
 from lmj_operator.backend.kubernetes.agents import Agents, _Known, _Urgency, said_already, with_event
-from lmj_trainer.agent.fold import fold
 
 DELAY = 0.05
 READY = WorkerState(incarnation=1, phase=WorkerPhase.READY, address="a:1")

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from lmj_api.fold import alive
 from lmj_api.protocol import AgentState
 from lmj_api.view import View
-from lmj_trainer.agent.fold import alive
 
 
 class Answer(Enum):

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+from lmj_api.fold import with_scan
 from lmj_api.protocol import AgentState, CheckpointInfo, Event
-from lmj_trainer.agent.fold import with_scan
 
 
 class Looks:

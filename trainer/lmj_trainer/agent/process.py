@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import ValidationError
 
+from lmj_api.fold import IllegalEventError
 from lmj_api.protocol import Command, Event, EventKind, Exit
 from lmj_trainer.agent.birth import Handles
 from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.ends import Ends
 from lmj_trainer.agent.exits import describe
-from lmj_trainer.agent.fold import IllegalEventError
 from lmj_trainer.agent.tail import Lines, Tail
 
 LONGEST_LINE = 16 << 20

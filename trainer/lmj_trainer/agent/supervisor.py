@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from lmj_api.clock import steady_time
+from lmj_api.fold import fold, with_pid
 from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress, WorkerPhase
 from lmj_api.view import Member, View
 from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Answer, Verdict, admit_view, admit_worker
-from lmj_trainer.agent.fold import fold, with_pid
 from lmj_trainer.agent.looks import Looks
 from lmj_trainer.agent.process import WorkerProcess
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from lmj_api.clock import steady_time
+from lmj_api.fold import alive, fold
 from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
 from lmj_operator.backend.agent_client import AgentClient, AgentError, AnswerError, MachineError
 from lmj_operator.backend.ages import by_own_clock
@@ -319,27 +319,28 @@ def with_event(state: AgentState, event: Event) -> AgentState | None:
     since, of those that come to every worker: each call that is spared is a third of what a job costs while it starts and trains.
     """
     worker = state.worker
-    if event.time < worker.since:
+    if event.time < worker.since or not _is_next(state, event):
         return None
-    changes: dict[str, Any] = {"heartbeat": max(worker.heartbeat, event.time)}
+    after = fold(state, event, event.time)
+    # An answer may be younger than an event that came after it.
+    seen = {"heartbeat": max(worker.heartbeat, event.time)}
+    return after.model_copy(update={"worker": after.worker.model_copy(update=seen)})
+
+
+def _is_next(state: AgentState, event: Event) -> bool:
+    worker = state.worker
     match event.kind, worker.phase:
         # The scan of the checkpoints ends without an event, and who is ready is asked for them next.
-        case EventKind.READY, WorkerPhase.STARTING if event.address is not None and state.scanned:
-            changes |= {"phase": WorkerPhase.READY, "since": event.time, "address": event.address}
-            changes |= {"holding": event.holding, "snapshots": event.snapshots}
-        case EventKind.JOINED, WorkerPhase.READY if _told(state, event) and (event.view or 0) > worker.view:
-            changes |= {"phase": WorkerPhase.RUNNING, "since": event.time, "view": event.view}
-            changes |= {"lost": None, "lost_rank": None, "holding": None, "copied": None, "snapshots": None}
-            changes |= {"paused_seconds": None}
-            changes |= {"progress": event.progress} if event.progress is not None else {}
+        case EventKind.READY, WorkerPhase.STARTING:
+            return alive(worker) and event.address is not None and state.scanned
+        case EventKind.JOINED, WorkerPhase.READY:
+            return alive(worker) and _told(state, event) and (event.view or 0) > worker.view
         case EventKind.FOLLOWING, WorkerPhase.FOLLOWING:
-            changes |= {"holding": event.holding, "copied": event.copied}
-        case EventKind.COMMITTED, WorkerPhase.RUNNING if event.progress is not None and _further(worker, event.progress):
-            changes |= {"progress": event.progress}
-            changes |= {"paused_seconds": event.paused_seconds} if event.paused_seconds is not None else {}
+            return alive(worker)
+        case EventKind.COMMITTED, WorkerPhase.RUNNING:
+            return alive(worker) and event.progress is not None and _further(worker, event.progress)
         case _:
-            return None
-    return state.model_copy(update={"worker": worker.model_copy(update=changes)})
+            return False
 
 
 def _told(state: AgentState, event: Event) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lmj_api.fold import TRANSITIONS, IllegalEventError, fold, with_pid, with_scan
 from lmj_api.protocol import (
     MOST_CHECKPOINTS,
     AgentState,
@@ -21,7 +22,6 @@ from lmj_api.protocol import (
     WorkerState,
 )
 from lmj_api.view import Member, Resume, View
-from lmj_trainer.agent.fold import TRANSITIONS, IllegalEventError, fold, with_pid, with_scan
 
 K, P = EventKind, WorkerPhase
 NOW = 100.0
