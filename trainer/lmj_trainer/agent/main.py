@@ -24,7 +24,8 @@ from lmj_trainer.agent.birth import Program
 from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
-from lmj_trainer.agent.memory import OPTION, SNAPSHOT_OPTIONS, open_memory
+from lmj_trainer.agent.kind import WorkerKind, worker_kind
+from lmj_trainer.agent.memory import open_memory
 from lmj_trainer.agent.supervisor import Supervisor
 from lmj_trainer.checkpoint.fence import declare_over
 from lmj_trainer.checkpoint.identity import state_digest
@@ -90,13 +91,13 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     children = Children(adopts=not arguments.cold and linux.adopt_orphans())
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
+    kind = worker_kind(job.spec)
     births = Births(
-        program(arguments, environment, lambda: supervisor.state.rank, lora=job.spec.model.lora is not None),
+        program(kind, arguments, environment, lambda: supervisor.state.rank),
         children,
         patience=job.spec.recovery.start_timeout_seconds / 2,
     )
-    memories = [OPTION, *(SNAPSHOT_OPTIONS if job.spec.recovery.memory_snapshot is not None else ())]
-    inherited = {option: open_memory(arguments.dir) for option in memories}
+    inherited = {option: open_memory(arguments.dir) for option in kind.memories}
     supervisor = Supervisor(arguments.rank, arguments.pod, births, inherited)
 
     def stop_at_once() -> None:
@@ -115,7 +116,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         raise
     try:
         _announce(arguments.dir, host, int(runner.addresses[0][1]))
-        scanning = asyncio.create_task(begin(supervisor, job))
+        scanning = asyncio.create_task(begin(supervisor, job, kind))
         stopping = asyncio.create_task(stop.wait())
         # An agent that cannot look, or cannot watch its worker, is of no use: its error ends it, and the pod is replaced.
         await _until(stopping, scanning, supervisor.failure)
@@ -155,13 +156,16 @@ async def _until(stopping: asyncio.Task[bool], *others: asyncio.Future[None]) ->
             each.result()
 
 
-async def begin(supervisor: Supervisor, job: LiveMigrationJob) -> None:
+async def begin(supervisor: Supervisor, job: LiveMigrationJob, kind: WorkerKind) -> None:
     """What an agent does unasked: a standby gets warm and waits for its rank; then it looks through the checkpoints.
 
     It looks again when it is told to: what others save it does not hear of.
     """
     if supervisor.state.rank is None:
         await standby.wait(supervisor)
+    if not kind.saves:
+        supervisor.found([])
+        return
     await look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec), job.metadata.run, job.spec.training)
 
 
@@ -202,9 +206,9 @@ async def _look_once(supervisor: Supervisor, root: Path, look: Callable[[], list
 
 
 def program(
-    arguments: argparse.Namespace, environment: Mapping[str, str], rank: Callable[[], int | None], *, lora: bool = False
+    kind: WorkerKind, arguments: argparse.Namespace, environment: Mapping[str, str], rank: Callable[[], int | None]
 ) -> Program:
-    """What is run as a worker, of the rank that the pod has by then. ``lora``: it needs peft."""
+    """What is run as a worker, of the rank that the pod has by then."""
     python = [sys.executable, "-m", "lmj_trainer"]
 
     def worker_arguments(incarnation: int) -> list[str]:
@@ -213,8 +217,8 @@ def program(
         options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation}
         return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
-    warm = [*python, "warm", *(["--lora"] if lora else [])]
-    return Program([*python, "worker"], warm, worker_arguments, environment)
+    warm = None if kind.warm is None else [*python, *kind.warm]
+    return Program([*python, *kind.command], warm, worker_arguments, environment)
 
 
 def _announce(folder: Path, host: str, port: int) -> None:
