@@ -120,9 +120,9 @@ class Ours(Killable):
             if words[3:4] == ["worker"]
         }
 
-    def warm_parents(self) -> list[int]:
+    def fork_servers(self) -> list[int]:
         """Process ids of what workers are forked from."""
-        return [pid for agent in self.agents for pid, words in _children(agent) if words[3:4] == ["warm"]]
+        return [pid for agent in self.agents for pid, words in _children(agent) if words[3:4] == ["fork-server"]]
 
     def data(self) -> Path:
         """The tokenized rows, once it has started."""

@@ -164,12 +164,12 @@ def kills(options: argparse.Namespace, say: Callable[[str], None]) -> int:
         ours.start()
         try:
             settle(ours, PAUSE_SECONDS[1])
-            warm = [round(proportional_mb(pid), 1) for pid in ours.warm_parents()]
+            warm = [round(proportional_mb(pid), 1) for pid in ours.fork_servers()]
         finally:
             ours.stop()
         if len(warm) != 2:
-            raise RuntimeError(f"{len(warm)} of 2 pods have a warm parent")
-        say(f"warm parents at rest: {' and '.join(f'{mb:.0f}' for mb in warm)} MB")
+            raise RuntimeError(f"{len(warm)} of 2 pods have a fork server")
+        say(f"fork servers at rest: {' and '.join(f'{mb:.0f}' for mb in warm)} MB")
         torchrun = Torchrun(folder / "torchrun", ours.data())
         for number in range(options.rounds):
             say(f"round {number + 1}/{options.rounds}")
@@ -196,7 +196,7 @@ def kills(options: argparse.Namespace, say: Callable[[str], None]) -> int:
         "seed": options.seed,
         "p99 seconds": [round(quantile(_seconds(done), 0.99), 4) for done in (ours_done, torch_done)],
         "step seconds": [round(step, 4), round(their_step, 4)],
-        "warm parents MB": warm,
+        "fork servers MB": warm,
     }
     return report("recovery" if len(ours_done) >= 20 and len(torch_done) >= 6 else "recovery-short", goals, details)
 

@@ -127,10 +127,10 @@ def fold(state: AgentState, event: Event, now: float) -> AgentState:
 
 
 def with_pid(state: AgentState, incarnation: int, pid: int) -> AgentState:
-    """The state once worker ``incarnation`` is born: it was told as started when it was asked for, before it had a process."""
+    """The state once worker ``incarnation`` is started: it was told as started when it was asked for, before it had a process."""
     worker = state.worker
     if worker.incarnation != incarnation or not alive(worker) or worker.pid is not None:
-        raise IllegalEventError(f"worker {incarnation} was born as process {pid}, but {worker!r} is what runs")
+        raise IllegalEventError(f"worker {incarnation} was started as process {pid}, but {worker!r} is what runs")
     return state.model_copy(update={"worker": worker.model_copy(update={"pid": pid})})
 
 

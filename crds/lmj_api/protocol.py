@@ -35,7 +35,7 @@ class WorkerPhase(StrEnum):
     """Where a worker is in its life."""
 
     STARTING = "Starting"
-    """It is being born, or prepares: imports, data, model. It has no address yet."""
+    """It is being started, or prepares: imports, data, model. It has no address yet."""
     READY = "Ready"
     """It has an address and waits for a view (a first one, or the next after a broken one)."""
     FOLLOWING = "Following"
@@ -201,7 +201,7 @@ class WorkerState(Message):
     since: Time = 0.0
     """When it entered the phase, seconds since the epoch."""
     pid: int | None = None
-    """Process id, in the pod; None: it is not born yet, or it is gone."""
+    """Process id, in the pod; None: it is not started yet, or it is gone."""
     address: Name | None = None
     """Where it listens for RPC; set from ``Ready`` on."""
     view: Count = 0

@@ -30,7 +30,7 @@ class Kind(StrEnum):
     WORKER = "SIGKILL of a worker"
     BOTH = "SIGKILL of both workers"
     TWICE = "SIGKILL of a worker, and of another before it is over"
-    WARM = "SIGKILL of a warm parent"
+    WARM = "SIGKILL of a fork server"
     STOP = "SIGSTOP of a worker, SIGCONT a second later"
     POD = "SIGKILL of a pod"
 
@@ -107,7 +107,7 @@ def inject(job: Job, fault: Fault) -> None:
             with suppress(AssertionError, ProcessLookupError):  # the successor is not born yet
                 os.kill(job.worker(fault.second), signal.SIGKILL)
         case Kind.WARM:
-            os.kill(job.warm_parent(fault.rank), signal.SIGKILL)
+            os.kill(job.fork_server(fault.rank), signal.SIGKILL)
         case Kind.STOP:
             pid = job.worker(fault.rank)
             os.kill(pid, signal.SIGSTOP)

@@ -144,9 +144,9 @@ class Job:
         """Process id, and process group, of the agent of ``rank``, whatever it began as."""
         return self.pod(self.status()["ranks"][rank]["pod"])
 
-    def warm_parent(self, rank: int) -> int:
+    def fork_server(self, rank: int) -> int:
         """Process id of the process that workers of ``rank`` are forked from."""
-        return self._found("warm", rank)
+        return self._found("fork-server", rank)
 
     def pod(self, name: str) -> int:
         """Process id, and process group, of the agent of the pod ``name``."""
@@ -168,8 +168,8 @@ class Job:
             except OSError:
                 continue  # it ended meanwhile
             if arguments[1:4] == ["-m", "lmj_trainer", what]:
-                # A warm parent has the arguments of a worker as one, to make room for them.
-                yield pid, arguments[-1].split() if what == "warm" else arguments
+                # A fork server has the arguments of a worker as one, to make room for them.
+                yield pid, arguments[-1].split() if what == "fork-server" else arguments
 
 
 def wait_until(holds: Callable[[], bool], process: subprocess.Popen[str] | None = None, seconds: float = DEADLINE) -> None:

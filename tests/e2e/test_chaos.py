@@ -105,7 +105,7 @@ def test_what_survives_does_not_grow(tmp_path: Path) -> None:
             "worker of rank 0": job.worker(0),
             "agent of rank 0": job.agent(0),
             "agent of rank 1": job.agent(1),
-            "warm parent of rank 1": job.warm_parent(1),
+            "fork server of rank 1": job.fork_server(1),
             "lmj run": process.pid,
         }
         few: dict[str, Size] = {}
@@ -118,7 +118,7 @@ def test_what_survives_does_not_grow(tmp_path: Path) -> None:
                 few = {name: Size.of(pid) for name, pid in survivors.items()}
         status = job.status()
         assert (status["restarts"], status["stepsLost"]) == (MANY, 0)
-        assert [job.worker(0), job.agent(0), job.agent(1), job.warm_parent(1)] == list(survivors.values())[:-1]
+        assert [job.worker(0), job.agent(0), job.agent(1), job.fork_server(1)] == list(survivors.values())[:-1]
         for name, pid in survivors.items():
             print(f"{name}: {few[name]} after {FEW} view changes, {Size.of(pid)} after {MANY}")
             # A link or a call that is just being closed counts a moment longer.

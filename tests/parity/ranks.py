@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from warm_ranks import Forked, WarmRanks
+from forked_ranks import Forked, ForkedRanks
 
 from lmj_api.protocol import Command, CommandKind, Event, EventKind, Holding
 from lmj_api.spec import Device, LiveMigrationJob
@@ -22,7 +22,7 @@ from lmj_api.view import Member, Resume, View
 
 DEADLINE = 240.0  # seconds: generous, for two slow cores
 
-_warm: WarmRanks | None = None
+_server: ForkedRanks | None = None
 """Forks the workers without a GPU; None: they are started cold."""
 
 
@@ -34,16 +34,16 @@ def environment() -> dict[str, str]:
 @contextlib.contextmanager
 def forked() -> Iterator[None]:
     """Within it workers are forked from one process that has everything imported, where the system can."""
-    global _warm
+    global _server
     if sys.platform != "linux":
         yield
         return
-    _warm = WarmRanks(environment() | {"CUDA_VISIBLE_DEVICES": ""})
+    _server = ForkedRanks(environment() | {"CUDA_VISIBLE_DEVICES": ""})
     try:
         yield
     finally:
-        _warm.close()
-        _warm = None
+        _server.close()
+        _server = None
 
 
 class Rank:
@@ -59,8 +59,8 @@ class Rank:
         files = {"--fd": theirs.fileno()} | ({} if memory is None else {"--memory-fd": memory})
         self.process: subprocess.Popen[bytes] | Forked
         with log.open("ab") as output:
-            if _warm is not None and not cuda:
-                self.process = _warm.bear(arguments, files, output.fileno())
+            if _server is not None and not cuda:
+                self.process = _server.launch(arguments, files, output.fileno())
             else:
                 named = [word for option, file in files.items() for word in (option, str(file))]
                 self.process = subprocess.Popen(

@@ -11,7 +11,7 @@ from lmj_trainer.errors import OutageError, UserError
 COMMANDS = {
     "agent": ("lmj_trainer.agent.main", "supervise the worker of one rank and answer the operator"),
     "worker": ("lmj_trainer.worker.main", "train one rank (started by the agent)"),
-    "warm": ("lmj_trainer.worker.warm", "be what workers are forked from (started by the agent)"),
+    "fork-server": ("lmj_trainer.worker.fork_server", "be what workers are forked from (started by the agent)"),
     "check": ("lmj_trainer.check", "check a job's data and model before anything is started"),
     "continue": ("lmj_trainer.continuing", "say where a run goes on that is to be longer (started by lmj run)"),
     "init": ("lmj_trainer.init", "write a job's file for a file of rows"),

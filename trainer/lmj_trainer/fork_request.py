@@ -1,4 +1,4 @@
-"""What an agent asks of its warm parent: one message a birth, with open files beside it."""
+"""What an agent asks of its fork server: one message a start, with open files beside it."""
 
 import json
 from collections.abc import Sequence
@@ -9,12 +9,12 @@ LONGEST_REQUEST = 1 << 16
 MOST_FILES = 16
 """Open files that may go with one."""
 GO = b"go"
-"""What a newborn waits for: until then it does nothing, and it never does if its agent gave up on it."""
+"""What a child waits for: until then it does nothing, and it never does if its agent gave up on it."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Have a worker. Beside it go the worker's end of its birth, its stdout, its stderr, and one open file for each of ``options``."""
+    """Have a worker. Beside it go the worker's end of its start, its stdout, its stderr, and one open file for each of ``options``."""
 
     parent: int
     """Process id of the agent: the worker lives under it, or not at all."""

@@ -14,15 +14,15 @@ import pytest
 from lmj_api.protocol import AgentState
 from lmj_api.view import Member, Resume, View
 from lmj_trainer import linux
-from lmj_trainer.agent.birth import Program
-from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.children import Children
+from lmj_trainer.agent.launch import Program
+from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.supervisor import Supervisor
 
 FAKE = str(Path(__file__).with_name("fake_worker.py"))
-FAKE_WARM = str(Path(__file__).with_name("fake_warm.py"))
+FAKE_FORK_SERVER = str(Path(__file__).with_name("fake_fork_server.py"))
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "SHOWN": "shown"}
-if "PYTHONPATH" in os.environ:  # a warm parent is to be of the checkout that is tested
+if "PYTHONPATH" in os.environ:  # a fork server is to be of the checkout that is tested
     ENVIRONMENT["PYTHONPATH"] = os.environ["PYTHONPATH"]
 POD = "job-r0-1"
 
@@ -46,21 +46,23 @@ class Rig:
     def __init__(
         self,
         *acts: str,
-        warm: str | None = None,
+        server: str | None = None,
         patience: float = 20.0,
         inherited: dict[str, int] | None = None,
         rank: int | None = 0,
     ) -> None:
-        """``warm``: what the warm parent does when it loads; None: there is none. ``rank`` None: a standby."""
+        """``server``: what the fork server does when it loads; None: there is none. ``rank`` None: a standby."""
         self.acts = [each.split() if isinstance(each, str) else each for each in acts]
         cold = [sys.executable, "-S", "-E", FAKE]
-        self.program = Program(cold, None if warm is None else [sys.executable, FAKE_WARM, warm], self.arguments, ENVIRONMENT)
-        self.children = Children(adopts=warm is not None and linux.adopt_orphans())
+        self.program = Program(
+            cold, None if server is None else [sys.executable, FAKE_FORK_SERVER, server], self.arguments, ENVIRONMENT
+        )
+        self.children = Children(adopts=server is not None and linux.adopt_orphans())
         if self.children.adopts:
             asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.children.sweep)
-        self.births = Births(self.program, self.children, patience)
-        self.supervisor = Supervisor(rank, POD, self.births, inherited)
-        self.births.keep_warm(self.supervisor.warn)
+        self.launcher = Launcher(self.program, self.children, patience)
+        self.supervisor = Supervisor(rank, POD, self.launcher, inherited)
+        self.launcher.keep_server(self.supervisor.warn)
 
     def arguments(self, incarnation: int) -> list[str]:
         return self.acts[min(max(incarnation, 1), len(self.acts)) - 1]

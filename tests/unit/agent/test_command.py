@@ -70,9 +70,9 @@ class Running:
         value: dict[str, Any] = self.call("GET", "/v1/state")["worker"]
         return value
 
-    def warm_parent(self) -> int:
+    def fork_server(self) -> int:
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return next(int(c) for c in children if b"warm" in Path(f"/proc/{c}/cmdline").read_bytes().split(b"\0"))
+        return next(int(c) for c in children if b"fork-server" in Path(f"/proc/{c}/cmdline").read_bytes().split(b"\0"))
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -122,38 +122,38 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_the_parents_death_leaves_no_process(start: Start) -> None:
     agent = start("--lifeline")
-    worker, warm = agent.start_worker(), agent.warm_parent()
+    worker, server = agent.start_worker(), agent.fork_server()
     assert agent.process.stdin is not None
     began = time.monotonic()
     agent.process.stdin.close()  # as the kernel does for a parent that was killed
     assert agent.process.wait(10) == 1
-    until(lambda: dead(worker) and dead(warm), 10)
+    until(lambda: dead(worker) and dead(server), 10)
     assert time.monotonic() - began < 5
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_the_agents_death_leaves_no_process(start: Start) -> None:
     agent = start()
-    worker, warm = agent.start_worker(), agent.warm_parent()
+    worker, server = agent.start_worker(), agent.fork_server()
     agent.process.kill()
-    until(lambda: dead(worker) and dead(warm), 10)
+    until(lambda: dead(worker) and dead(server), 10)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
 def test_the_agents_death_while_libraries_load(start: Start) -> None:
     agent = start()
     agent.call("PUT", "/v1/worker", {"incarnation": 1})
-    warm = agent.warm_parent()
+    server = agent.fork_server()
     assert agent.worker()["pid"] is None
     agent.process.kill()
-    until(lambda: dead(warm), 10)
+    until(lambda: dead(server), 10)
 
 
-def test_a_cold_agent_has_no_warm_parent(start: Start) -> None:
+def test_a_cold_agent_has_no_fork_server(start: Start) -> None:
     agent = start("--cold")
     worker = agent.start_worker()
     with pytest.raises(StopIteration):
-        agent.warm_parent()
+        agent.fork_server()
     agent.process.kill()
     until(lambda: dead(worker), 10)
 
@@ -162,21 +162,21 @@ def test_a_cold_agent_has_no_warm_parent(start: Start) -> None:
 def test_a_killed_worker_is_ready_again_without_a_cold_start(start: Start, tmp_path: Path, threads: int) -> None:
     write_job(tmp_path, threads=threads)
     agent = start()
-    worker, warm = agent.ready(1), agent.warm_parent()
+    worker, server = agent.ready(1), agent.fork_server()
     for incarnation in (2, 3):
         began = time.monotonic()
         os.kill(worker, signal.SIGKILL)
         until(lambda: agent.worker()["exit"] is not None)
         worker = agent.ready(incarnation)
         print(f"{time.monotonic() - began:.2f} s from SIGKILL to Ready")
-    assert agent.warm_parent() == warm
+    assert agent.fork_server() == server
     with urllib.request.urlopen(agent.request("/v1/events"), timeout=10) as stream:
         kinds = []
         while kinds.count("ready") < 3:
             kinds.append(json.loads(stream.readline())["kind"])
-    assert "warning" not in kinds, "a birth was a cold one"
+    assert "warning" not in kinds, "a start was a cold one"
     with urllib.request.urlopen(agent.request("/metrics"), timeout=10) as response:
-        assert "lmj_agent_warm_parent_bytes{" in response.read().decode()
+        assert "lmj_agent_fork_server_bytes{" in response.read().decode()
 
 
 def test_sigterm_without_a_worker(start: Start) -> None:
@@ -189,12 +189,12 @@ def test_sigterm_without_a_worker(start: Start) -> None:
 
 def test_sigterm_gives_the_worker_its_grace(start: Start) -> None:
     agent = start("--grace", "0.3")
-    worker, warm = agent.start_worker(), agent.warm_parent()
-    os.kill(warm, signal.SIGTERM)  # it goes to the whole group when a pod is ended
+    worker, server = agent.start_worker(), agent.fork_server()
+    os.kill(server, signal.SIGTERM)  # it goes to the whole group when a pod is ended
     agent.process.send_signal(signal.SIGTERM)
     assert agent.process.wait(15) == 0
     assert dead(worker)
-    assert dead(warm)
+    assert dead(server)
 
 
 def test_half_written_checkpoints_are_told(start: Start, tmp_path: Path) -> None:

@@ -278,7 +278,7 @@ wait.set()
 
 async def test_a_command_that_is_not_there(rig: Make) -> None:
     it = rig("")
-    it.births._program = dataclasses.replace(it.program, cold=["/no/such/command"])
+    it.launcher._program = dataclasses.replace(it.program, cold=["/no/such/command"])
     before = len(os.listdir("/proc/self/fd"))
     await it.supervisor.put_worker(1)
     ended = (await it.until(lambda s: s.worker.exit)).worker

@@ -110,11 +110,11 @@ def test_the_next_worker_begins_anew(phase: WorkerPhase) -> None:
 
 def test_a_birth() -> None:
     started = fold(state(None), event(K.WORKER_STARTED), NOW)
-    born = with_pid(started, 2, 77)
-    assert born.worker == started.worker.model_copy(update={"pid": 77})
-    ended = fold(born, event(K.WORKER_EXITED), NOW)
-    for impossible, incarnation in ((started, 1), (born, 2), (ended, 2), (state(None), 0)):
-        with pytest.raises(IllegalEventError, match="was born as process 78"):
+    started = with_pid(started, 2, 77)
+    assert started.worker == started.worker.model_copy(update={"pid": 77})
+    ended = fold(started, event(K.WORKER_EXITED), NOW)
+    for impossible, incarnation in ((started, 1), (started, 2), (ended, 2), (state(None), 0)):
+        with pytest.raises(IllegalEventError, match="was started as process 78"):
             with_pid(impossible, incarnation, 78)
 
 

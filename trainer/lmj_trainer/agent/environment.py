@@ -34,7 +34,7 @@ def worker_environment(base: Mapping[str, str], threads: int, interface: str | N
     None: as ``base`` says, or by the host's name. The rest are defaults that ``base`` may override.
     """
     fixed = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    # NumPy's: it starts its threads when it is imported, whereas a warm parent must have none, and no worker multiplies with NumPy.
+    # NumPy's: it starts its threads when it is imported, whereas a fork server must have none, and no worker multiplies with NumPy.
     fixed["OPENBLAS_NUM_THREADS"] = "1"
     if interface is not None:
         fixed["TP_SOCKET_IFNAME"] = interface

@@ -18,7 +18,7 @@ class WorkerKind:
 
     command: Sequence[str]
     """What ``python -m lmj_trainer`` is told, to run one; its rank, job and open files follow."""
-    warm: Sequence[str] | None
+    server: Sequence[str] | None
     """The same, to run the process that workers are forked from; None: each is started by itself."""
     memories: Sequence[str]
     """Options of its command line that name a file of memory, which the agent keeps from one worker to the next."""
@@ -34,7 +34,7 @@ def worker_kind(spec: JobSpec) -> WorkerKind:
 def _trainer(spec: JobSpec) -> WorkerKind:
     lora = ["--lora"] if spec.model.lora is not None else []
     snapshots = SNAPSHOT_OPTIONS if spec.recovery.memory_snapshot is not None else ()
-    return WorkerKind(["worker"], ["warm", *lora], [OPTION, *snapshots], saves=True)
+    return WorkerKind(["worker"], ["fork-server", *lora], [OPTION, *snapshots], saves=True)
 
 
 KINDS: dict[Strategy, Callable[[JobSpec], WorkerKind]] = {Strategy.PIPELINE: _trainer}

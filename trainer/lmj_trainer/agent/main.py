@@ -20,11 +20,11 @@ from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob, Training
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
-from lmj_trainer.agent.birth import Program
-from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
 from lmj_trainer.agent.kind import WorkerKind, worker_kind
+from lmj_trainer.agent.launch import Program
+from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.memory import open_memory
 from lmj_trainer.agent.supervisor import Supervisor
 from lmj_trainer.checkpoint.fence import declare_over
@@ -92,13 +92,13 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
     kind = worker_kind(job.spec)
-    births = Births(
+    launcher = Launcher(
         program(kind, arguments, environment, lambda: supervisor.state.rank),
         children,
         patience=job.spec.recovery.start_timeout_seconds / 2,
     )
     inherited = {option: open_memory(arguments.dir) for option in kind.memories}
-    supervisor = Supervisor(arguments.rank, arguments.pod, births, inherited)
+    supervisor = Supervisor(arguments.rank, arguments.pod, launcher, inherited)
 
     def stop_at_once() -> None:
         supervisor.drain()
@@ -108,11 +108,11 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     loop.add_signal_handler(signal.SIGINT, stop_at_once)
     if arguments.lifeline:
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
-    births.keep_warm(supervisor.warn)  # before all else: its imports are the longest part of a start
+    launcher.keep_server(supervisor.warn)  # before all else: its imports are the longest part of a start
     try:
         runner = await _listen(supervisor, token, host, port)
     except BaseException:
-        await births.close()
+        await launcher.close()
         raise
     try:
         _announce(arguments.dir, host, int(runner.addresses[0][1]))
@@ -125,14 +125,14 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         await supervisor.stop(arguments.grace, linux.give_way)
     finally:
         supervisor.kill("its agent failed")  # nothing is left of it when all went well
-        await births.close()
+        await launcher.close()
         await runner.cleanup()
     return 0
 
 
 async def _listen(supervisor: Supervisor, token: str, host: str, port: int) -> "web.AppRunner":
     """Serve the interface. Raises UserError."""
-    # Imported here, beside the warm parent's imports and not before them.
+    # Imported here, beside the fork server's imports and not before them.
     from aiohttp import web
 
     from lmj_trainer.agent.server import make_app
@@ -157,7 +157,7 @@ async def _until(stopping: asyncio.Task[bool], *others: asyncio.Future[None]) ->
 
 
 async def begin(supervisor: Supervisor, job: LiveMigrationJob, kind: WorkerKind) -> None:
-    """What an agent does unasked: a standby gets warm and waits for its rank; then it looks through the checkpoints.
+    """What an agent does unasked: a standby gets server and waits for its rank; then it looks through the checkpoints.
 
     It looks again when it is told to: what others save it does not hear of.
     """
@@ -217,8 +217,8 @@ def program(
         options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation}
         return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
-    warm = None if kind.warm is None else [*python, *kind.warm]
-    return Program([*python, *kind.command], warm, worker_arguments, environment)
+    server = None if kind.server is None else [*python, *kind.server]
+    return Program([*python, *kind.command], server, worker_arguments, environment)
 
 
 def _announce(folder: Path, host: str, port: int) -> None:

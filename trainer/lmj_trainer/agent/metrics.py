@@ -14,10 +14,10 @@ _LABELS = ("rank", "pod")
 class _States(Collector):
     """One state, told once."""
 
-    def __init__(self, state: AgentState, events: int, warm_bytes: int | None) -> None:
+    def __init__(self, state: AgentState, events: int, server_bytes: int | None) -> None:
         self._state = state
         self._events = events
-        self._warm_bytes = warm_bytes
+        self._server_bytes = server_bytes
 
     def collect(self) -> Iterator[Metric]:
         state, worker = self._state, self._state.worker
@@ -31,29 +31,29 @@ class _States(Collector):
         counter = CounterMetricFamily("lmj_events", "Events in the agent's life.", labels=_LABELS)
         counter.add_metric(labels, self._events)
         yield counter
-        for name, help_text, value in _gauges(state, self._warm_bytes):
+        for name, help_text, value in _gauges(state, self._server_bytes):
             if value is not None:
                 gauge = GaugeMetricFamily(name, help_text, labels=_LABELS)
                 gauge.add_metric(labels, float(value))
                 yield gauge
 
 
-def render(state: AgentState, events: int, warm_bytes: int | None) -> bytes:
-    """Prometheus text of ``state``; ``events``: number of its newest event; ``warm_bytes``: memory of the warm parent, if there is one."""
+def render(state: AgentState, events: int, server_bytes: int | None) -> bytes:
+    """Prometheus text of ``state``; ``events``: number of its newest event; ``server_bytes``: memory of the fork server, if there is one."""
     registry = CollectorRegistry()
-    registry.register(_States(state, events, warm_bytes))
+    registry.register(_States(state, events, server_bytes))
     return generate_latest(registry)
 
 
-def _gauges(state: AgentState, warm_bytes: int | None) -> Iterator[tuple[str, str, float | None]]:
+def _gauges(state: AgentState, server_bytes: int | None) -> Iterator[tuple[str, str, float | None]]:
     worker, progress = state.worker, state.worker.progress
     yield "lmj_agent_start_time_seconds", "When the agent started, seconds since the epoch.", state.started
     yield "lmj_agent_warm", "1 when the pod is a standby that is ready to become a rank.", state.warm
     yield "lmj_agent_draining", "1 when the pod was asked to leave.", state.draining
     yield (
-        "lmj_agent_warm_parent_bytes",
+        "lmj_agent_fork_server_bytes",
         "Memory of the process that workers are forked from; what it shares with the worker counts half.",
-        warm_bytes,
+        server_bytes,
     )
     yield "lmj_view", "Number of the newest view that was accepted.", state.view.number if state.view else 0
     yield "lmj_worker_incarnation", "Worker processes that were started in this pod.", worker.incarnation

@@ -1,4 +1,4 @@
-"""One worker process: its birth, its line of events and commands, its output, and its end."""
+"""One worker process: its start, its line of events and commands, its output, and its end."""
 
 import asyncio
 import contextlib
@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from lmj_api.fold import IllegalEventError
 from lmj_api.protocol import Command, Event, EventKind, Exit
-from lmj_trainer.agent.birth import Handles
-from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.ends import Ends
 from lmj_trainer.agent.exits import describe
+from lmj_trainer.agent.launch import Handles
+from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.tail import Lines, Tail
 
 LONGEST_LINE = 16 << 20
@@ -30,17 +30,17 @@ EXPLAIN_SECONDS = 1.0
 PAUSE_SECONDS = 0.1
 """and has ended when it says nothing for so long."""
 
-NOT_BORN = 127
+NOT_STARTED = 127
 """Exit code of a worker that could not be started at all: a shell's for a command that it cannot run."""
 
 
 class WorkerProcess:
-    """A worker and its process group, from before its birth. Await :meth:`run` once."""
+    """A worker and its process group, from before its start. Await :meth:`run` once."""
 
-    def __init__(self, incarnation: int, births: Births, inherited: Mapping[str, int]) -> None:
+    def __init__(self, incarnation: int, launcher: Launcher, inherited: Mapping[str, int]) -> None:
         """``inherited``: options of its command line that name an open file, beside ``--fd``, its line to the agent."""
         self._incarnation = incarnation
-        self._births = births
+        self._launcher = launcher
         self._inherited = inherited
         self._loop = asyncio.get_running_loop()
         self._pid: int | None = None
@@ -54,7 +54,7 @@ class WorkerProcess:
         """Something came on its stderr, or its end."""
 
     def send(self, command: Command) -> None:
-        """Tell the worker, when it is born. One that is gone, or going, hears nothing: its end is told by :meth:`run`."""
+        """Tell the worker, when it is started. One that is gone, or going, hears nothing: its end is told by :meth:`run`."""
         line = command.to_json().encode() + b"\n"
         if self._writer is None:
             self._early.append(line)
@@ -62,7 +62,7 @@ class WorkerProcess:
             self._writer.write(line)
 
     def kill(self, reason: str) -> None:
-        """End the whole process group at once, or the birth; ``reason`` (the first one given) becomes the message of its exit.
+        """End the whole process group at once, or the start; ``reason`` (the first one given) becomes the message of its exit.
 
         Any thread may.
         """
@@ -70,7 +70,7 @@ class WorkerProcess:
         if self._pid is not None:
             self._kill_group(self._pid)
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: so is the agent, and nothing is born any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: so is the agent, and nothing is started any more
                 self._loop.call_soon_threadsafe(self._killed.set)
 
     async def explain(self, reason: str) -> None:
@@ -90,47 +90,47 @@ class WorkerProcess:
                     self._said.clear()
                     wait = PAUSE_SECONDS
 
-    async def run(self, on_birth: Callable[[int], None], on_event: Callable[[Event], None], warn: Callable[[str], None]) -> Exit:
-        """Have it born and tell ``on_birth`` its process id; give every event to ``on_event``, in order; tell how it ended.
+    async def run(self, on_start: Callable[[int], None], on_event: Callable[[Event], None], warn: Callable[[str], None]) -> Exit:
+        """Start it and tell ``on_start`` its process id; give every event to ``on_event``, in order; tell how it ended.
 
         A line that is no event, or one for which ``on_event`` raises IllegalEventError, ends the worker; another error does so
-        too, and is raised here. ``warn`` hears of a birth that was not what it should be.
+        too, and is raised here. ``warn`` hears of a start that was not what it should be.
         """
         try:
             ends = Ends.make()
         except OSError as error:
-            return _unborn(error)
+            return _not_started(error)
         try:
             try:
-                pid = await self._born(ends, warn)
+                pid = await self._started_as(ends, warn)
             except OSError as error:
-                return _unborn(error)
+                return _not_started(error)
             if pid is None:
                 return describe(-signal.SIGKILL, [], self._reason)
             self._pid = pid
             if self._reason is not None:  # given while the number was not known
                 self._kill_group(pid)
-            on_birth(pid)
+            on_start(pid)
             return await self._live(pid, ends, on_event)
         finally:
             ends.close()
 
-    async def _born(self, ends: Ends, warn: Callable[[str], None]) -> int | None:
+    async def _started_as(self, ends: Ends, warn: Callable[[str], None]) -> int | None:
         """Its process id; None: it was killed before. Raises OSError."""
         handles = Handles(ends.their_stdout, ends.their_stderr, {"--fd": ends.their_line, **self._inherited})
-        birth = asyncio.create_task(self._births.bear(self._incarnation, handles, warn))
+        start = asyncio.create_task(self._launcher.launch(self._incarnation, handles, warn))
         killed = asyncio.create_task(self._killed.wait())
         try:
-            await asyncio.wait([birth, killed], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([start, killed], return_when=asyncio.FIRST_COMPLETED)
         finally:
             killed.cancel()
-            birth.cancel()  # does nothing to one that is done
-            await asyncio.wait([birth])
+            start.cancel()  # does nothing to one that is done
+            await asyncio.wait([start])
             ends.close_theirs()
-        return None if birth.cancelled() else birth.result()
+        return None if start.cancelled() else start.result()
 
     async def _live(self, pid: int, ends: Ends, on_event: Callable[[Event], None]) -> Exit:
-        children = self._births.children
+        children = self._launcher.children
         exited = asyncio.create_task(children.exited(pid))
         hearing = asyncio.create_task(self._hear(ends, on_event))
         output = [
@@ -225,5 +225,5 @@ def _tell(lines: Sequence[bytes], tail: Tail | None) -> None:
             tail.add(line)
 
 
-def _unborn(error: OSError) -> Exit:
-    return Exit(code=NOT_BORN, message=f"could not be started: {error}")
+def _not_started(error: OSError) -> Exit:
+    return Exit(code=NOT_STARTED, message=f"could not be started: {error}")

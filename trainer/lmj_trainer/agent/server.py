@@ -60,7 +60,7 @@ class Routes:
     async def metrics(self, _: web.Request) -> web.Response:
         """Prometheus text."""
         supervisor = self._supervisor
-        body = metrics.render(supervisor.state, supervisor.log.newest, supervisor.births.warm_bytes)
+        body = metrics.render(supervisor.state, supervisor.log.newest, supervisor.launcher.server_bytes)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def state(self, _: web.Request) -> web.Response:

@@ -18,7 +18,7 @@ async def wait(supervisor: Supervisor) -> None:
     Raises PreparationError, and UserError for what a worker would call one: the plan replaces the pod then, and the job goes on.
     """
     # Its number is that of no worker: these count from 1.
-    process = WorkerProcess(0, supervisor.births, {})
+    process = WorkerProcess(0, supervisor.launcher, {})
     preparing = asyncio.create_task(_prepare(process, supervisor))
     ranked = asyncio.create_task(supervisor.ranked.wait())
     try:
@@ -35,7 +35,7 @@ async def wait(supervisor: Supervisor) -> None:
 
 
 async def _prepare(process: WorkerProcess, supervisor: Supervisor) -> str:
-    """Have a process forked, once its warm parent has imported everything, that prepares what no rank matters to; what it did."""
+    """Have a process forked, once its fork server has imported everything, that prepares what no rank matters to; what it did."""
     said = "everything is imported"
 
     def hear(event: Event) -> None:

@@ -9,9 +9,9 @@ from lmj_api.clock import steady_time
 from lmj_api.fold import fold, with_pid
 from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress, WorkerPhase
 from lmj_api.view import Member, View
-from lmj_trainer.agent.births import Births
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Answer, Verdict, admit_view, admit_worker
+from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.looks import Looks
 from lmj_trainer.agent.process import WorkerProcess
 
@@ -29,7 +29,7 @@ _DONE = (WorkerPhase.COMPLETED, WorkerPhase.DRAINED)
 class Supervisor:
     """Lives in one event loop, in the main thread."""
 
-    def __init__(self, rank: int | None, pod: str, births: Births, inherited: Mapping[str, int] | None = None) -> None:
+    def __init__(self, rank: int | None, pod: str, launcher: Launcher, inherited: Mapping[str, int] | None = None) -> None:
         """``rank`` None: a standby.
 
         ``inherited``: open files that every worker is given, by the option that names them (``{"--memory-fd": 7}``).
@@ -40,7 +40,7 @@ class Supervisor:
         """Set at the next event; each has its own, so take it before you look."""
         self.closing = False
         """No more events will come."""
-        self.births = births
+        self.launcher = launcher
         self._inherited = dict(inherited or {})
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done, with the error, when the agent itself cannot go on."""
@@ -58,7 +58,7 @@ class Supervisor:
     async def put_worker(self, incarnation: int, rank: int | None = None) -> Verdict:
         """Have worker ``incarnation`` running; a living older one says where it stands and is killed first. Raises TimeoutError.
 
-        It is not born yet when this returns; a birth that fails is told as any other end of a worker. ``rank``: what a standby becomes.
+        It is not started yet when this returns; a start that fails is told as any other end of a worker. ``rank``: what a standby becomes.
         """
         async with self._starting:
             verdict = admit_worker(self.state, incarnation, rank)
@@ -148,7 +148,7 @@ class Supervisor:
                 self.kill(f"killed: it did not leave within {grace:g} s after it was asked to")
                 await self._gone(DEATH_SECONDS)
         idle()
-        await self.births.close()
+        await self.launcher.close()
         if self._timer is not None:
             self._timer.cancel()
         self.closing = True
@@ -201,25 +201,25 @@ class Supervisor:
                     await changed.wait()
 
     def _start(self, incarnation: int) -> None:
-        process = WorkerProcess(incarnation, self.births, self._inherited)
+        process = WorkerProcess(incarnation, self.launcher, self._inherited)
         self._process, self._told = process, 0
         if self.state.follower is not None:
             self._tell_follower()
         message = f"worker {incarnation} started"
         self._happen(Event(time=steady_time(), kind=EventKind.WORKER_STARTED, message=message, incarnation=incarnation))
-        if self.births.importing:
-            # Until it is born it cannot say so itself.
+        if self.launcher.importing:
+            # Until it is started it cannot say so itself.
             progress = Progress(step=0, steps=1, epoch=0.0, activity="prepare: loading libraries")
             self._happen(Event(time=steady_time(), kind=EventKind.PREPARING, message="loading libraries", progress=progress))
         self._watching = asyncio.create_task(self._watch(process, incarnation))
 
-    def _born(self, incarnation: int, pid: int) -> None:
+    def _started_as(self, incarnation: int, pid: int) -> None:
         self.state = with_pid(self.state, incarnation, pid)
         self._notify()
 
     async def _watch(self, process: WorkerProcess, incarnation: int) -> None:
         try:
-            ended = await process.run(lambda pid: self._born(incarnation, pid), self._happen, self.warn)
+            ended = await process.run(lambda pid: self._started_as(incarnation, pid), self._happen, self.warn)
         except Exception as error:
             if not self.failure.done():
                 self.failure.set_exception(error)

@@ -1,4 +1,4 @@
-"""What a worker imports before it trains: the five seconds that a fork from a warm parent saves."""
+"""What a worker imports before it trains: the five seconds that a fork from a fork server saves."""
 
 import gc
 import importlib

@@ -75,7 +75,7 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
     say = teller(control, rank)
     say(
         "loading libraries" if "torch" not in sys.modules else "looking at the model and the data"
-    )  # a warm parent has loaded them
+    )  # a fork server has loaded them
     libraries.load(lora=spec.model.lora is not None)
 
     from lmj_trainer.check import check_frozen_source, check_model, check_rows

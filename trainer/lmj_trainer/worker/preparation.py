@@ -19,7 +19,7 @@ def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
 
     Raises UserError for what is wrong with them.
     """
-    # The warm parent has imported these; a process that is started cold does it here.
+    # The fork server has imported these; a process that is started cold does it here.
     from lmj_trainer.check import check_frozen_source, check_model, check_rows
     from lmj_trainer.data.prepared import prepare_patiently
     from lmj_trainer.model.config import load_config

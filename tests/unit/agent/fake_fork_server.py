@@ -1,4 +1,4 @@
-"""A warm parent of fake workers: ``python fake_warm.py ACT --fd FD --room TEXT``.
+"""A fork server of fake workers: ``python fake_fork_server.py ACT --fd FD --room TEXT``.
 
 ``ACT`` is done for loading: ``load`` nothing, ``thread`` starts a thread, ``fail`` raises, ``leave`` ends the process,
 ``childless`` has no more forks, ``slow:FILE`` waits until there is such a file. SIGUSR1 starts a thread.
@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import fake_worker
 
-from lmj_trainer.worker.warm import serve
+from lmj_trainer.worker.fork_server import serve
 
 
 def load() -> None:
@@ -44,7 +44,7 @@ def no_fork() -> int:
 
 
 def work(argv: list[str]) -> int:
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # what it means to its warm parent is nothing to a worker
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # what it means to its fork server is nothing to a worker
     if argv[0] == "exit":
         sys.exit("told to")
     if argv[0] == "raise":

@@ -1,4 +1,4 @@
-"""Workers that are forked from a warm parent: the same as others, only sooner."""
+"""Workers that are forked from a fork server: the same as others, only sooner."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from lmj_api.protocol import EventKind, WorkerPhase
-from lmj_trainer.agent.births import RESTART_WINDOW_SECONDS, RESTARTS, may_restart
+from lmj_trainer.agent.launcher import RESTART_WINDOW_SECONDS, RESTARTS, may_restart
 
 Make = Callable[..., Any]
 P, K = WorkerPhase, EventKind
 MARK = f"of-process-{os.getpid()}"
 """On the command lines of this run's fake workers: another run on this machine has its own."""
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets an agent adopt the workers of its warm parent")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets an agent adopt the workers of its fork server")
 
 
 def alive(pid: int) -> bool:
@@ -36,10 +36,10 @@ def warnings(it: Any) -> list[str]:
     return [e.message for e in it.supervisor.log.after(0) if e.kind is K.WARNING]
 
 
-async def warm(it: Any) -> int:
-    """Process id of the warm parent, when it is ready."""
-    await eventually(lambda: it.births._warm is not None and not it.births.importing)
-    return int(it.births._warm.pid)
+async def server(it: Any) -> int:
+    """Process id of the fork server, when it is ready."""
+    await eventually(lambda: it.launcher._server is not None and not it.launcher.importing)
+    return int(it.launcher._server.pid)
 
 
 async def eventually(holds: Callable[[], object], seconds: float = 20.0) -> None:
@@ -60,7 +60,7 @@ def fakes() -> set[int]:
 
 
 async def asked_for(it: Any) -> None:
-    """A birth begins within a few turns of the loop after its worker was put, however busy the machine is."""
+    """A start begins within a few turns of the loop after its worker was put, however busy the machine is."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -74,15 +74,15 @@ async def facts(it: Any, incarnation: int) -> dict[str, Any]:
 
 
 async def test_a_forked_worker_is_as_one_started_cold(rig: Make) -> None:
-    it = rig("tell exit:0", warm="load")
-    mother = await warm(it)
+    it = rig("tell exit:0", server="load")
+    mother = await server(it)
     forked, second = await facts(it, 1), await facts(it, 2)
     assert forked["parent"] == second["parent"] == os.getpid()
     assert forked["line"][-4:-1] == ["tell", "exit:0", "--fd"]
     assert forked["line"][:4] == [sys.executable, "-m", "lmj_trainer", "worker"]
     assert forked["random"] != second["random"]
-    assert it.births._warm.pid == mother
-    await it.births.close()
+    assert it.launcher._server.pid == mother
+    await it.launcher.close()
     assert not alive(mother)
     cold = await facts(it, 3)
     for value in (forked, second, cold):
@@ -109,23 +109,23 @@ async def test_a_forked_worker_is_as_one_started_cold(rig: Make) -> None:
     ],
 )
 async def test_ends(rig: Make, acts: list[str], code: int, message: str) -> None:
-    it = rig(acts, warm="load")
-    await warm(it)
+    it = rig(acts, server="load")
+    await server(it)
     await it.supervisor.put_worker(1)
     ended = (await it.until(lambda s: s.worker.exit)).worker
     assert (ended.phase, ended.exit.code) == (P.EXITED, code)
     assert ended.exit.message == message
 
 
-async def test_the_end_of_the_warm_parent_ends_no_worker(rig: Make, make_view: Make) -> None:
-    it = rig("ready view commit:3 drain exit:0", warm="load")
-    mother = await warm(it)
+async def test_the_end_of_the_fork_server_ends_no_worker(rig: Make, make_view: Make) -> None:
+    it = rig("ready view commit:3 drain exit:0", server="load")
+    mother = await server(it)
     await it.supervisor.put_worker(1)
     pid = (await it.until(lambda s: s.worker.phase is P.READY)).worker.pid
     os.kill(mother, signal.SIGKILL)
     await eventually(lambda: not alive(mother))
-    await eventually(lambda: warnings(it) == ["the warm parent ended (killed by SIGKILL): another is started"])
-    other = await warm(it)
+    await eventually(lambda: warnings(it) == ["the fork server ended (killed by SIGKILL): another is started"])
+    other = await server(it)
     assert other != mother
     it.supervisor.put_view(make_view(1))
     await it.until(lambda s: s.worker.progress and s.worker.progress.step == 3)
@@ -137,8 +137,8 @@ async def test_the_end_of_the_warm_parent_ends_no_worker(rig: Make, make_view: M
 
 
 async def test_a_killed_worker_is_followed_by_another(rig: Make) -> None:
-    it = rig("fork ready wait", warm="load")
-    mother = await warm(it)
+    it = rig("fork ready wait", server="load")
+    mother = await server(it)
     for incarnation in (1, 2, 3):
         await it.supervisor.put_worker(incarnation)
         pid = (await it.until(lambda s: s.worker.phase is P.READY)).worker.pid
@@ -147,13 +147,13 @@ async def test_a_killed_worker_is_followed_by_another(rig: Make) -> None:
         assert ended.code == -9
         child = next(int(line.split()[1]) for line in ended.stderr if line.startswith("child"))
         await eventually(lambda pid=pid, child=child: not alive(pid) and not alive(child))
-    assert it.births._warm.pid == mother
+    assert it.launcher._server.pid == mother
     assert warnings(it) == []
 
 
 async def test_orphans_are_buried(rig: Make, tmp_path: Path) -> None:
-    it = rig(["orphan:" + str(tmp_path / "end"), "exit:1"], warm="load")
-    await warm(it)
+    it = rig(["orphan:" + str(tmp_path / "end"), "exit:1"], server="load")
+    await server(it)
     await it.supervisor.put_worker(1)
     ended = (await it.until(lambda s: s.worker.exit)).worker.exit
     child = int(ended.stderr[-1].split()[1])
@@ -163,7 +163,7 @@ async def test_orphans_are_buried(rig: Make, tmp_path: Path) -> None:
 
 
 async def test_a_start_is_answered_while_libraries_load(rig: Make, tmp_path: Path) -> None:
-    it = rig(f"err:{MARK} ready wait", warm=f"slow:{tmp_path / 'go'}")
+    it = rig(f"err:{MARK} ready wait", server=f"slow:{tmp_path / 'go'}")
     await asyncio.wait_for(it.supervisor.put_worker(1), 5)
     assert (it.state.worker.phase, it.state.worker.incarnation, it.state.worker.pid) == (P.STARTING, 1, None)
     assert it.state.worker.progress.activity == "prepare: loading libraries"
@@ -174,12 +174,12 @@ async def test_a_start_is_answered_while_libraries_load(rig: Make, tmp_path: Pat
     (tmp_path / "go").touch()
     await it.until(lambda s: s.worker.phase is P.READY)
     assert it.state.worker.incarnation == 2
-    assert fakes() - {it.births._warm.pid} == {it.state.worker.pid}
+    assert fakes() - {it.launcher._server.pid} == {it.state.worker.pid}
     assert warnings(it) == []
 
 
 async def test_a_drain_while_libraries_load_reaches_the_worker(rig: Make, tmp_path: Path) -> None:
-    it = rig("drain exit:0", warm=f"slow:{tmp_path / 'go'}")
+    it = rig("drain exit:0", server=f"slow:{tmp_path / 'go'}")
     await it.supervisor.put_worker(1)
     it.supervisor.drain()
     (tmp_path / "go").touch()
@@ -187,9 +187,9 @@ async def test_a_drain_while_libraries_load_reaches_the_worker(rig: Make, tmp_pa
 
 
 async def test_a_stop_while_libraries_load(rig: Make, tmp_path: Path) -> None:
-    it = rig("ready wait", warm=f"slow:{tmp_path / 'never'}")
+    it = rig("ready wait", server=f"slow:{tmp_path / 'never'}")
     await it.supervisor.put_worker(1)
-    mother = it.births._warm.pid
+    mother = it.launcher._server.pid
     await asyncio.wait_for(it.supervisor.stop(0.1), 10)
     ended = it.state.worker.exit
     assert (ended.code, ended.message) == (-9, "killed: it did not leave within 0.1 s after it was asked to")
@@ -198,8 +198,8 @@ async def test_a_stop_while_libraries_load(rig: Make, tmp_path: Path) -> None:
 
 async def test_a_worker_given_up_before_its_birth_never_lives(rig: Make, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    it = rig(f"err:{MARK} touch:{mark} wait", f"err:{MARK} ready wait", warm="load")
-    mother = await warm(it)
+    it = rig(f"err:{MARK} touch:{mark} wait", f"err:{MARK} ready wait", server="load")
+    mother = await server(it)
     os.kill(mother, signal.SIGSTOP)
     await it.supervisor.put_worker(1)
     await asked_for(it)
@@ -212,25 +212,25 @@ async def test_a_worker_given_up_before_its_birth_never_lives(rig: Make, tmp_pat
     assert [e.exit.message for e in it.supervisor.log.after(0) if e.exit] == ["killed to make room for worker 2"]
 
 
-async def test_a_stuck_warm_parent_is_replaced(rig: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmj_trainer.agent.warm.BIRTH_SECONDS", 0.3)
-    it = rig("tell ready wait", warm="load")
-    mother = await warm(it)
+async def test_a_stuck_fork_server_is_replaced(rig: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmj_trainer.agent.fork_server.FORK_SECONDS", 0.3)
+    it = rig("tell ready wait", server="load")
+    mother = await server(it)
     os.kill(mother, signal.SIGSTOP)
     await it.supervisor.put_worker(1)
     await it.until(lambda s: s.worker.phase is P.READY)
-    assert warnings(it)[0] == "worker 1 is started cold: its warm parent did not fork it within 0.3 s"
+    assert warnings(it)[0] == "worker 1 is started cold: its fork server did not fork it within 0.3 s"
     await eventually(lambda: not alive(mother))
-    assert await warm(it) != mother
+    assert await server(it) != mother
 
 
 @pytest.mark.parametrize(
     ("act", "stop", "reason"),
-    [("slow:/never", False, "its warm parent has ended"), ("load", True, "it was born dead")],
+    [("slow:/never", False, "its fork server has ended"), ("load", True, "it died at once")],
 )
-async def test_the_end_of_the_warm_parent_before_a_birth(rig: Make, act: str, stop: bool, reason: str) -> None:
-    it = rig("ready wait", warm=act)
-    mother = await warm(it) if stop else it.births._warm.pid
+async def test_the_end_of_the_fork_server_before_a_start(rig: Make, act: str, stop: bool, reason: str) -> None:
+    it = rig("ready wait", server=act)
+    mother = await server(it) if stop else it.launcher._server.pid
     if stop:
         os.kill(mother, signal.SIGSTOP)
     await it.supervisor.put_worker(1)
@@ -238,7 +238,7 @@ async def test_the_end_of_the_warm_parent_before_a_birth(rig: Make, act: str, st
     os.kill(mother, signal.SIGKILL)
     await it.until(lambda s: s.worker.phase is P.READY)
     assert f"worker 1 is started cold: {reason}" in warnings(it)
-    await eventually(lambda: it.births._warm is not None and it.births._warm.pid != mother)
+    await eventually(lambda: it.launcher._server is not None and it.launcher._server.pid != mother)
     assert not alive(mother)
 
 
@@ -246,34 +246,34 @@ async def test_the_end_of_the_warm_parent_before_a_birth(rig: Make, act: str, st
     ("act", "problem"),
     [("thread", "it has 2 threads, and a fork copies one"), ("fail", "ImportError: no such library")],
 )
-async def test_a_warm_parent_that_cannot_serve_is_done_without(rig: Make, act: str, problem: str) -> None:
-    it = rig("ready exit:0", warm=act)
+async def test_a_fork_server_that_cannot_serve_is_done_without(rig: Make, act: str, problem: str) -> None:
+    it = rig("ready exit:0", server=act)
     for incarnation in (1, 2):
         await it.supervisor.put_worker(incarnation)
         ended = (await it.until(lambda s: s.worker.exit)).worker
         assert (ended.incarnation, ended.exit.code) == (incarnation, 0)
     # It says why, then ends, and may take longer for that than two workers for their lives; only then is it told.
-    await eventually(lambda: it.births._warm is None)
+    await eventually(lambda: it.launcher._server is None)
     told = warnings(it)
-    assert told[-1] == f"workers are started cold: a warm parent cannot serve: {problem}"
-    assert set(told[:-1]) <= {f"worker {n} is started cold: its warm parent {problem}" for n in (1, 2)}
+    assert told[-1] == f"workers are started cold: a fork server cannot serve: {problem}"
+    assert set(told[:-1]) <= {f"worker {n} is started cold: its fork server {problem}" for n in (1, 2)}
     await it.supervisor.put_worker(3)
     await it.until(lambda s: s.worker.exit)
     assert warnings(it) == told
 
 
 async def test_a_fork_that_fails_is_no_end(rig: Make) -> None:
-    it = rig("ready exit:0", warm="childless")
-    mother = await warm(it)
+    it = rig("ready exit:0", server="childless")
+    mother = await server(it)
     await it.supervisor.put_worker(1)
     assert (await it.until(lambda s: s.worker.exit)).worker.exit.code == 0
-    assert warnings(it) == ["worker 1 is started cold: its warm parent cannot fork it: [Errno 11] no more processes"]
-    assert it.births._warm.pid == mother
+    assert warnings(it) == ["worker 1 is started cold: its fork server cannot fork it: [Errno 11] no more processes"]
+    assert it.launcher._server.pid == mother
 
 
 async def test_a_fork_that_fails_when_nobody_waits_for_it_is_no_end(rig: Make) -> None:
-    it = rig("wait", "ready exit:0", warm="childless")
-    mother = await warm(it)
+    it = rig("wait", "ready exit:0", server="childless")
+    mother = await server(it)
     os.kill(mother, signal.SIGSTOP)
     await it.supervisor.put_worker(1)
     await asked_for(it)
@@ -281,40 +281,40 @@ async def test_a_fork_that_fails_when_nobody_waits_for_it_is_no_end(rig: Make) -
     await it.supervisor.put_worker(2)
     os.kill(mother, signal.SIGCONT)
     assert (await it.until(lambda s: s.worker.exit and s.worker.incarnation == 2)).worker.exit.code == 0
-    assert warnings(it) == ["worker 2 is started cold: its warm parent cannot fork it: [Errno 11] no more processes"]
-    assert it.births._warm.pid == mother
+    assert warnings(it) == ["worker 2 is started cold: its fork server cannot fork it: [Errno 11] no more processes"]
+    assert it.launcher._server.pid == mother
 
 
-async def test_a_close_at_once_leaves_no_warm_parent(rig: Make) -> None:
-    it = rig("", warm="load")
-    mother = it.births._warm.pid
-    await it.births.close()
+async def test_a_close_at_once_leaves_no_fork_server(rig: Make) -> None:
+    it = rig("", server="load")
+    mother = it.launcher._server.pid
+    await it.launcher.close()
     assert not alive(mother)
-    assert it.births.warm_bytes is None
+    assert it.launcher.server_bytes is None
 
 
 async def test_a_thread_that_comes_later_is_noticed(rig: Make) -> None:
-    it = rig("ready exit:0", warm="load")
-    os.kill(await warm(it), signal.SIGUSR1)
-    await eventually(lambda: len(os.listdir(f"/proc/{it.births._warm.pid}/task")) == 2)
+    it = rig("ready exit:0", server="load")
+    os.kill(await server(it), signal.SIGUSR1)
+    await eventually(lambda: len(os.listdir(f"/proc/{it.launcher._server.pid}/task")) == 2)
     await it.supervisor.put_worker(1)
     assert (await it.until(lambda s: s.worker.exit)).worker.exit.code == 0
-    reason = "workers are started cold: a warm parent cannot serve: it has 2 threads, and a fork copies one"
+    reason = "workers are started cold: a fork server cannot serve: it has 2 threads, and a fork copies one"
     await eventually(lambda: reason in warnings(it))  # told when it has ended: the worker may have been faster
 
 
-async def test_a_warm_parent_that_always_ends_is_given_up(rig: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmj_trainer.agent.warm.END_SECONDS", 20.0)  # on a busy machine too it is to end by itself
-    it = rig("ready exit:0", warm="leave")
-    await eventually(lambda: it.births._keeping.done())
+async def test_a_fork_server_that_always_ends_is_given_up(rig: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmj_trainer.agent.fork_server.END_SECONDS", 20.0)  # on a busy machine too it is to end by itself
+    it = rig("ready exit:0", server="leave")
+    await eventually(lambda: it.launcher._keeping.done())
     told = warnings(it)
-    assert told[:-1] == ["the warm parent ended (left with exit code 3): another is started"] * RESTARTS
+    assert told[:-1] == ["the fork server ended (left with exit code 3): another is started"] * RESTARTS
     assert told[-1].startswith("workers are started cold from now on")
     await it.supervisor.put_worker(1)
     assert (await it.until(lambda s: s.worker.exit)).worker.exit.code == 0
 
 
-def test_how_often_a_warm_parent_is_started_again() -> None:
+def test_how_often_a_fork_server_is_started_again() -> None:
     assert may_restart([0.0])
     assert may_restart([0.0] * RESTARTS)
     assert not may_restart([0.0] * (RESTARTS + 1))
@@ -322,16 +322,16 @@ def test_how_often_a_warm_parent_is_started_again() -> None:
 
 
 async def test_patience_has_an_end(rig: Make, tmp_path: Path) -> None:
-    it = rig("ready exit:0", warm=f"slow:{tmp_path / 'never'}", patience=0.2)
+    it = rig("ready exit:0", server=f"slow:{tmp_path / 'never'}", patience=0.2)
     await it.supervisor.put_worker(1)
     assert (await it.until(lambda s: s.worker.exit)).worker.exit.code == 0
-    assert warnings(it) == ["worker 1 is started cold: its warm parent was not ready within 0.2 s"]
-    assert it.births.importing
+    assert warnings(it) == ["worker 1 is started cold: its fork server was not ready within 0.2 s"]
+    assert it.launcher.importing
 
 
 async def test_fifty_births_leave_nothing_behind(rig: Make) -> None:
-    it = rig("ready wait", warm="load")
-    mother = await warm(it)
+    it = rig("ready wait", server="load")
+    mother = await server(it)
     files = open_files(mother)
     counts, pids = [], []
     for incarnation in range(1, 51):
@@ -342,28 +342,28 @@ async def test_fifty_births_leave_nothing_behind(rig: Make) -> None:
     await eventually(lambda: open_files(mother) == files)  # it closes a worker's when it gets to it: the worker may be faster
     assert len(set(pids)) == 50
     assert [pid for pid in pids if alive(pid)] == pids[-1:]
-    assert it.births._warm.pid == mother
+    assert it.launcher._server.pid == mother
     assert warnings(it) == []
 
 
 async def test_its_memory_is_known(rig: Make) -> None:
-    it = rig("", warm="load")
-    await warm(it)
-    assert 1 << 20 < it.births.warm_bytes < 1 << 30
-    await it.births.close()
-    assert it.births.warm_bytes is None
+    it = rig("", server="load")
+    await server(it)
+    assert 1 << 20 < it.launcher.server_bytes < 1 << 30
+    await it.launcher.close()
+    assert it.launcher.server_bytes is None
 
 
 async def test_files_of_the_agent_are_handed_on_by_name(rig: Make) -> None:
     memory = os.memfd_create("state")
     try:
         os.write(memory, b"what was before")
-        it = rig("show", warm="load", inherited={"--memory-fd": memory})
-        await warm(it)
+        it = rig("show", server="load", inherited={"--memory-fd": memory})
+        await server(it)
         for incarnation in (1, 2):  # forked, then cold
             await it.supervisor.put_worker(incarnation)
             ended = (await it.until(lambda s, n=incarnation: s.worker.incarnation == n and s.worker.exit)).worker.exit
             assert ended.message == "what was before"
-            await it.births.close()
+            await it.launcher.close()
     finally:
         os.close(memory)

@@ -1,4 +1,4 @@
-"""How a worker is born: forked from a warm parent, or started cold. Either way it is a child of the agent in a session of its own."""
+"""How a worker is started: forked from a fork server, or started cold. Either way it is a child of the agent in a session of its own."""
 
 import signal
 import subprocess
@@ -9,7 +9,7 @@ from lmj_trainer import linux
 from lmj_trainer.agent.children import Children
 
 
-class BirthError(Exception):
+class LaunchError(Exception):
     """No worker came of it, and none will; the text says why."""
 
 
@@ -33,12 +33,12 @@ class Program:
 
     cold: Sequence[str]
     """Command of a worker, to be followed by its arguments."""
-    warm: Sequence[str] | None
-    """Command of a warm parent, to be followed by ``--fd N``; None: there is none."""
+    server: Sequence[str] | None
+    """Command of a fork server, to be followed by ``--fd N``; None: there is none."""
     arguments: Callable[[int], Sequence[str]]
     """From an incarnation to its arguments, without open files."""
     environment: Mapping[str, str]
-    """All variables of a worker, and of its warm parent: some are read when a process begins."""
+    """All variables of a worker, and of its fork server: some are read when a process begins."""
 
 
 def start_cold(program: Program, incarnation: int, handles: Handles, children: Children) -> int:
@@ -60,27 +60,27 @@ def start_cold(program: Program, incarnation: int, handles: Handles, children: C
     return popen.pid
 
 
-def spawn_warm(program: Program, control: int, children: Children) -> int:
-    """Start a warm parent that serves socket ``control``; its process id. Raises OSError. To be called from the main thread.
+def start_server(program: Program, control: int, children: Children) -> int:
+    """Start a fork server that serves socket ``control``; its process id. Raises OSError. To be called from the main thread.
 
     It stays in the agent's process group, and what it says goes where the agent's own log goes.
     """
-    assert program.warm is not None
-    # A worker's command line is to fit into that of its warm parent, of which it takes the place.
+    assert program.server is not None
+    # A worker's command line is to fit into that of its fork server, of which it takes the place.
     room = " ".join([*program.cold, *program.arguments(0)]) + " " * 256
     popen = subprocess.Popen(
-        [*program.warm, "--fd", str(control), "--room", room],
+        [*program.server, "--fd", str(control), "--room", room],
         env=dict(program.environment),
         stdin=subprocess.DEVNULL,
         stdout=2,
         pass_fds=[control],
-        preexec_fn=_as_warm_parent,
+        preexec_fn=_as_fork_server,
     )
     children.own(popen.pid, popen)
     return popen.pid
 
 
-def _as_warm_parent() -> None:
+def _as_fork_server() -> None:
     linux.die_with_parent()
     # The signals that end a pod go to all of its group. This process ends with its agent, which may have use for it until then.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

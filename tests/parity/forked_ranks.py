@@ -1,4 +1,4 @@
-"""Workers that are forked from one warm parent, as an agent forks them: a start of milliseconds, where a cold one imports torch."""
+"""Workers that are forked from one fork server, as an agent forks them: a start of milliseconds, where a cold one imports torch."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Forked:
         return self._code
 
 
-class WarmRanks:
-    """The product's own warm parent (Linux only). Meanwhile this process adopts orphans; :meth:`close` ends that."""
+class ForkedRanks:
+    """The product's own fork server (Linux only). Meanwhile this process adopts orphans; :meth:`close` ends that."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """``environment``: of all workers."""
-        assert linux.adopt_orphans(), "only Linux lets a process adopt the workers of its warm parent"
+        assert linux.adopt_orphans(), "only Linux lets a process adopt the workers of its fork server"
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             room = "x" * 1000  # for a worker's arguments
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "lmj_trainer", "warm", "--fd", str(theirs.fileno()), "--room", room],
+                [sys.executable, "-m", "lmj_trainer", "fork-server", "--fd", str(theirs.fileno()), "--room", room],
                 env=dict(environment),
                 pass_fds=[theirs.fileno()],
                 preexec_fn=linux.die_with_parent,
@@ -55,7 +55,7 @@ class WarmRanks:
         said = json.loads(self._control.recv(LONGEST_REQUEST))
         assert "ready" in said, said
 
-    def bear(self, arguments: Sequence[str], files: Mapping[str, int], output: int) -> Forked:
+    def launch(self, arguments: Sequence[str], files: Mapping[str, int], output: int) -> Forked:
         """A worker with these arguments; ``files``: open files by the option that names them; ``output``: where it writes."""
         request = Request(os.getpid(), list(arguments), list(files))
         ours, theirs = socket.socketpair()

@@ -1,8 +1,8 @@
-"""``python -m lmj_trainer warm``: a process that has everything imported, and forks a worker whenever its agent asks for one.
+"""``python -m lmj_trainer fork-server``: a process that has everything imported, and forks a worker whenever its agent asks for one.
 
 It does nothing else. What a forked process cannot have it must not have: a second thread (a lock that it holds at the fork is never
 released), a GPU's context, an OpenMP region behind it (its threads are missed for ever). The worker is forked twice, so that the
-agent becomes its parent: the agent learns of its end from the kernel, and the end of the warm parent ends no worker.
+agent becomes its parent: the agent learns of its end from the kernel, and the end of the fork server ends no worker.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from lmj_trainer.fork_request import GO, LONGEST_REQUEST, MOST_FILES, Request
 from lmj_trainer.worker import libraries
 
 ADOPTION_SECONDS = 10.0
-"""The process between warm parent and worker ends at once; if it took so long, something is very wrong."""
+"""The process between fork server and worker ends at once; if it took so long, something is very wrong."""
 
 Work = Callable[[list[str]], int]
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command's arguments."""
     result = Parser(
-        prog="lmj_trainer warm", description="Have everything imported, and fork workers from it (started by the agent)."
+        prog="lmj_trainer fork-server", description="Have everything imported, and fork workers from it (started by the agent)."
     )
     result.add_argument("--fd", type=int, required=True, metavar="N", help="socket to the agent")
     result.add_argument("--lora", action="store_true", help="the workers need peft too")
@@ -77,7 +77,7 @@ def serve(fd: int, load: Callable[[], None], work: Work) -> int:
                     return 0
                 if problem := _problem():
                     return _refuse(control, problem)
-                _bear(Request.from_bytes(message), files, control, work)
+                _fork(Request.from_bytes(message), files, control, work)
             finally:
                 for file in files:
                     os.close(file)
@@ -94,7 +94,7 @@ def _refuse(control: socket.socket, problem: str) -> int:
     return 1
 
 
-def _bear(request: Request, files: Sequence[int], control: socket.socket, work: Work) -> None:
+def _fork(request: Request, files: Sequence[int], control: socket.socket, work: Work) -> None:
     """Fork the worker. Whether it came to life is its own to tell; the agent sees the files close when nobody has them."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -110,12 +110,12 @@ def _bear(request: Request, files: Sequence[int], control: socket.socket, work: 
     code = 1
     try:
         try:
-            newborn = os.fork()
+            child = os.fork()
         except OSError as error:
             os.write(files[0], str(error).encode())
         else:
-            code = _live(request, files, control, work) if newborn == 0 else 0
-    except BaseException:  # noqa: BLE001 - nothing may get back into the warm parent's loop
+            code = _live(request, files, control, work) if child == 0 else 0
+    except BaseException:  # noqa: BLE001 - nothing may get back into the fork server's loop
         traceback.print_exc()
     finally:
         os._exit(code)
@@ -128,7 +128,7 @@ def _live(request: Request, files: Sequence[int], control: socket.socket, work: 
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    birth, stdout, stderr, *inherited = files
+    hello, stdout, stderr, *inherited = files
     for file, standard in ((stdout, 1), (stderr, 2)):
         os.dup2(file, standard)
         os.close(file)
@@ -136,7 +136,7 @@ def _live(request: Request, files: Sequence[int], control: socket.socket, work: 
     arguments = [*request.arguments, *options]
     linux.show_arguments([sys.executable, "-m", "lmj_trainer", "worker", *arguments])
     random.seed()  # as in any new process: else each worker would draw what the one before drew
-    with socket.socket(fileno=birth) as to_agent:
+    with socket.socket(fileno=hello) as to_agent:
         to_agent.send(str(os.getpid()).encode())
         if to_agent.recv(len(GO)) != GO:
             return 1  # the agent is gone, or waits for us no longer: another worker may run in our place

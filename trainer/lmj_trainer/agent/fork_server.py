@@ -1,4 +1,4 @@
-"""The agent's side of its warm parent: one process, what it said of itself, and the births that it is asked for."""
+"""The agent's side of its fork server: one process, what it said of itself, and the workers that it forked."""
 
 import asyncio
 import contextlib
@@ -8,20 +8,20 @@ import signal
 import socket
 
 from lmj_trainer import linux
-from lmj_trainer.agent.birth import BirthError, Handles, Program, spawn_warm
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.exits import signal_name
+from lmj_trainer.agent.launch import Handles, LaunchError, Program, start_server
 from lmj_trainer.fork_request import GO, LONGEST_REQUEST, Request
 
-BIRTH_SECONDS = 10.0
-"""A fork takes milliseconds: a warm parent that takes so long for one is stuck."""
+FORK_SECONDS = 10.0
+"""A fork takes milliseconds: a fork server that takes so long for one is stuck."""
 
 END_SECONDS = 2.0
 """One that closed its end of the socket has so long to end."""
 
 
-class WarmParent:
-    """A running warm parent. Make one with :meth:`start`, then await :meth:`life` once."""
+class ForkServer:
+    """A running fork server. Make one with :meth:`start`, then await :meth:`life` once."""
 
     def __init__(self, pid: int, control: socket.socket, children: Children) -> None:
         self.pid = pid
@@ -34,13 +34,13 @@ class WarmParent:
         self._ready = False
 
     @classmethod
-    def start(cls, program: Program, children: Children) -> "WarmParent":
+    def start(cls, program: Program, children: Children) -> "ForkServer":
         """Start one. Raises OSError. To be called from the main thread: Linux ends it when the thread that made it ends."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             try:
                 ours.setblocking(False)
-                pid = spawn_warm(program, theirs.fileno(), children)
+                pid = start_server(program, theirs.fileno(), children)
             except BaseException:
                 ours.close()
                 raise
@@ -88,14 +88,14 @@ class WarmParent:
         how = f"killed by {signal_name(-code)}" if code < 0 else f"left with exit code {code}"
         return self.problem or how
 
-    async def bear(self, program: Program, incarnation: int, handles: Handles) -> int:
-        """Have worker ``incarnation`` forked; its process id. Waits until the imports are done. Raises BirthError.
+    async def launch(self, program: Program, incarnation: int, handles: Handles) -> int:
+        """Have worker ``incarnation`` forked; its process id. Waits until the imports are done. Raises LaunchError.
 
-        When this raises, or is cancelled, no worker will come of it: a newborn does nothing until it is told to go on.
+        When this raises, or is cancelled, no worker will come of it: a child does nothing until it is told to go on.
         """
         await self._settled.wait()
         if not self._ready:
-            raise BirthError(f"its warm parent {self.problem or 'has ended'}")
+            raise LaunchError(f"its fork server {self.problem or 'has ended'}")
         request = Request(os.getpid(), list(program.arguments(incarnation)), list(handles.inherited))
         ours, theirs = socket.socketpair()
         with self._children.expecting(), ours:
@@ -105,22 +105,22 @@ class WarmParent:
                 try:
                     socket.send_fds(self._control, [request.to_bytes()], files)
                 except OSError as error:
-                    raise BirthError(f"its warm parent cannot be asked: {error}") from error
+                    raise LaunchError(f"its fork server cannot be asked: {error}") from error
             return await self._first_word(ours)
 
-    async def _first_word(self, newborn: socket.socket) -> int:
+    async def _first_word(self, child: socket.socket) -> int:
         try:
-            async with asyncio.timeout(BIRTH_SECONDS):
-                said = await asyncio.get_running_loop().sock_recv(newborn, 1024)
+            async with asyncio.timeout(FORK_SECONDS):
+                said = await asyncio.get_running_loop().sock_recv(child, 1024)
         except TimeoutError:
             self.kill()
-            raise BirthError(f"its warm parent did not fork it within {BIRTH_SECONDS:g} s") from None
+            raise LaunchError(f"its fork server did not fork it within {FORK_SECONDS:g} s") from None
         except OSError as error:
-            raise BirthError(f"it was born dead: {error}") from error
+            raise LaunchError(f"it died at once: {error}") from error
         if not said.isdigit():  # its process id, or why there is none
-            raise BirthError(f"its warm parent cannot fork it: {said.decode(errors='replace')}" if said else "it was born dead")
+            raise LaunchError(f"its fork server cannot fork it: {said.decode(errors='replace')}" if said else "it died at once")
         pid = int(said)
         self._children.own(pid)
         with contextlib.suppress(OSError):  # it died just now: its exit says how
-            newborn.send(GO)
+            child.send(GO)
         return pid
