@@ -73,11 +73,11 @@ checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) i
 def step(number: int) -> None:
     due = checkpointer is not None and (number + 1) % 10 == 5 and not checkpointer.busy
     losses, rate = pipeline.gradients(number), training.learning_rate
-    commit = agree(group, state, losses, pipeline.whole, training.max_grad_norm, rate, lambda wish: Decision(snapshot=due))
+    commit = agree(group, state, losses, pipeline.whole, training.max_grad_norm, rate, lambda wish: Decision(checkpoint=due))
     if checkpointer is not None:
         checkpointer.before_apply()
     optimizer.apply()
-    if checkpointer is not None and commit.decision.snapshot:
+    if checkpointer is not None and commit.decision.checkpoint:
         facts = Facts("bench", "0" * 32, 0.0, time.time(), False, None, None, None) if rank == 0 else None
         checkpointer.start(rank, Topology(stages), 600.0, facts)
 

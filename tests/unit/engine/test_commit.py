@@ -20,7 +20,7 @@ from lmj_api.topology import Topology
 from lmj_trainer.data.prepared import Prepared
 from lmj_trainer.data.split import Split
 from lmj_trainer.errors import UserError
-from lmj_trainer.group.commit import Commit, Decision, abandon, agree
+from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.strategy.batches import Batches
@@ -93,18 +93,18 @@ def make_group(make_state: Callable[..., Any], make_config: Callable[..., Any]) 
     return lambda cuts, **more: Ranks(make_state, make_config(**NO_DROPOUT), cuts, **more)
 
 
-def nothing(wish: Decision) -> Decision:
-    assert wish == Decision()
+def nothing(wish: Wish) -> Decision:
+    assert wish == Wish()
     return Decision()
 
 
 def step(
-    group: Ranks, number: int, limit: float | None, decide: Callable[[Decision], Decision] = nothing, leaves: int | None = None
+    group: Ranks, number: int, limit: float | None, decide: Callable[[Wish], Decision] = nothing, leaves: int | None = None
 ) -> list[Any]:
     def work(rank: int) -> Any:
         pipeline, state = group.pipelines[rank], group.states[rank]
         losses = pipeline.gradients(number)
-        commit = agree(group.groups[rank], state, losses, group.whole, limit, 1e-3, decide, wish=Decision(stop=rank == leaves))
+        commit = agree(group.groups[rank], state, losses, group.whole, limit, 1e-3, decide, wish=Wish(stop=rank == leaves))
         AdamW(state, spec(1).training).apply()
         return commit
 
@@ -163,13 +163,13 @@ def test_rank_0_decides_for_all_when_all_are_prepared(make_group, leaves: int | 
     group = make_group(CUTS[2])
     asked = []
 
-    def decide(wish: Decision) -> Decision:
+    def decide(wish: Wish) -> Decision:
         asked.append(wish.stop)
-        return Decision(snapshot=True, stop=True)
+        return Decision(checkpoint=True, stop=True)
 
     commits = step(group, 0, 1.0, decide, leaves)
     assert asked == [leaves is not None]
-    assert all(commit.decision == Decision(snapshot=True, stop=True) for commit in commits)
+    assert all(commit.decision == Decision(checkpoint=True, stop=True) for commit in commits)
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -261,7 +261,7 @@ def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
     def work(rank: int) -> Any:
         try:
             group.states[rank].fill(4)
-            return agree(group.groups[rank], group.states[rank], losses if rank else [], group.whole, 1.0, 1e-3, Decision)
+            return agree(group.groups[rank], group.states[rank], losses if rank else [], group.whole, 1.0, 1e-3, nothing)
         except (UserError, ViewBrokenError) as error:
             return error
 
@@ -276,7 +276,7 @@ def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
 def test_a_peer_that_does_not_answer_breaks_the_view(make_group) -> None:
     group = make_group(CUTS[1], patience=0.1)
     with pytest.raises(ViewBrokenError, match=r"no prepared 0 of step 0 from rank 1 within 0\.1 s"):
-        agree(group.groups[0], group.states[0], [], group.whole, 1.0, 1e-3, Decision)
+        agree(group.groups[0], group.states[0], [], group.whole, 1.0, 1e-3, nothing)
 
 
 def test_a_step_that_broke_off_can_be_done_again(make_group) -> None:

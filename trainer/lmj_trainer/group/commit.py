@@ -26,36 +26,42 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What rank 0 decides for all at a step boundary."""
+class Wish:
+    """What a rank needs at a step boundary."""
 
-    snapshot: bool = False
-    """Take a checkpoint of the state at this boundary."""
     stop: bool = False
-    """Leave the view after it: a member is to leave."""
+    """It is to leave."""
     pause: bool = False
-    """Leave the view at this boundary, with nothing to be written: a member's follower takes its place."""
-
+    """Its follower is to take its place."""
     unsent: bool = False
-    """As a wish: this rank's newest snapshot in memory is not with its neighbour yet, so no other is to be begun."""
-    bare: bool = False
-    """As a wish: this rank has no snapshot in memory, nor is what it trains durable: one is to be taken as soon as can be."""
-    keep: bool = False
-    """Take a snapshot in memory at this boundary."""
-    recorded: int = 0
-    """All that is to be recorded of steps up to this one is on storage: the others need not keep it."""
+    """Its newest snapshot in memory is not with its neighbour yet, so no other is to be begun."""
+    without_snapshot: bool = False
+    """It has no snapshot in memory, nor is what it trains durable: one is to be taken as soon as possible."""
 
-    def __or__(self, other: Decision) -> Decision:
-        """What either wants."""
-        return Decision(
-            self.snapshot or other.snapshot,
+    def __or__(self, other: Wish) -> Wish:
+        """What either needs."""
+        return Wish(
             self.stop or other.stop,
             self.pause or other.pause,
             self.unsent or other.unsent,
-            self.bare or other.bare,
-            self.keep or other.keep,
-            max(self.recorded, other.recorded),
+            self.without_snapshot or other.without_snapshot,
         )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What rank 0 decides for all at a step boundary."""
+
+    checkpoint: bool = False
+    """Take a checkpoint of the state."""
+    snapshot: bool = False
+    """Take a snapshot in memory."""
+    stop: bool = False
+    """Leave the view after it: a member is to leave."""
+    pause: bool = False
+    """Leave the view, with nothing to be written: a member's follower takes its place."""
+    recorded: int = 0
+    """All that is to be recorded of steps up to this one is on storage: the others need not keep it."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +94,11 @@ def agree(
     whole: Callable[[Sequence[Report]], tuple[float, Tensor]],
     limit: float | None,
     rate: float,
-    decide: Callable[[Decision], Decision],
+    decide: Callable[[Wish], Decision],
     decided: Callable[[Commit], None] = lambda commit: None,
     prepared: Callable[[], None] = lambda: None,
     abandoned: Callable[[], None] = lambda: None,
-    wish: Decision | None = None,
+    wish: Wish | None = None,
 ) -> Commit:
     """Bring all ranks to the commit of the state's next step, with learning rate ``rate``; its update is still to be made.
 
@@ -102,7 +108,7 @@ def agree(
     known. ``prepared`` is called when this rank has all gradients, before anybody hears of it;
     ``abandoned`` when rank 0 has said that it will not commit the step in this view.
     """
-    step, wish = state.step, wish or Decision()
+    step, wish = state.step, wish or Wish()
     norms = gradient_norms(state)
     state.prepare()
     prepared()
@@ -121,7 +127,7 @@ def agree(
     for rank in group.others:
         word = group.take(Kind.PREPARED, step, rank)
         reports.append(Report(word["norms"], word["losses"]))
-        wish |= Decision(**word["wish"])
+        wish |= Wish(**word["wish"])
     loss, all_norms = whole(reports)
     total = total_norm(all_norms)
     if not (math.isfinite(loss) and math.isfinite(total)):

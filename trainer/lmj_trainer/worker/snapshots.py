@@ -85,7 +85,7 @@ class MemorySnapshots:
         return self._own is None or not self._sent
 
     @property
-    def bare(self) -> bool:
+    def empty(self) -> bool:
         """Whether this rank has none of its own, and its state is of memory: with the next rank's pod the last of its snapshots would go."""
         return self._own is not None and not self._anew and not self._own.steps
 

@@ -15,7 +15,7 @@ from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.follow.source import Source
-from lmj_trainer.group.commit import Commit, Decision, abandon, agree
+from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.pretrained import kept
 from lmj_trainer.state.journal import Line
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 10.0
 _FOLLOWER_PATIENCE = 5.0
 """Seconds for which training waits for a follower that takes next to nothing."""
-_UNASKED = Decision(unsent=True)
+_UNASKED = Wish(unsent=True)
 """What is taken for everybody's wish until they say otherwise."""
 
 
@@ -207,8 +207,8 @@ class Trainer:
                 self._checkpointer.settle()
             durable = any(c.step == step for c in self._checkpointer.known)
             due = self._saving.due(step) or (best and not self._checkpointer.busy)
-            snapshot = step > 0 and not evaluates and not durable and due
-            word = {"committed": committed, "evaluates": evaluates, "snapshot": snapshot, "lacks": recorder.lacks(step)}
+            checkpoint = step > 0 and not evaluates and not durable and due
+            word = {"committed": committed, "evaluates": evaluates, "checkpoint": checkpoint, "lacks": recorder.lacks(step)}
             self._group.tell(Kind.RESUME, step, payload=word)
         if word["lacks"]:
             self._share_journal(step)
@@ -226,7 +226,7 @@ class Trainer:
         self._pace.begin()
         # By one clock. What the boundary lacked would have taken its time without another view, too.
         self._paused = time.monotonic() - updated if updated is not None else None
-        return self._boundary(recorder) if word["evaluates"] else Decision(snapshot=word["snapshot"])
+        return self._boundary(recorder) if word["evaluates"] else Decision(checkpoint=word["checkpoint"])
 
     def _share_journal(self, step: int) -> None:
         """Have rank 0 know what the others know of what is to be recorded: its predecessor could not, and died or moved."""
@@ -261,14 +261,14 @@ class Trainer:
         """From boundary to boundary; ``decision``: what is done at the first."""
         while True:
             last = self._state.step == self._batches.steps
-            if decision.snapshot:
+            if decision.checkpoint:
                 awaited = decision.stop or last
                 self.snapshots.release()
                 self._saving.start(recorder, awaited=awaited)
                 if awaited:
                     self._saving.await_durable(recorder)
-            if decision.keep:
-                self.snapshots.take(self._checkpointer.copied if decision.snapshot else None)
+            if decision.snapshot:
+                self.snapshots.take(self._checkpointer.copied if decision.checkpoint else None)
             if decision.stop:
                 self._transport.flush(_FLUSH_SECONDS)
                 if not self._control.draining.is_set():
@@ -295,7 +295,7 @@ class Trainer:
         rate = learning_rate(training, state.step, steps)
         progress = self._pace.at(state.step)
 
-        def decide(wish: Decision) -> Decision:
+        def decide(wish: Wish) -> Decision:
             if not evaluates:
                 return self._decision(committed, wish)
             # That comes first. A checkpoint at the end of an epoch waits for its result, which it carries.
@@ -323,7 +323,7 @@ class Trainer:
         kept, source = self.snapshots, self._source
         try:
             losses = self.strategy.gradients(state.step, source.final if source.follows else None)
-            wish = Decision(stop=self._control.draining.is_set(), pause=self._hands_over, unsent=kept.unsent, bare=kept.bare)
+            wish = Wish(self._control.draining.is_set(), self._hands_over, kept.unsent, kept.empty)
             commit = agree(
                 self._group,
                 state,
@@ -352,7 +352,7 @@ class Trainer:
         self._pace.begin()
         return decision
 
-    def _decision(self, step: int, wish: Decision, *, best: bool = False) -> Decision:
+    def _decision(self, step: int, wish: Wish, *, best: bool = False) -> Decision:
         """On rank 0: what is done at the boundary of ``step``. ``wish``: what anybody needs; ``best``: its weights are the best so far."""
         more = step < self._batches.steps
         stop = wish.stop and more
@@ -360,9 +360,9 @@ class Trainer:
         pause = wish.pause and more and not stop and not self._checkpointer.promising
         due = self._saving.due(step) or best
         # One that is due where all leave is not begun: the next view does that first. The last step's is waited for: no snapshot beside it.
-        keep = more and not stop and not pause and not wish.unsent and (wish.bare or self.snapshots.due(step))
+        snapshot = more and not stop and not pause and not wish.unsent and (wish.without_snapshot or self.snapshots.due(step))
         recorded = self._state.journal.recorded
-        return Decision(snapshot=stop or (due and not pause), stop=stop, pause=pause, keep=keep, recorded=recorded)
+        return Decision(checkpoint=stop or (due and not pause), snapshot=snapshot, stop=stop, pause=pause, recorded=recorded)
 
     def _evaluates(self, committed: int) -> bool:
         """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
@@ -387,7 +387,7 @@ class Trainer:
         self._state.evaluated = step
         self._tell(result, best)
         asked, self._asked = self._asked, _UNASKED
-        decision = self._decision(step, asked | Decision(stop=self._control.draining.is_set()), best=best)
+        decision = self._decision(step, asked | Wish(stop=self._control.draining.is_set()), best=best)
         self._group.tell(Kind.BOUNDARY, step, payload={"decision": vars(decision), "evaluation": result.to_json()})
         return decision
 
