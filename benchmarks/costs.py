@@ -198,7 +198,7 @@ def shares(turns: Iterable[Turn], mode: str) -> list[float]:
 
 
 def at_rest(folder: Path, say: Say) -> list[Rest]:
-    """A rank's pod, a warm standby and level replicas of the quickstart's job, while it trains."""
+    """A rank's pod, a warm standby and replicas in sync of the quickstart's job, while it trains."""
     found: list[Rest] = []
     for name, field, sets in (
         ("standby", "standbys", {"recovery.standby": 1}),
@@ -224,12 +224,12 @@ def at_rest(folder: Path, say: Say) -> list[Rest]:
 
 
 def _ready(job: Ours, field: str) -> list[str]:
-    """Pods of the status's ``field`` once all are warm, or level."""
+    """Pods of the status's ``field`` once all are warm, or in sync."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         job.look()
         kept = _status(job).get(field, [])
-        if kept and all(entry["state"] in ("Warm", "Level") for entry in kept):
+        if kept and all(entry["state"] in ("Warm", "InSync") for entry in kept):
             return [entry["pod"] for entry in kept]
         if time.monotonic() > deadline:
             raise RuntimeError(f"no {field} that are ready within {START_SECONDS:g} s: {kept}")

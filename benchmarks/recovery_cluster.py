@@ -145,8 +145,8 @@ class Benchmark:
                 raise RuntimeError(job.describe())
             trains = found.get("phase") == "Running" and steps.look() >= target and found.get("checkpoint") is not None
             warm = sum(s["state"] == "Warm" for s in found.get("standbys", [])) >= recovery.get("standby", 0)
-            level = [f for f in found.get("followers", []) if f["state"] == "Level"]
-            return bool(trains and warm and (not recovery.get("replica") or len(level) == 2))
+            in_sync = [f for f in found.get("followers", []) if f["state"] == "InSync"]
+            return bool(trains and warm and (not recovery.get("replica") or len(in_sync) == 2))
 
         wait_for("a job that is ready for a fault", ready, job.describe, START_SECONDS)
         time.sleep(self.source.uniform(*PAUSE_SECONDS))

@@ -39,7 +39,7 @@ class WorkerPhase(StrEnum):
     READY = "Ready"
     """It has an address and waits for a view (a first one, or the next after a broken one)."""
     FOLLOWING = "Following"
-    """It is no member of a view: it keeps the state of its rank as the member has it. ``holding`` says how far it is, once it is level."""
+    """It is no member of a view: it keeps the state of its rank as the member has it. ``holding`` says how far it is, once it is in sync."""
     RUNNING = "Running"
     """It is a member of ``view`` and trains or evaluates."""
     COMPLETED = "Completed"
@@ -185,7 +185,7 @@ class Copied(Message):
     """The newest step of its source that it knows to be committed."""
     eta_seconds: Annotated[float, Field(ge=0)] | None = None
     """When the copy is complete at the speed that it had so far; None: it is complete, or has not begun."""
-    level_step: Count | None = None
+    in_sync_step: Count | None = None
     """The step at which it had all."""
     digest: Line | None = None
     """XXH3-128 of weights and moments at that step, hex: source and follower have computed the same."""
@@ -346,7 +346,7 @@ class Command(Message):
 
     kind: CommandKind
     """``view``: join it. ``leave``: leave a view, or who is followed, and say what is in memory. ``follower``: have it follow.
-    ``handover``: have all leave a view at the next step boundary, with this rank's follower level. ``drain``: take a checkpoint and leave."""
+    ``handover``: have all leave a view at the next step boundary, with this rank's follower in sync. ``drain``: take a checkpoint and leave."""
     view: View | None = None
     """``view``: which."""
     number: int | None = None

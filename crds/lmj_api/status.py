@@ -86,16 +86,16 @@ class FollowerStatus(Message):
     """Node of the pod."""
     to: str | None = None
     """The node that it has to be on; None: any."""
-    state: Literal["Pending", "Starting", "Copying", "Level"] = "Pending"
-    """``Pending``: there is no pod yet. ``Level``: it has all steps, and takes the rank's place when that is lost."""
+    state: Literal["Pending", "Starting", "Copying", "InSync"] = "Pending"
+    """``Pending``: there is no pod yet. ``InSync``: it has all steps, and takes the rank's place when that is lost."""
     incarnation: int = 1
     """Which worker process of the pod."""
     since: float = 0.0
     """When it came to that, seconds since the epoch."""
     copied: Copied | None = None
-    """``Copying``, ``Level``: what its worker has taken, as it last told."""
+    """``Copying``, ``InSync``: what its worker has taken, as it last told."""
     failures: int = 0
-    """Times in a row that it, or one before it, was lost before it was level."""
+    """Times in a row that it, or one before it, was lost before it was in sync."""
     not_before: float = 0.0
     """Nothing is started for it before this time, seconds since the epoch."""
 

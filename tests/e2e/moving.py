@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
     STARTING = "its target starts"
     COPYING = "its target copies"
-    LEVEL = "its target is level, and nobody was told"
+    IN_SYNC = "its target is in sync, and nobody was told"
     LEFT = "all have left the view for its target"
 
 
@@ -115,7 +115,7 @@ def disturb(job: Job, process: subprocess.Popen[str], rank: int, phase: Phase, v
             operator.enter_context(stopped(process.pid))
         if phase is Phase.COPYING:
             wait_until(lambda: agent(job, target).worker.phase is WorkerPhase.FOLLOWING)
-        elif phase in (Phase.LEVEL, Phase.LEFT):
+        elif phase in (Phase.IN_SYNC, Phase.LEFT):
             wait_until(lambda: agent(job, target).worker.holding is not None)
         if phase is Phase.LEFT:
             # As the operator would.

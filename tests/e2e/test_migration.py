@@ -158,7 +158,7 @@ def test_a_drain_returns_although_the_operator_is_killed_while_the_rank_moves(
 ) -> None:
     node = nodes(job)[1]
     with drained(job, node) as end:
-        for state in ("Starting", "Copying", "Level"):
+        for state in ("Starting", "Copying", "InSync"):
             # Each is there for a moment only: whichever comes, it has no operator then.
             wait_for(state, lambda state=state: _further(job, state), job.describe)  # type: ignore[misc]
             operator.process.kill()
@@ -170,7 +170,7 @@ def test_a_drain_returns_although_the_operator_is_killed_while_the_rank_moves(
 
 def _further(job: ClusterJob, state: str) -> bool:
     """Whether the move came as far as ``state``."""
-    order = ["Pending", "Starting", "Copying", "Level"]
+    order = ["Pending", "Starting", "Copying", "InSync"]
     status = job.status
     followers = [f["state"] for f in status.get("followers", [])]
     return status["migrations"] == 1 or any(order.index(f) >= order.index(state) for f in followers)

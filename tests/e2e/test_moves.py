@@ -79,7 +79,7 @@ EVERY = {phase.name.lower(): [(1, phase, victim) for victim in Victim] for phase
 SOME = [
     (1, Phase.STARTING, Victim.TARGET_WORKER),
     (0, Phase.COPYING, Victim.SOURCE),
-    (1, Phase.LEVEL, Victim.OTHER),
+    (1, Phase.IN_SYNC, Victim.OTHER),
     (0, Phase.LEFT, Victim.TARGET_POD),
 ]
 

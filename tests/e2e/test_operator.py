@@ -129,9 +129,9 @@ def test_with_a_replica_neither_a_deleted_pod_nor_a_node_without_power_costs_a_s
     job.spec["recovery"] = {"replica": True, "nodeGoneSeconds": 5}
     job.apply()
 
-    def level() -> bool:
+    def in_sync() -> bool:
         followers = job.status.get("followers", [])
-        return len(followers) == 2 and all(f["state"] == "Level" for f in followers)
+        return len(followers) == 2 and all(f["state"] == "InSync" for f in followers)
 
     def taken_over(view: int, rank: int, pod: str) -> None:
         def holds() -> bool:
@@ -143,14 +143,14 @@ def test_with_a_replica_neither_a_deleted_pod_nor_a_node_without_power_costs_a_s
         at = job.step
         job.wait_for_step(at + 20)
 
-    wait_for("two level followers", level, job.describe)
+    wait_for("two followers in sync", in_sync, job.describe)
     for rank in (0, 1):
         assert job.status["followers"][rank]["node"] != job.status["ranks"][rank]["node"]
     before = job.status
     job.kubectl("delete", "pod", "-n", job.namespace, before["ranks"][0]["pod"], "--grace-period=0", "--force")
     taken_over(before["view"]["number"], 0, before["followers"][0]["pod"])
 
-    wait_for("two level followers", level, job.describe)
+    wait_for("two followers in sync", in_sync, job.describe)
     before = job.status
     node = before["ranks"][1]["node"]
     own_cluster.power_cut(node)

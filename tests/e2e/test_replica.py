@@ -17,9 +17,9 @@ pytestmark = pytest.mark.e2e
 REPLICA = ("recovery.replica=true", "checkpoint.everySteps=100000", "recovery.hangTimeoutSeconds=60")
 
 
-def level(job: Job) -> bool:
+def in_sync(job: Job) -> bool:
     followers = job.status()["followers"]
-    return len(followers) == 2 and all(f["state"] == "Level" for f in followers)
+    return len(followers) == 2 and all(f["state"] == "InSync" for f in followers)
 
 
 def agent_of(job: Job, pod: str) -> int:
@@ -32,8 +32,8 @@ def agent_of(job: Job, pod: str) -> int:
 
 
 def kill_pod(job: Job, process: subprocess.Popen[str], rank: int) -> None:
-    """End all of the rank's pod at once, when its follower is level; returns when training has gone on."""
-    wait_until(lambda: level(job), process)
+    """End all of the rank's pod at once, when its follower is in sync; returns when training has gone on."""
+    wait_until(lambda: in_sync(job), process)
     before = job.status()
     followers = {f["rank"]: f["pod"] for f in before["followers"]}
     os.killpg(agent_of(job, before["ranks"][rank]["pod"]), signal.SIGKILL)

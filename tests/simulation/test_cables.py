@@ -63,7 +63,7 @@ def test_a_follower_elsewhere_takes_the_place_and_no_step_is_lost(one: str, othe
     at_step(cluster, 3)
     followers = {f.rank: cluster.pods[f.pod] for f in cluster.status.followers}
     followers[0].node = followers[1].node = "c"
-    while any(f.state != "Level" for f in cluster.status.followers):
+    while any(f.state != "InSync" for f in cluster.status.followers):
         cluster.tick()
         cluster.reconcile()
     cluster.break_cable(one, other, one_way=one_way)
@@ -78,7 +78,7 @@ def test_a_follower_behind_the_same_cable_does_not_take_the_place(first: str, mo
     at_step(cluster, 3)
     for entry in cluster.status.followers:
         cluster.pods[entry.pod].node = first if entry.rank == 0 else "b"
-    while any(f.state != "Level" for f in cluster.status.followers):
+    while any(f.state != "InSync" for f in cluster.status.followers):
         cluster.tick()
         cluster.reconcile()
     cluster.break_cable("a", "b")

@@ -80,7 +80,7 @@ def test_a_follower_and_a_standby_are_made_anew_after_an_operator_whose_clock_wa
         cluster.tick()
         cluster.reconcile()
     assert cluster.status.warm_standbys == 1
-    assert [f.state for f in cluster.status.followers] == ["Level"]
+    assert [f.state for f in cluster.status.followers] == ["InSync"]
 
 
 def test_a_pod_that_no_other_node_takes_is_not_kept_waiting_by_an_operator_whose_clock_was_ahead() -> None:

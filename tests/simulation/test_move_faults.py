@@ -9,7 +9,7 @@ from .pod import Pod
 from .relocated import assert_clean, cluster_of, follower
 from .test_replicas import at_work, go_on, own
 
-PHASES = ("Starting", "Copying", "Level", "Told", "Left")
+PHASES = ("Starting", "Copying", "InSync", "Told", "Left")
 """As in the status, and then: its source was told to hand over, and did."""
 VICTIMS = ("target's worker", "target's pod", "source's worker", "other's worker", "operator")
 

@@ -30,7 +30,7 @@ def test_a_rank_moves(ranks: tuple[int, ...]) -> None:
     for incident in cluster.status.incidents:
         copied = incident.copied
         assert copied is not None
-        assert (copied.done, copied.digest) == (SIZE, f"digest {copied.level_step}")
+        assert (copied.done, copied.digest) == (SIZE, f"digest {copied.in_sync_step}")
     migrating = next(c for c in cluster.status.conditions if c.type == "Migrating")
     assert (migrating.status, migrating.reason) == ("False", "NothingMoves")
 
@@ -47,7 +47,7 @@ def test_what_a_follower_has_come_to_is_acted_on_at_once() -> None:
         assert not new or made.wake_after == 0.0, new
         seen |= new
         cluster.tick(0.5)
-    assert {"Pending", "Level"} <= seen
+    assert {"Pending", "InSync"} <= seen
 
 
 def test_no_more_ranks_move_at_once_than_may() -> None:
@@ -97,7 +97,7 @@ def test_the_target_dies_when_its_place_is_free() -> None:
 def test_the_source_dies_when_its_follower_is_level() -> None:
     cluster = cluster_of()
     cluster.move_request = "1"
-    go_on(cluster, lambda: bool(cluster.status.followers) and cluster.status.followers[0].state == "Level")
+    go_on(cluster, lambda: bool(cluster.status.followers) and cluster.status.followers[0].state == "InSync")
     cluster.kill_pod(own(cluster, 1))
     go_on(cluster, lambda: at_work(cluster, 2))
     assert cluster.status.steps_lost == 0
@@ -115,7 +115,7 @@ def test_a_move_that_takes_too_long_is_given_up_and_the_rank_stays() -> None:
             cluster.kill_worker(target)
         cluster.tick(1)
     assert own(cluster, 1).name == name
-    assert cluster.status.moves[0].given_up == "no follower was level within 10 s (migration.timeoutSeconds): it stays"
+    assert cluster.status.moves[0].given_up == "no follower was in sync within 10 s (migration.timeoutSeconds): it stays"
     assert cluster.status.phase is Phase.RUNNING
     assert (cluster.status.migrations, cluster.status.followers) == (0, [])
 
@@ -187,7 +187,7 @@ def test_a_pod_that_is_deleted_hands_over_to_its_follower_where_that_is_level() 
     """Its agent hears of it by a signal and is not asked any more; the others leave with it at a boundary."""
     cluster = cluster_of()
     cluster.move_request = "1"
-    go_on(cluster, lambda: bool(cluster.status.followers) and cluster.status.followers[0].state == "Level")
+    go_on(cluster, lambda: bool(cluster.status.followers) and cluster.status.followers[0].state == "InSync")
     pod, target = own(cluster, 1), cluster.status.followers[0].pod
     pod.draining = True
     for _ in range(40):
@@ -333,7 +333,7 @@ def both_ways() -> tuple[Cluster, str]:
     cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=("a", "b", "c"))
     go_on(cluster, lambda: at_work(cluster, 1))
     cluster.move_request = "1"
-    go_on(cluster, lambda: any(f.rank == 1 and f.state == "Level" for f in cluster.status.followers))
+    go_on(cluster, lambda: any(f.rank == 1 and f.state == "InSync" for f in cluster.status.followers))
     return cluster, own(cluster, 0).name
 
 

@@ -32,7 +32,7 @@ def go_on(cluster: Cluster, until: Callable[[], bool], rounds: int = 60) -> None
 
 def all_level(cluster: Cluster) -> bool:
     followers = cluster.status.followers
-    return len(followers) == cluster.spec.world_size and all(f.state == "Level" for f in followers)
+    return len(followers) == cluster.spec.world_size and all(f.state == "InSync" for f in followers)
 
 
 def own(cluster: Cluster, rank: int) -> Pod:
@@ -213,7 +213,7 @@ def test_a_rank_that_trains_is_not_replaced_because_it_let_go_of_its_follower() 
 def test_what_a_follower_alone_says_matters_where_no_peer_can(age: float, incidents: int) -> None:
     spec = job_spec(1, recovery={"replica": True})
     cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=("a", "b"))
-    go_on(cluster, lambda: bool(cluster.status.followers) and cluster.status.followers[0].state == "Level")
+    go_on(cluster, lambda: bool(cluster.status.followers) and cluster.status.followers[0].state == "InSync")
     source, target = own(cluster, 0), cluster.pods[cluster.status.followers[0].pod]
     target.worker = target.worker.model_copy(
         update={"phase": WorkerPhase.READY, "lost": "its source is gone", "since": cluster.now - age, "holding": target.holding}
@@ -243,7 +243,7 @@ def test_a_follower_on_its_way_is_nearer_than_a_new_pod(phase: WorkerPhase) -> N
     cluster.kill_pod(next(pod for pod in cluster.pods.values() if pod.worker.phase is WorkerPhase.FOLLOWING))
 
     def on_its_way() -> Pod | None:
-        entry = next((f for f in cluster.status.followers if f.state != "Level"), None)
+        entry = next((f for f in cluster.status.followers if f.state != "InSync"), None)
         pod = cluster.pods.get(entry.pod) if entry is not None else None
         return pod if pod is not None and pod.worker.phase is phase and pod.holding is None else None
 

@@ -110,7 +110,7 @@ class World:
             self._leave(pod, lost)
 
     def _follow(self) -> None:
-        """Streams begin, get level, and end with their source."""
+        """Streams begin, get in sync, and end with their source."""
         streams = {}
         for source in self.pods.values():
             if source.follower is None or source.gone or source.dark or source.worker.phase is not WorkerPhase.RUNNING:
@@ -127,7 +127,7 @@ class World:
                 self._become(target, WorkerPhase.FOLLOWING, holding=target.holding, copied=copied)
             elif target.step is None:
                 target.step = source.step
-                there = Copied(done=SIZE, size=SIZE, step=source.step, level_step=source.step, digest=f"digest {source.step}")
+                there = Copied(done=SIZE, size=SIZE, step=source.step, in_sync_step=source.step, digest=f"digest {source.step}")
                 self._become(target, WorkerPhase.FOLLOWING, holding=target.holding, copied=there)
         for pod in self.living():
             if pod.worker.phase is WorkerPhase.FOLLOWING and pod.name not in streams and not pod.dark and not pod.deserted:
@@ -144,7 +144,7 @@ class World:
         return pod if pod.worker.phase in (WorkerPhase.READY, WorkerPhase.FOLLOWING) else None
 
     def _tell_follower(self, source: Pod, committed: bool) -> None:
-        """A follower that is level has each step's gradients before the step is told as prepared, and hears of the commit after it."""
+        """A follower that is in sync has each step's gradients before the step is told as prepared, and hears of the commit after it."""
         target = self._target(source)
         if target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None:
             target.step, target.prepared = (source.step, False) if committed else (target.step, True)

@@ -31,7 +31,7 @@ class _Stopping(Loader):
             plain(source)
             with source._turn:
                 stream = source._stream
-                if stream is not None and not source._turn.wait_for(lambda: stream.level or stream.over, PATIENCE_SECONDS):
+                if stream is not None and not source._turn.wait_for(lambda: stream.in_sync or stream.over, PATIENCE_SECONDS):
                     raise RuntimeError(f"the copy took more than {PATIENCE_SECONDS:g} s")
 
         module.Source.boundary = boundary  # type: ignore[attr-defined]

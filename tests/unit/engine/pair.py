@@ -48,7 +48,7 @@ class Line:
         return bool(self.told) and self.told[-1][0] is EventKind.LOST_PEER
 
     @property
-    def level(self) -> bool:
+    def in_sync(self) -> bool:
         return bool(self.told) and self.told[-1][0] is EventKind.FOLLOWING and self.told[-1][2] is not None
 
 
@@ -121,10 +121,10 @@ class Pair:
         self.commit()
 
     def follow(self) -> None:
-        """A step, with a follower that is level."""
+        """A step, with a follower that is in sync."""
         self.source.follow("follower")
         self.step()
-        self.line.wait(lambda: self.line.level)
+        self.line.wait(lambda: self.line.in_sync)
 
     def stop(self) -> Holding | None:
         """End it, as the agent does; what the follower has then."""

@@ -31,19 +31,23 @@ def test_level_from_wherever_it_began(pair: Pair) -> None:
     pair.source.follow("follower")
     for _ in range(40):
         pair.step()
-        if pair.line.level:
+        if pair.line.in_sync:
             break
-    pair.line.wait(lambda: pair.line.level)
-    level = pair.line.copied[-1]
-    assert (level.done, level.size, level.step) == (pair.states[0].saved.nbytes, pair.states[0].saved.nbytes, level.level_step)
-    assert pair.line.told[-1][1].endswith(f"digest {level.digest}, as its source's")
+    pair.line.wait(lambda: pair.line.in_sync)
+    in_sync = pair.line.copied[-1]
+    assert (in_sync.done, in_sync.size, in_sync.step) == (
+        pair.states[0].saved.nbytes,
+        pair.states[0].saved.nbytes,
+        in_sync.in_sync_step,
+    )
+    assert pair.line.told[-1][1].endswith(f"digest {in_sync.digest}, as its source's")
     pair.step()
     assert pair.stop() == Holding(step=pair.states[0].step)
     pair.assert_equal()
     assert not pair.lost
     end = pair.line.copied[-1]
-    assert (end.step, end.level_step, end.digest) == (pair.states[0].step, level.level_step, level.digest)
-    assert end.gradients > level.gradients
+    assert (end.step, end.in_sync_step, end.digest) == (pair.states[0].step, in_sync.in_sync_step, in_sync.digest)
+    assert end.gradients > in_sync.gradients
 
 
 def test_a_follower_tells_now_and_then_at_which_step_it_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +73,7 @@ def test_adapters_are_followed_without_the_frozen_weights(make_config: Callable[
     try:
         pair.source.follow("follower")
         pair.step()
-        pair.line.wait(lambda: pair.line.level)
+        pair.line.wait(lambda: pair.line.in_sync)
         pair.step()
         assert pair.stop() == Holding(step=2)
         pair.assert_equal()
@@ -83,7 +87,7 @@ def test_who_is_level_knows_how_the_step_was_committed(pair: Pair) -> None:
     pair.step()
     pair.source.follow("follower")
     pair.source.boundary()
-    pair.line.wait(lambda: pair.line.level)
+    pair.line.wait(lambda: pair.line.in_sync)
     pair.stop()
     assert pair.states[0].committed == (1, 0.5, 1e-3)
     assert pair.states[1].committed == pair.states[0].committed
@@ -101,7 +105,7 @@ def test_who_has_followed_before_is_level_at_once(pair: Pair, monkeypatch: pytes
     monkeypatch.setattr(source_module, "State", None)  # nothing is copied
     pair.source.follow("follower")
     pair.source.boundary()
-    pair.line.wait(lambda: pair.line.level)
+    pair.line.wait(lambda: pair.line.in_sync)
     pair.step()
     pair.stop()
     pair.assert_equal()
@@ -111,7 +115,7 @@ def test_a_hand_over_says_what_it_took(pair: Pair, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("lmj_trainer.follow.source._ROOM_SECONDS", SECONDS)  # nothing is packed
     pair.source.follow("follower")
     pair.source.boundary()
-    pair.line.wait(lambda: pair.line.level)
+    pair.line.wait(lambda: pair.line.in_sync)
     pair.step()
     pair.source.boundary()
     with caplog.at_level("INFO"):
@@ -134,7 +138,7 @@ def test_who_is_not_level_takes_nothing_over(pair: Pair, monkeypatch: pytest.Mon
     pair.source.boundary()
     pair.source.hand_over()
     goes.set()
-    pair.line.wait(lambda: pair.line.level)
+    pair.line.wait(lambda: pair.line.in_sync)
     pair.step()
     pair.stop()
     pair.assert_equal()
@@ -154,7 +158,7 @@ def test_a_state_that_is_never_still_is_read_while_training_waits(pair: Pair, mo
     monkeypatch.setattr(pair.states[0], "digest", between_steps)
     pair.source.follow("follower")
     pair.source.boundary()
-    pair.line.wait(lambda: pair.line.level)
+    pair.line.wait(lambda: pair.line.in_sync)
     assert reads == [0, 1, 2]
     pair.step()
     pair.stop()
@@ -168,7 +172,7 @@ def test_another_state_is_copied_anew(pair: Pair) -> None:
     pair.states[0].fill(0)
     pair.states[0].saved.zero_()
     pair.step()
-    pair.line.wait(lambda: pair.line.level)
+    pair.line.wait(lambda: pair.line.in_sync)
     pair.step()
     pair.stop()
     pair.assert_equal()
@@ -189,7 +193,7 @@ def test_the_copy_keeps_to_its_bandwidth(pair: Pair) -> None:
     begin = time.monotonic()
     pair.source.follow("follower")
     pair.source.boundary()
-    pair.line.wait(lambda: pair.line.level)
+    pair.line.wait(lambda: pair.line.in_sync)
     assert time.monotonic() - begin > 0.3
 
 
@@ -237,9 +241,9 @@ def test_gradients_that_are_out_when_the_follower_gets_level_are_not_forgotten(
     pair.source.prepared()
     go_on.set()
     with pair.line.changed:
-        assert not pair.line.changed.wait_for(lambda: pair.line.level, 0.5), "its gradients would be gone"
+        assert not pair.line.changed.wait_for(lambda: pair.line.in_sync, 0.5), "its gradients would be gone"
     pair.commit()
-    pair.line.wait(lambda: pair.line.level)
+    pair.line.wait(lambda: pair.line.in_sync)
     pair.step()
     pair.stop()
     pair.assert_equal()

@@ -11,7 +11,7 @@ import pytest
 from lmj_api.protocol import Holding
 from lmj_trainer.follow import source as source_module
 from lmj_trainer.transport.inbox import ViewBrokenError
-from lmj_trainer.transport.parts import Level, Part
+from lmj_trainer.transport.parts import InSync, Part
 
 from .pair import SECONDS, Pair, eventually
 
@@ -39,7 +39,7 @@ def test_training_goes_on_without_a_follower_that_does_not_take(pair: Pair, monk
 
 
 def test_a_follower_that_was_let_go_follows_no_more(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It lives: what it has gets older with every step, and nobody may take it for level."""
+    """It lives: what it has gets older with every step, and nobody may take it for one in sync."""
     pair.follow()
     take, stuck = pair.follower._take, threading.Event()
     monkeypatch.setattr(pair.source, "_patience", 0.2)
@@ -173,7 +173,7 @@ def test_nobody_is_level_with_a_state_that_became_no_steps(pair: Pair, monkeypat
     pair.line.wait(lambda: pair.line.over)
     pair.await_refusal()
     assert pair.line.told[-1][1:] == (source_module._NO_STATE, None)
-    assert not any(isinstance(body, Level) for body in sent)
+    assert not any(isinstance(body, InSync) for body in sent)
     assert not pair.lost
 
 
@@ -188,7 +188,7 @@ def test_a_follower_may_take_its_time_to_begin(pair: Pair, monkeypatch: pytest.M
     time.sleep(0.1)  # more than its patience
     monkeypatch.setattr(pair.source, "_patience", SECONDS)
     begin.set()
-    pair.line.wait(lambda: pair.line.level)
+    pair.line.wait(lambda: pair.line.in_sync)
     assert not pair.lost
     pair.step()
     assert pair.stop() == Holding(step=4)

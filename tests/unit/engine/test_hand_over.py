@@ -30,7 +30,7 @@ BEST = 8
 
 
 class Pair:
-    """Rank 1 has a follower that is level. ``asked_at``: the step after which it is told to hand over."""
+    """Rank 1 has a follower that is in sync. ``asked_at``: the step after which it is told to hand over."""
 
     def __init__(self, job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch, asked_at: int | None = None) -> None:
         # Ranks of one process share the generator that dropout draws from, so there is none.
@@ -54,7 +54,7 @@ class Pair:
         network: dict[str, MemoryTransport] = {}
         self.lines = [Line(), Line()]
         self.trainers = [make(self.job, line, rank, network) for rank, line in enumerate(self.lines)]
-        monkeypatch.setattr(trainer_module.Source, "level", property(lambda source: source is self.trainers[1]._source))
+        monkeypatch.setattr(trainer_module.Source, "in_sync", property(lambda source: source is self.trainers[1]._source))
 
         def on(kind: EventKind, details: dict[str, Any]) -> None:
             if kind is EventKind.COMMITTED and details["progress"].step == asked_at:
@@ -259,7 +259,7 @@ def test_a_pod_that_takes_a_place_has_a_snapshot_before_the_next_is_due(
     assert sorted(seen) == list(range(1, 8))
     assert seen[1] == seen[2] == [Snapshots()] * 2, "from the beginning on there is nothing to lose"
     assert seen[5][0] == Snapshots(own=[3], kept=[3])
-    # Another pod: its state is level, its shelves are bare.
+    # Another pod: its state is in sync, its shelves are bare.
     for shelf in (pair.trainers[1].snapshots._own, pair.trainers[1].snapshots._keeper._shelf):
         assert shelf is not None
         shelf.forget(-1)

@@ -18,12 +18,12 @@ def test_a_copy_is_counted_and_its_end_foretold() -> None:
     tally.committed(8)
     assert tally.told.step == 8
     tally.state(40, 8)
-    tally.level(8, "abc")
+    tally.in_sync(8, "abc")
     tally.committed(9)
-    assert tally.told == Copied(done=100, size=100, gradients=15, step=9, level_step=8, digest="abc")
+    assert tally.told == Copied(done=100, size=100, gradients=15, step=9, in_sync_step=8, digest="abc")
 
 
 def test_a_follower_that_had_all_before_copies_nothing() -> None:
     tally = Tally(100)
-    tally.level(3, "abc")
-    assert tally.told == Copied(size=100, step=3, level_step=3, digest="abc")
+    tally.in_sync(3, "abc")
+    assert tally.told == Copied(size=100, step=3, in_sync_step=3, digest="abc")

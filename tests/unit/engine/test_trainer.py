@@ -59,7 +59,7 @@ def test_a_follower_takes_over_where_every_step_is_evaluated(job: LiveMigrationJ
     spec = job.spec.model_copy(update={"training": job.spec.training.model_copy(update={"batch_size": 64})})
     line = Line()
     trainer = make(job.model_copy(update={"spec": spec}), line)
-    monkeypatch.setattr(type(trainer._source), "level", property(lambda source: True))
+    monkeypatch.setattr(type(trainer._source), "in_sync", property(lambda source: True))
     line.on = lambda kind, details: setattr(line, "handover", 1) if kind is EventKind.COMMITTED else None
     trainer._source.boundary = lambda: trainer._checkpointer.wait(30)  # else the move may wait for it
     with pytest.raises(ViewBrokenError, match="a follower takes over at step 2"):

@@ -289,7 +289,7 @@ async def test_a_worker_that_tells_its_steps_is_not_asked_for_them(at: Fixture) 
                 time=12,
                 kind=EventKind.FOLLOWING,
                 holding=Holding(step=7),
-                copied=Copied(done=5, size=5, level_step=7, digest="a"),
+                copied=Copied(done=5, size=5, in_sync_step=7, digest="a"),
             ),
         ),
     ],

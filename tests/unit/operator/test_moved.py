@@ -24,9 +24,9 @@ def test_where_nothing_moved_of_late_nobody_rests() -> None:
 
 
 def test_a_follower_that_does_not_know_yet_that_its_source_is_gone_need_not_say_what_it_has() -> None:
-    empty, level = (
+    empty, in_sync = (
         pod(1, 1, worker(WorkerPhase.READY, holding=None)),
         pod(1, 2, worker(WorkerPhase.FOLLOWING, holding=Holding(step=6))),
     )
-    ranks = facts(0, pod(0, 1, worker(WorkerPhase.READY))), facts(1, empty, entry=follower(state="Level"), follower=level)
+    ranks = facts(0, pod(0, 1, worker(WorkerPhase.READY))), facts(1, empty, entry=follower(state="InSync"), follower=in_sync)
     assert [f.pod.name for f in with_kept(Topology(2), ranks, 0) if f.pod is not None] == ["j-r0-1", "j-r1-2"]

@@ -13,9 +13,9 @@ from lmj_operator.plan.moves.moves import move as moves
 @pytest.mark.parametrize(("told", "actions"), [(0, (HandOver("j-r1-1", 3),)), (2, (HandOver("j-r1-1", 3),)), (3, ())])
 def test_a_view_is_handed_over_once(told: int, actions: tuple[HandOver, ...]) -> None:
     first, second = pod(0, 1, worker()), pod(1, 1, worker(), agent={"handover": told}, node="node-1")
-    level = pod(1, 2, worker(WorkerPhase.FOLLOWING), node="node-2")
-    ranks = facts(0, first), facts(1, second, entry=follower(state="Level"), follower=level)
-    seen = observed(first, second, level, status=JobStatus(moves=[move(cause=MoveCause.REQUESTED)]))
+    in_sync = pod(1, 2, worker(WorkerPhase.FOLLOWING), node="node-2")
+    ranks = facts(0, first), facts(1, second, entry=follower(state="InSync"), follower=in_sync)
+    seen = observed(first, second, in_sync, status=JobStatus(moves=[move(cause=MoveCause.REQUESTED)]))
     assert moves(seen, ranks, view(first, second), runs=True, now=10.0).actions == actions
 
 

@@ -23,7 +23,7 @@ from lmj_operator.plan.report.report import step_seconds
 
 AT_MOST = "training paused for at most"
 MOVE = MoveStatus(rank=1, serial=1, node="node1", reason="node node1 is cordoned", since=1.0)
-THERE = Copied(done=514_000_000, size=514_000_000, gradients=120_000_000, step=311, level_step=310, digest="5f1c")
+THERE = Copied(done=514_000_000, size=514_000_000, gradients=120_000_000, step=311, in_sync_step=310, digest="5f1c")
 
 
 def follower(state: str = "Copying", **copied: Any) -> FollowerStatus:
@@ -48,8 +48,8 @@ def test_the_condition_says_how_far_it_is() -> None:
     half = follower(done=257_000_000, eta_seconds=2.4)
     assert told(half) == ("Copying", f"{leaves} copying, 257.0 MB of 514.0 MB, 0:02 left")
     assert told(follower(done=12)) == ("Copying", f"{leaves} copying, 12 B of 514.0 MB")
-    level = FollowerStatus(rank=1, serial=2, pod="tiny-r1-2", state="Level", copied=THERE)
-    assert told(level) == ("Level", f"{leaves} level since step 310")
+    in_sync = FollowerStatus(rank=1, serial=2, pod="tiny-r1-2", state="InSync", copied=THERE)
+    assert told(in_sync) == ("InSync", f"{leaves} in sync since step 310")
 
 
 def test_how_far_a_copy_is_need_not_be_stored_at_once_and_its_state_must() -> None:
@@ -57,7 +57,7 @@ def test_how_far_a_copy_is_need_not_be_stored_at_once_and_its_state_must() -> No
         return must_be_stored(JobStatus(followers=[entry]))
 
     assert kept(follower(done=1)) == kept(follower(done=2))
-    assert kept(follower(done=1)) != kept(follower("Level", done=1))
+    assert kept(follower(done=1)) != kept(follower("InSync", done=1))
 
 
 @pytest.mark.parametrize(
@@ -108,19 +108,19 @@ def test_the_proof_is_told_wherever_the_move_is() -> None:
     (note,) = notes(before, after)
     assert note.message == f"rank 1 moved; {paused}; view 2: goes on; {right}"
     assert status_lines(after, None)[-1].endswith(f"tiny-r1-2 ({paused}; {right})")
-    assert "rank 1: Level follower, pod tiny-r1-2 since step 310" in status_lines(
-        JobStatus(followers=[FollowerStatus(rank=1, serial=2, pod="tiny-r1-2", state="Level", copied=THERE)]), None
+    assert "rank 1: InSync follower, pod tiny-r1-2 since step 310" in status_lines(
+        JobStatus(followers=[FollowerStatus(rank=1, serial=2, pod="tiny-r1-2", state="InSync", copied=THERE)]), None
     )
 
 
 def test_metrics_count_a_move_once() -> None:
     metrics = Metrics(list)
     start = JobStatus(followers=[follower()])
-    level = JobStatus(followers=[follower("Level").model_copy(update={"since": 9.0})])
+    in_sync = JobStatus(followers=[follower("InSync").model_copy(update={"since": 9.0})])
     over = JobStatus(migrations=1, incidents=[moved(copied=THERE)])
     done = JobStatus(migrations=1, incidents=[moved(copied=THERE, seconds=2.5, pause_seconds=0.5, pause_by="workers")])
     seen = JobStatus(migrations=1, incidents=[moved(seconds=2.5, pause_seconds=2.0, pause_by="operator")])
-    for before, after in ((start, start), (start, level), (level, over), (over, done), (done, done), (over, seen)):
+    for before, after in ((start, start), (start, in_sync), (in_sync, over), (over, done), (done, done), (over, seen)):
         metrics.count(before, after)
     text = metrics.render().decode()
     for line in (

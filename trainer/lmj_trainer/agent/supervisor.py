@@ -105,7 +105,7 @@ class Supervisor:
             self._tell_follower()
 
     def hand_over(self, number: int) -> None:
-        """Have the worker's group leave view ``number`` at the next step boundary, with its follower level."""
+        """Have the worker's group leave view ``number`` at the next step boundary, with its follower in sync."""
         if self.state.handover < number:
             self.state = self.state.model_copy(update={"handover": number})
             if self._process is not None:

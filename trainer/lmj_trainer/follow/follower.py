@@ -14,7 +14,7 @@ from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.feed import FeedOverError
-from lmj_trainer.transport.parts import Abandoned, Body, Committed, Gradients, Level, Over, Prepared, State
+from lmj_trainer.transport.parts import Abandoned, Body, Committed, Gradients, InSync, Over, Prepared, State
 
 if TYPE_CHECKING:
     from lmj_trainer.follow.port import Control
@@ -134,7 +134,7 @@ class Follower:
                 state.dirty = True
                 body.write(state.arrays(slice(0, state.size), 3)[0])
                 self._tally.gradients(body.nbytes)
-            case Level(step, facts, digest, committed):
+            case InSync(step, facts, digest, committed):
                 if state.step != step and self._groups != len(state.groups):
                     raise RuntimeError(f"only {self._groups} of {len(state.groups)} groups came")
                 mine = state.digest()
@@ -147,8 +147,8 @@ class Follower:
                     state.forget_gradients()  # of a step that the source may do again
                 else:
                     state.fill(step, committed)
-                self._tally.level(step, mine)
-                self._tell(f"is level at step {step}: its state has digest {digest}, as its source's")
+                self._tally.in_sync(step, mine)
+                self._tell(f"is in sync at step {step}: its state has digest {digest}, as its source's")
             case Over(reason):
                 raise FeedOverError(reason)
             case Prepared():

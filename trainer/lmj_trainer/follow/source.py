@@ -23,7 +23,7 @@ from lmj_trainer.transport.parts import (
     Body,
     Committed,
     Gradients,
-    Level,
+    InSync,
     Over,
     Part,
     Prepared,
@@ -50,7 +50,7 @@ _READS = 8
 
 
 class Source:
-    """Keeps one follower level. A step is told as prepared only when the follower has its gradients, and counts only when the follower knows
+    """Keeps one follower in sync. A step is told as prepared only when the follower has its gradients, and counts only when the follower knows
     that it does: no commit is lost with this process.
 
     Methods are for the compute thread, but for :meth:`follow`. A follower that is lost, or for which training has waited
@@ -85,16 +85,16 @@ class Source:
             self._wanted = address
 
     @property
-    def level(self) -> bool:
+    def in_sync(self) -> bool:
         """Whether there is a follower that has all."""
         stream = self._stream
-        return stream is not None and stream.level
+        return stream is not None and stream.in_sync
 
     def hand_over(self) -> None:
         """At a boundary: the follower takes this rank's place. It has the step already, or has it as soon as it took what is on its way."""
         with self._turn:
             stream = self._stream
-            if stream is not None and stream.level:
+            if stream is not None and stream.in_sync:
                 self._wanted = None
                 self._end(stream, None, f"it takes over at step {self._state.step}")
                 log.info("handed over: sent %d bytes of state and %d of gradients", stream.copied, stream.forwarded)
@@ -145,7 +145,7 @@ class Source:
                 return
             step = self._state.step + 1
             self._put(stream, self._finals(stream).rest())
-            if stream.level:
+            if stream.in_sync:
                 stream.due.append((step, None))
                 self._turn.notify_all()
             self._await(stream, lambda: not stream.due and stream.under_way == 0, f"the gradients of step {step}")
@@ -177,7 +177,7 @@ class Source:
             if stream is None or not stream.groups:
                 return
             step = self._state.step + 1
-            awaited = first and stream.level
+            awaited = first and stream.in_sync
             journal = self._state.journal
             backlog = () if stream.told else tuple(journal.lines())
             stream.told = True
@@ -193,7 +193,7 @@ class Source:
         """The next step is not committed in this view, whatever is prepared of it."""
         with self._turn:
             stream = self._stream
-            if stream is not None and stream.level:
+            if stream is not None and stream.in_sync:
                 self._send(stream, Abandoned(self._state.step + 1))
 
     @contextlib.contextmanager
@@ -327,7 +327,7 @@ class Source:
             with self._turn:
                 if stream.over:
                     return
-                # Gradients that are out already would be forgotten with Level, and the step that they are of taken without them.
+                # Gradients that are out already would be forgotten with InSync, and the step that they are of taken without them.
                 if self._state.step == step and not self._fixed:
                     self._level(stream, digest)
                     return
@@ -336,8 +336,8 @@ class Source:
         if self._state.step < 0:
             self._end(stream, None, _NO_STATE)
             return
-        stream.level, self._replaced = True, False
-        self._send(stream, Level(self._state.step, self._facts(), digest, self._state.committed))
+        stream.in_sync, self._replaced = True, False
+        self._send(stream, InSync(self._state.step, self._facts(), digest, self._state.committed))
 
     def _facts(self) -> Facts:
         state = self._state
@@ -376,7 +376,7 @@ class Source:
                 # The operator decides whether there is to be another.
                 self._wanted = None
         self._turn.notify_all()
-        # One that lives must not take what it has for level: it gets older with every step.
+        # One that lives must not take what it has for one in sync: it gets older with every step.
         self._send(stream, Over(reason or told))
         self._transport.drop(stream.address)
         if reason is not None:

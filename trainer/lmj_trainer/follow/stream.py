@@ -22,7 +22,7 @@ class Stream:
         self.parts = itertools.count()
         self.groups = 0
         """Groups whose state was sent: of every later step their gradients are sent too."""
-        self.level = False
+        self.in_sync = False
         self.told = False
         """It was told what waits to be recorded of earlier steps."""
         self.finals: Finals | None = None

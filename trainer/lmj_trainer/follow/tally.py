@@ -36,7 +36,7 @@ class Tally:
         """``step`` was committed."""
         self._step = step
 
-    def level(self, step: int, digest: str) -> None:
+    def in_sync(self, step: int, digest: str) -> None:
         """All of ``step`` is there."""
         self._step, self._level = step, (step, digest)
 
@@ -50,7 +50,7 @@ class Tally:
             gradients=self._gradients,
             step=self._step,
             eta_seconds=self._eta(),
-            level_step=step,
+            in_sync_step=step,
             digest=digest,
         )
 

@@ -88,7 +88,7 @@ class Gradients:
 
 
 @dataclass(frozen=True)
-class Level:
+class InSync:
     """The follower has all that the source has, which is at ``step``: from here on it is told of everything."""
 
     step: int
@@ -136,7 +136,7 @@ class Over:
     reason: str
 
 
-Body = Begin | State | Gradients | Level | Prepared | Committed | Abandoned | Over
+Body = Begin | State | Gradients | InSync | Prepared | Committed | Abandoned | Over
 
 
 @dataclass(frozen=True)

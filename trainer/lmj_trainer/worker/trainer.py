@@ -168,16 +168,16 @@ class Trainer:
             )
             return
         held = state.holding
-        level = held is not None and held.step == resume.step and resume.believed
+        in_sync = held is not None and held.step == resume.step and resume.believed
         behind = held is not None and held.prepared and held.step + 1 == resume.step and self._rank != resume.told_by
-        if resume.step == 0 and not level:
+        if resume.step == 0 and not in_sync:
             self._source.restart()
             state.best, state.seconds, state.evaluated = Best(), 0.0, -1
             fresh = initialise(self._stage, state, kept(self._spec).model)
             if fresh:
                 message = f"starts at random: {', '.join(fresh)}"
                 self._control.emit(EventKind.PREPARING, message, progress=self._pace.at(0))
-        elif not level and not behind:
+        elif not in_sync and not behind:
             raise RuntimeError(f"view {view.number} goes on from step {resume.step} in memory, but here is {held or 'nothing'}")
 
     def _resume(self, resume: Resume, recorder: Recorder | None, updated: float | None) -> Decision:
@@ -245,7 +245,7 @@ class Trainer:
     @property
     def _hands_over(self) -> bool:
         """Whether this rank's follower takes its place at the next boundary."""
-        return self._control.handover >= self._transport.inbox.view and self._source.level
+        return self._control.handover >= self._transport.inbox.view and self._source.in_sync
 
     def _take_step(self) -> None:
         """Make the update of the committed step."""

@@ -123,7 +123,7 @@ def proof(incident: Incident) -> str | None:
     if copied is None or copied.digest is None:
         return None
     sent = f"{size(copied.done)} copied and {size(copied.gradients)} of gradients"
-    return f"{sent}, digest {copied.digest} of step {copied.level_step} at both"
+    return f"{sent}, digest {copied.digest} of step {copied.in_sync_step} at both"
 
 
 def is_open(incident: Incident) -> bool:

@@ -206,9 +206,9 @@ def _may_stay(facts: RankFacts) -> str | None:
 
 
 def _replaceable(facts: RankFacts, view: View) -> str | None:
-    """The rank's pod, when its follower is level and it was not told to leave ``view`` for it."""
-    level = facts.entry is not None and facts.entry.state == "Level"
-    if not level or facts.pod is None or facts.agent is None or facts.agent.handover >= view.number:
+    """The rank's pod, when its follower is in sync and it was not told to leave ``view`` for it."""
+    in_sync = facts.entry is not None and facts.entry.state == "InSync"
+    if not in_sync or facts.pod is None or facts.agent is None or facts.agent.handover >= view.number:
         return None
     return facts.pod.name
 
@@ -218,7 +218,7 @@ def to_be_left(facts: RankFacts, view: View) -> bool:
     if facts.agent is None or facts.agent.handover < view.number:
         return False
     # A source that hands over has no follower any more, an instant before it is known to have left.
-    return facts.agent.follower is not None or (facts.entry is not None and facts.entry.state == "Level")
+    return facts.agent.follower is not None or (facts.entry is not None and facts.entry.state == "InSync")
 
 
 def _told_to_leave(entry: MoveStatus, facts: RankFacts) -> str | None:
@@ -229,7 +229,7 @@ def _told_to_leave(entry: MoveStatus, facts: RankFacts) -> str | None:
 
 
 def _given_up(entry: MoveStatus, facts: RankFacts, spec: Migration) -> MoveStatus:
-    late = f"no follower was level within {spec.timeout_seconds:g} s (migration.timeoutSeconds)"
+    late = f"no follower was in sync within {spec.timeout_seconds:g} s (migration.timeoutSeconds)"
     waits = facts.follower.waits if facts.follower is not None else None
     if spec.on_timeout is MigrationTimeout.STAY:
         return entry.model_copy(update={"given_up": f"{late}: it stays"})

@@ -115,8 +115,8 @@ def _next(
     if left is not None:
         return entry.model_copy(update={"state": "Copying"}), (left,)
     if in_sync(pod) and worker.phase is WorkerPhase.FOLLOWING:
-        return entry.model_copy(update={"state": "Level", "failures": 0}), ()
-    if worker.phase is WorkerPhase.READY and entry.state in ("Copying", "Level"):
+        return entry.model_copy(update={"state": "InSync", "failures": 0}), ()
+    if worker.phase is WorkerPhase.READY and entry.state in ("Copying", "InSync"):
         # A stream that ends may have cost training time, as of one who cannot keep up: the next one comes later and later.
         return entry.model_copy(update={"state": "Starting", "failures": failures, "not_before": wait}), ()
     state = "Copying" if worker.phase is WorkerPhase.FOLLOWING else "Starting"

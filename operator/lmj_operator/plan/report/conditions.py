@@ -131,7 +131,7 @@ def conditions(
 def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) -> tuple[str, str]:
     """How far the move that is least so is, in a word; and all of them in a sentence."""
     entries = {follower.rank: follower for follower in followers}
-    order = ("Checkpoint", "Pending", "Starting", "Copying", "Level")
+    order = ("Checkpoint", "Pending", "Starting", "Copying", "InSync")
     under_way = [(move, entries.get(move.rank)) for move in moves if move.given_up is None]
     told = []
     for move, entry in under_way:
@@ -139,7 +139,7 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
         how = (
             "through a checkpoint"
             if move.strategy == "Checkpoint"
-            else f"its new pod is {_state(move, entry).lower()}{copied(entry)}"
+            else f"its new pod is {_words(_state(move, entry))}{copied(entry)}"
         )
         told.append(f"rank {move.rank} leaves {where}, for {move.reason}: {how}")
     return min((_state(move, entry) for move, entry in under_way), key=order.index), "; ".join(told)
@@ -152,13 +152,17 @@ def _state(move: MoveStatus, entry: FollowerStatus | None) -> str:
     return entry.state if entry is not None else "Pending"
 
 
+def _words(state: str) -> str:
+    return "in sync" if state == "InSync" else state.lower()
+
+
 def copied(entry: FollowerStatus | None) -> str:
     """How far its copy is."""
     if entry is None or entry.copied is None:
         return ""
     at = entry.copied
-    if entry.state == "Level":
-        return f" since step {at.level_step}" if at.level_step is not None else ""
+    if entry.state == "InSync":
+        return f" since step {at.in_sync_step}" if at.in_sync_step is not None else ""
     left = f", {duration(at.eta_seconds)} left" if at.eta_seconds is not None else ""
     return f", {size(at.done)} of {size(at.size)}{left}"
 
