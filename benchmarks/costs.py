@@ -202,7 +202,7 @@ def at_rest(folder: Path, say: Say) -> list[Rest]:
     found: list[Rest] = []
     for name, field, sets in (
         ("standby", "standbys", {"recovery.standby": 1}),
-        ("replica", "followers", {"recovery.replica": "true"}),
+        ("replica", "followers", {"recovery.hotStandby": "true"}),
     ):
         job = Ours(folder / name, sets)
         job.start()

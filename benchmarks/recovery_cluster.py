@@ -42,7 +42,7 @@ SETTLED = 30
 """New steps before the next fault."""
 PAUSE_SECONDS = (0.5, 2.0)
 POD, NODE = "pod deleted", "node without power"
-KINDS: dict[str, dict[str, Any]] = {"nothing": {}, "standby": {"standby": 1}, "replica": {"replica": True}}
+KINDS: dict[str, dict[str, Any]] = {"nothing": {}, "standby": {"standby": 1}, "replica": {"hotStandby": True}}
 CRD = Path(__file__).parents[1] / "crds" / "lmj.dev_livemigrationjobs.yaml"
 
 
@@ -146,7 +146,7 @@ class Benchmark:
             trains = found.get("phase") == "Running" and steps.look() >= target and found.get("checkpoint") is not None
             warm = sum(s["state"] == "Warm" for s in found.get("standbys", [])) >= recovery.get("standby", 0)
             in_sync = [f for f in found.get("followers", []) if f["state"] == "InSync"]
-            return bool(trains and warm and (not recovery.get("replica") or len(in_sync) == 2))
+            return bool(trains and warm and (not recovery.get("hotStandby") or len(in_sync) == 2))
 
         wait_for("a job that is ready for a fault", ready, job.describe, START_SECONDS)
         time.sleep(self.source.uniform(*PAUSE_SECONDS))

@@ -10,6 +10,8 @@ from lmj_api.nearest import did_you_mean, nearest
 from lmj_api.problems import kind_of, show
 from lmj_api.spec.job import LiveMigrationJob
 
+_RENAMED = {"spec.recovery.replica": "spec.recovery.hotStandby"}
+"""Fields that had another name before v1."""
 _NEEDED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -50,6 +52,8 @@ def complaints(error: ValidationError) -> list[str]:
 def unknown_field(path: Sequence[str | int], parent: FieldType) -> str:
     """``path: unknown field``, and what was meant: a field spelt like it, the place where this field belongs, or all fields of ``parent``."""
     name = str(path[-1])
+    if (now := _RENAMED.get(dotted(path))) is not None:
+        return f"{dotted(path)}: is called {now} now"
     near = nearest(name, parent.fields)
     places = [place for place in field_type(LiveMigrationJob).paths() if place.rsplit(".", 1)[-1] == name]
     if places and (near is None or near.lower() != name.lower()):

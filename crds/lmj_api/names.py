@@ -69,5 +69,5 @@ def run_of_checkpoint(name: str) -> str | None:
 
 
 def part_file(part: int) -> str:
-    """The file of a part of the state in a checkpoint's folder; named after the rank that writes it where there are no replicas."""
+    """The file of a part of the state in a checkpoint's folder; named after the rank that writes it where each part has one."""
     return f"rank-{part}.safetensors"

@@ -126,7 +126,7 @@ def test_with_a_replica_neither_a_deleted_pod_nor_a_node_without_power_costs_a_s
     job.spec["training"]["maxSteps"] = 100_000
     job.spec["training"]["epochs"] = 100_000
     job.spec["checkpoint"] = {"everySteps": 100_000}
-    job.spec["recovery"] = {"replica": True, "nodeGoneSeconds": 5}
+    job.spec["recovery"] = {"hotStandby": True, "nodeGoneSeconds": 5}
     job.apply()
 
     def in_sync() -> bool:

@@ -14,7 +14,7 @@ from undisturbed_fixture import Undisturbed
 
 pytestmark = pytest.mark.e2e
 
-REPLICA = ("recovery.replica=true", "checkpoint.everySteps=100000", "recovery.hangTimeoutSeconds=60")
+REPLICA = ("recovery.hotStandby=true", "checkpoint.everySteps=100000", "recovery.hangTimeoutSeconds=60")
 
 
 def in_sync(job: Job) -> bool:

@@ -59,7 +59,7 @@ def test_a_standby_takes_the_place_if_it_is_elsewhere(at: str, used: bool) -> No
 
 @ONE_WAY
 def test_a_follower_elsewhere_takes_the_place_and_no_step_is_lost(one: str, other: str, one_way: bool) -> None:
-    cluster = Cluster(job_spec(2, recovery={"replica": True}), steps=100, nodes=("a", "b", "c"))
+    cluster = Cluster(job_spec(2, recovery={"hotStandby": True}), steps=100, nodes=("a", "b", "c"))
     at_step(cluster, 3)
     followers = {f.rank: cluster.pods[f.pod] for f in cluster.status.followers}
     followers[0].node = followers[1].node = "c"
@@ -74,7 +74,7 @@ def test_a_follower_elsewhere_takes_the_place_and_no_step_is_lost(one: str, othe
 
 @pytest.mark.parametrize(("first", "moves"), [("a", 1), ("c", 0)])
 def test_a_follower_behind_the_same_cable_does_not_take_the_place(first: str, moves: int) -> None:
-    cluster = Cluster(job_spec(2, recovery={"replica": True}), steps=100, nodes=("a", "b", "c"))
+    cluster = Cluster(job_spec(2, recovery={"hotStandby": True}), steps=100, nodes=("a", "b", "c"))
     at_step(cluster, 3)
     for entry in cluster.status.followers:
         cluster.pods[entry.pod].node = first if entry.rank == 0 else "b"

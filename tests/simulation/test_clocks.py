@@ -35,7 +35,7 @@ def test_a_hang_is_noticed_in_time_although_the_agents_clocks_are_ahead() -> Non
 
 @pytest.mark.parametrize("ahead", [-HOUR, HOUR])
 def test_a_clock_that_is_set_while_a_job_trains_restarts_nobody(ahead: float) -> None:
-    cluster = Cluster(job_spec(2, recovery={"hangTimeoutSeconds": 60, "replica": True}), nodes=("a", "b"))
+    cluster = Cluster(job_spec(2, recovery={"hangTimeoutSeconds": 60, "hotStandby": True}), nodes=("a", "b"))
     at_step(cluster, 3)
     cluster.ahead = {"b": ahead}
     rest(cluster)
@@ -63,7 +63,7 @@ def test_what_an_operator_with_another_clock_stored_delays_no_recovery(ahead: fl
 
 
 def test_a_follower_and_a_standby_are_made_anew_after_an_operator_whose_clock_was_ahead() -> None:
-    recovery = {"standby": 1, "replica": True, "maxBackoffSeconds": 20}
+    recovery = {"standby": 1, "hotStandby": True, "maxBackoffSeconds": 20}
     cluster = Cluster(job_spec(1, recovery=recovery), steps=2000, nodes=("a", "b"))
     go_on(cluster, lambda: at_work(cluster, 1) and cluster.status.warm_standbys == 1)
     later = cluster.now + HOUR + 20

@@ -84,7 +84,7 @@ def test_where_a_snapshot_in_memory_is_older(save_seconds: float) -> None:
 
 
 def test_what_is_in_memory_waits_for_nobody_who_saves() -> None:
-    cluster = cluster_of(2, "Never", SLOW, replica=True)
+    cluster = cluster_of(2, "Never", SLOW, hotStandby=True)
     go_on(cluster, lambda: [f.state for f in cluster.status.followers] == ["InSync", "InSync"])
     old = own(cluster, 0)
     cluster.tell_to_end(old, hurried=True)

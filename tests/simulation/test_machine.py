@@ -196,7 +196,7 @@ class Faults(RuleBasedStateMachine):
 class FaultsWithReplicas(Faults):
     """The same, each rank with a follower."""
 
-    spec = job_spec(RANKS, recovery={**RECOVERY, "replica": True})
+    spec = job_spec(RANKS, recovery={**RECOVERY, "hotStandby": True})
 
 
 class FaultsWithCheckpoints(Faults):
@@ -221,7 +221,7 @@ class FaultsWithStandbys(Faults):
 class FaultsWithBoth(FaultsWithStandbys):
     """The same, with followers too."""
 
-    spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 2, "replica": True})
+    spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 2, "hotStandby": True})
 
 
 def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase]]:

@@ -93,7 +93,7 @@ def test_a_node_that_takes_no_pod_is_not_moved_to_and_the_rank_stays() -> None:
 
 
 def test_the_node_that_was_named_counts_for_a_rank_with_a_replica_too() -> None:
-    spec = job_spec(2, recovery={"replica": True})
+    spec = job_spec(2, recovery={"hotStandby": True})
     cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=("a", "b", "c"))
     go_on(cluster, lambda: len(cluster.status.followers) == 2 and all(f.state == "InSync" for f in cluster.status.followers))
     for node in ("c", "a"):
@@ -128,13 +128,13 @@ def test_a_request_that_cannot_be_followed_is_refused(request_: str, strategy: s
         assert cluster.status.move_refused is None
 
 
-@pytest.mark.parametrize("replica", [False, True])
-def test_a_node_that_is_not_in_the_cluster_is_refused_and_no_follower_is_touched(replica: bool) -> None:
-    spec = job_spec(2, recovery={"replica": replica})
+@pytest.mark.parametrize("hot", [False, True])
+def test_a_node_that_is_not_in_the_cluster_is_refused_and_no_follower_is_touched(hot: bool) -> None:
+    spec = job_spec(2, recovery={"hotStandby": hot})
     cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=tuple("abcdefghij"))
     cluster.nodes_known = True
     go_on(cluster, lambda: at_work(cluster, 1))
-    go_on(cluster, lambda: not replica or [f.state for f in cluster.status.followers] == ["InSync", "InSync"])
+    go_on(cluster, lambda: not hot or [f.state for f in cluster.status.followers] == ["InSync", "InSync"])
     pods, followers = set(cluster.pods), cluster.status.followers
     cluster.move_request = "1 to=x"
     for _ in range(5):

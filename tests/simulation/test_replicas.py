@@ -15,7 +15,7 @@ from .pod import Pod
 
 
 def cluster_of(ranks: int = 2, steps: int = 400, **recovery: object) -> Cluster:
-    spec = job_spec(ranks, recovery={"replica": True, "maxRestarts": 100, **recovery})
+    spec = job_spec(ranks, recovery={"hotStandby": True, "maxRestarts": 100, **recovery})
     made = Cluster(spec, steps=steps, checkpoint_every=1000)
     go_on(made, lambda: all_level(made))
     return made
@@ -211,7 +211,7 @@ def test_a_rank_that_trains_is_not_replaced_because_it_let_go_of_its_follower() 
 
 @pytest.mark.parametrize(("age", "incidents"), [(1.0, 1), (10.0, 0)])
 def test_what_a_follower_alone_says_matters_where_no_peer_can(age: float, incidents: int) -> None:
-    spec = job_spec(1, recovery={"replica": True})
+    spec = job_spec(1, recovery={"hotStandby": True})
     cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=("a", "b"))
     go_on(cluster, lambda: bool(cluster.status.followers) and cluster.status.followers[0].state == "InSync")
     source, target = own(cluster, 0), cluster.pods[cluster.status.followers[0].pod]
@@ -282,7 +282,7 @@ def test_a_move_to_a_replica_that_was_level_copies_nothing() -> None:
 
 
 def test_a_node_that_takes_no_follower_does_not_cost_the_replica_for_good() -> None:
-    spec = job_spec(2, recovery={"replica": True}, migration={"timeoutSeconds": 10})
+    spec = job_spec(2, recovery={"hotStandby": True}, migration={"timeoutSeconds": 10})
     cluster = Cluster(spec, steps=4000, checkpoint_every=10000, nodes=("a", "b", "c"))
     go_on(cluster, lambda: all_level(cluster))
     cluster.move_request = "1 to=misspelt"
@@ -295,7 +295,7 @@ def test_a_node_that_takes_no_follower_does_not_cost_the_replica_for_good() -> N
 
 
 def test_a_follower_on_the_node_that_was_asked_for_stays_when_it_is_not_asked_for_any_more() -> None:
-    spec = job_spec(2, recovery={"replica": True})
+    spec = job_spec(2, recovery={"hotStandby": True})
     cluster = Cluster(spec, steps=4000, checkpoint_every=10000, nodes=("a", "b", "c"))
     go_on(cluster, lambda: all_level(cluster))
     cluster.move_request = "1 to=c"
@@ -310,7 +310,7 @@ def test_a_follower_on_the_node_that_was_asked_for_stays_when_it_is_not_asked_fo
 
 @pytest.mark.parametrize("why", ["cordoned", "asked"])
 def test_a_follower_that_takes_a_place_is_not_removed_in_the_same_pass(why: str) -> None:
-    spec = job_spec(2, recovery={"replica": True})
+    spec = job_spec(2, recovery={"hotStandby": True})
     cluster = Cluster(spec, steps=400, checkpoint_every=1000, nodes=("a", "b", "c"))
     go_on(cluster, lambda: all_level(cluster))
     name = cluster.status.followers[1].pod

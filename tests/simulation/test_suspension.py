@@ -171,7 +171,7 @@ def test_restarts_that_are_used_up_do_not_fail_a_job_that_is_to_stop() -> None:
 
 
 def test_a_follower_takes_the_place_for_the_last_checkpoint() -> None:
-    cluster = interrupted_at(18, replica=True)
+    cluster = interrupted_at(18, hotStandby=True)
     assert [f.state for f in cluster.status.followers] == ["InSync", "InSync"]
     cluster.kill_pod(cluster.pods["sim-r1-1"])
     stopped(cluster)

@@ -89,7 +89,7 @@ class Recovery(Message):
     asks for."""
     node_gone_seconds: Annotated[float, Field(ge=0)] = 60.0
     """Pods on a node that is gone or not ready for so long are removed by force, for nobody is left there to end them. One machine has no such nodes."""
-    replica: bool = False
+    hot_standby: bool = False
     """Keep a second pod for each rank, which takes every step with it: a rank whose pod or node is lost costs no step. It takes as much memory
     as the rank, and its gradients are sent once more with every step."""
     memory_snapshot: MemorySnapshot | None = None

@@ -35,7 +35,7 @@ class Metrics:
         )
         self.follower_seconds = Histogram(
             "lmj_follower_seconds",
-            "How long the new pod of a move, or a replica, was in a state before the next",
+            "How long the new pod of a move, or a hot standby, was in a state before the next",
             ["state"],
             buckets=(0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600),
             registry=registry,

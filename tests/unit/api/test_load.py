@@ -281,3 +281,7 @@ def test_a_scheme_is_no_folder(assignment: str, line: str, here: bool) -> None:
     with pytest.raises(SpecError) as caught:
         load_job(document(model={"source": "x", "scratch": None}), base=BASE, sets=[assignment], here=here)
     assert str(caught.value) == line
+
+
+def test_a_field_that_has_another_name_now_says_which() -> None:
+    assert problem(document(recovery={"replica": True})) == "spec.recovery.replica: is called spec.recovery.hotStandby now"

@@ -155,5 +155,5 @@ def _copied(observed: Observed, old: RankFacts, fresh: RankFacts) -> Copied | No
     copied = fresh.worker.copied if fresh.worker is not None else None
     since = min((move.since for move in observed.status.moves if move.rank == old.rank), default=0.0)
     if copied is not None and old.entry is not None and old.entry.state == "InSync" and old.entry.since < since:
-        return copied.model_copy(update={"done": 0, "gradients": 0})  # a replica had all before
+        return copied.model_copy(update={"done": 0, "gradients": 0})  # a hot standby had all before
     return copied

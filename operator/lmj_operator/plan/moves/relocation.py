@@ -1,4 +1,4 @@
-"""What is done in one pass for ranks that run, or are to run, elsewhere: moves, and the followers that they and replicas need."""
+"""What is done in one pass for ranks that run, or are to run, elsewhere: moves, and the followers that they and hot standbys need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ def relocate(
 ) -> Relocation:
     """Besides ``actions``; ``runs``: ``view`` trains and nothing failed. ``nodes``: as in the status."""
     moves = move(observed, ranks, view, runs, now)
-    replicas: dict[int, str | None] = {f.rank: None for f in ranks} if observed.spec.recovery.replica else {}
-    followed = {**replicas, **dict(moves.targets)}
+    hot: dict[int, str | None] = {f.rank: None for f in ranks} if observed.spec.recovery.hot_standby else {}
+    followed = {**hot, **dict(moves.targets)}
     # A follower that becomes the rank in this pass is no follower any more, wherever one was to be: nothing may remove it.
     promoted = {f.rank for f in ranks if f.entry is not None and wanted[f.rank].serial == f.entry.serial}
     others = tuple(f for f in ranks if f.rank not in promoted)

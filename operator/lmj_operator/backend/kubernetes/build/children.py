@@ -57,7 +57,7 @@ def build_disruption_budget(job: LiveMigrationJob) -> Object:
     other. None at all would block a node's drain until the job ends. It is said as ``minAvailable``: for pods whose controller has
     no scale subresource Kubernetes computes ``maxUnavailable`` as none.
     """
-    pods = job.spec.world_size * (2 if job.spec.recovery.replica else 1)
+    pods = job.spec.world_size * (2 if job.spec.recovery.hot_standby else 1)
     if job.spec.migration.off_nodes is not MigrationStrategy.NEVER:
         # More than there ever are: none is evicted, for the operator moves each off a node that is drained, and ends it then.
         pods = 2 * job.spec.world_size + 1
