@@ -185,7 +185,7 @@ class StandbyStatus(Message):
     """It is not made before this time (back-off), seconds since the epoch."""
 
 
-class Claim(Message):
+class Promotion(Message):
     """A standby that became a rank's pod. Stored before it is told, so that nobody can give it another."""
 
     pod: str
@@ -288,7 +288,7 @@ class JobStatus(Message):
     """Pods without a rank that are wanted, oldest first."""
     warm_standbys: int = 0
     """How many of them are warm."""
-    claims: list[Claim] = []
+    promotions: list[Promotion] = []
     """Standbys that became a rank's pod, as long as they are."""
     progress: Progress | None = None
     """Newest committed step."""

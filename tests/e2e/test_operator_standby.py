@@ -89,5 +89,5 @@ def test_an_operator_that_is_killed_as_a_pod_is_deleted_gives_the_standby_to_one
     operator.process.kill()
     operator.process.start()
     goes_on_in(job, ["tiny-s-1", "tiny-r1-1"], before)
-    assert job.status["claims"] == [{"pod": "tiny-s-1", "rank": 0, "serial": 2}]
+    assert job.status["promotions"] == [{"pod": "tiny-s-1", "rank": 0, "serial": 2}]
     assert job.status["restarts"] == 1

@@ -82,7 +82,7 @@ def test_a_standby_takes_the_place_of_a_pod_that_is_killed(tmp_path: Path) -> No
         steps = last_step(job)
         status = job.status()
         assert (status["restarts"], status["view"]["number"]) == (2, 3)
-        assert status["claims"] == [{"pod": "tiny-s-1", "rank": 1, "serial": 2}, {"pod": "tiny-s-2", "rank": 0, "serial": 2}]
+        assert status["promotions"] == [{"pod": "tiny-s-1", "rank": 1, "serial": 2}, {"pod": "tiny-s-2", "rank": 0, "serial": 2}]
     assert job.status()["standbys"] == []
     with running(undisturbed) as process:
         undisturbed.wait_for_step(steps, process)
@@ -110,4 +110,4 @@ def test_a_pod_that_is_killed_before_the_standby_is_warm_gets_one_of_its_own(tmp
         wait_until(lambda: standbys(job)[0]["state"] in ("Pending", "Warming"), process)
         told = kill(job, process, 1)
         assert "runs in tiny-r1-2 now" in told["recovery"]
-        assert job.status()["claims"] == []
+        assert job.status()["promotions"] == []

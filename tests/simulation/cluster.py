@@ -174,7 +174,7 @@ class Cluster(World):
         if pod is None or not self.answers(pod) or pod.draining or incarnation <= pod.worker.incarnation:
             return
         if rank is not None:
-            if not any((claim.pod, claim.rank) == (name, rank) for claim in self.status.claims):
+            if not any((promotion.pod, promotion.rank) == (name, rank) for promotion in self.status.promotions):
                 raise Violation(f"{name} is told to be rank {rank} before that is stored")
             if pod.rank not in (None, rank):
                 raise Violation(f"{name} is rank {pod.rank} and is told to be rank {rank}")

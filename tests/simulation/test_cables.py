@@ -54,7 +54,7 @@ def test_a_standby_takes_the_place_if_it_is_elsewhere(at: str, used: bool) -> No
     rest(cluster)
     assert cluster.status.phase is Phase.SUCCEEDED, cluster.status.message
     assert cluster.status.restarts == 3
-    assert bool(cluster.status.claims) == used
+    assert bool(cluster.status.promotions) == used
 
 
 @ONE_WAY

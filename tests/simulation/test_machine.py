@@ -166,9 +166,9 @@ class Faults(RuleBasedStateMachine):
     @invariant()
     def a_standby_is_one_rank_and_a_rank_is_one_standby(self) -> None:
         status = self.cluster.status
-        pods = [claim.pod for claim in status.claims] + [standby.pod for standby in status.standbys]
+        pods = [promotion.pod for promotion in status.promotions] + [standby.pod for standby in status.standbys]
         assert len(pods) == len(set(pods))
-        places = [(claim.rank, claim.serial) for claim in status.claims]
+        places = [(promotion.rank, promotion.serial) for promotion in status.promotions]
         assert len(places) == len(set(places))
 
     @invariant()

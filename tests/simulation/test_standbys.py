@@ -1,4 +1,4 @@
-"""Standbys in the plan, on the fake cluster: a claim is stored before it is used, is used once, and costs nobody else anything."""
+"""Standbys in the plan, on the fake cluster: a promotion is stored before it is used, is used once, and costs nobody else anything."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +8,7 @@ from planned import job_spec
 
 from lmj_api.names import parse_pod_name
 from lmj_api.protocol import WorkerPhase
-from lmj_api.status import Claim, JobStatus, Phase, StandbyState
+from lmj_api.status import JobStatus, Phase, Promotion, StandbyState
 from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.plan import CreatePod, DeletePod, EnlistPod, PodObserved, PodPhase, PodWait, StartWorker, plan
 
@@ -67,7 +67,7 @@ def test_a_claim_is_in_the_status_of_the_pass_that_uses_it() -> None:
     cluster = warm_cluster()
     cluster.kill_pod(cluster.pods["sim-r1-1"])
     made = cluster.plan()
-    assert made.status.claims == [Claim(pod=FIRST, rank=1, serial=2)]
+    assert made.status.promotions == [Promotion(pod=FIRST, rank=1, serial=2)]
     assert made.status.serials == {"0": 1, "1": 2, "s": 2}
     assert StartWorker(FIRST, 1, 1) in made.actions
     assert not [action for action in made.actions if isinstance(action, CreatePod)]
@@ -108,7 +108,7 @@ def test_the_operator_dies_between_the_claim_and_its_use() -> None:
     for _ in range(2):
         made = cluster.reconcile(first=0)
         assert StartWorker(FIRST, 1, 1) in made.actions
-        assert (made.status.restarts, len(made.status.claims), len(made.status.incidents)) == (1, 1, 1)
+        assert (made.status.restarts, len(made.status.promotions), len(made.status.incidents)) == (1, 1, 1)
     runs_again(cluster, 2)
     assert pod_of(cluster, 1) == FIRST
 
@@ -134,7 +134,7 @@ def test_it_dies_at_the_moment_of_the_claim(vanishes: bool) -> None:
     if vanishes:
         del cluster.pods[FIRST]
     cluster.reconcile(before)
-    assert cluster.status.claims == [Claim(pod=FIRST, rank=1, serial=2)]
+    assert cluster.status.promotions == [Promotion(pod=FIRST, rank=1, serial=2)]
     made = cluster.reconcile()
     assert made.status.incidents[-1].pod == FIRST
     assert made.status.restarts == 2
@@ -173,7 +173,7 @@ def test_one_that_is_not_ready_is_not_taken(state: str) -> None:
     cluster.kill_pod(cluster.pods["sim-r1-1"])
     made = cluster.reconcile()
     assert CreatePod(1, 2) in made.actions
-    assert made.status.claims == []
+    assert made.status.promotions == []
 
 
 def test_one_that_is_warm_by_now_takes_the_place_of_a_pod_that_cannot_start() -> None:
@@ -185,11 +185,11 @@ def test_one_that_is_warm_by_now_takes_the_place_of_a_pod_that_cannot_start() ->
     pods = tuple(
         replace(pod, phase=PodPhase.PENDING, agent=None, waits=wait) if pod.name == "sim-r1-2" else pod for pod in cluster.look()
     )
-    assert cluster.plan(pods).status.claims == []
+    assert cluster.plan(pods).status.promotions == []
     cluster.pods[FIRST].warm = True
     pods = tuple(next((p for p in pods if p.name == "sim-r1-2" and p.name == pod.name), pod) for pod in cluster.look())
     made = cluster.reconcile(pods)
-    assert made.status.claims == [Claim(pod=FIRST, rank=1, serial=3)]
+    assert made.status.promotions == [Promotion(pod=FIRST, rank=1, serial=3)]
     assert DeletePod("sim-r1-2", "replaced by serial 3") in made.actions
     assert made.status.restarts == 1
 
@@ -200,7 +200,7 @@ def test_the_back_off_of_restarts_holds_for_standbys() -> None:
         cluster.kill_pod(next(p for p in cluster.living() if p.rank == rank))
         cluster.reconcile()
     # The second failure came without a new step: it waits, and the standby (made only while the job trains) is not there.
-    assert len(cluster.status.claims) == 1
+    assert len(cluster.status.promotions) == 1
     assert cluster.status.not_before == cluster.now + 8
 
 
@@ -208,14 +208,14 @@ def test_a_stage_with_nodes_of_its_own_is_not_had_from_a_standby() -> None:
     cluster = warm_cluster()
     cluster.spec = job_spec(2, recovery={"standby": 1}, placement={"stages": [{"stage": 1, "nodeSelector": {"gpu": "a"}}]})
     cluster.kill_pod(cluster.pods["sim-r1-1"])
-    assert cluster.reconcile().status.claims == []
+    assert cluster.reconcile().status.promotions == []
 
 
 def test_one_on_another_node_is_preferred() -> None:
     cluster = warm_cluster(standbys=2)
     cluster.kill_pod(cluster.pods["sim-r1-1"])
     pods = tuple(replace(pod, node="other") if pod.name == "sim-s-2" else pod for pod in cluster.look())
-    assert cluster.plan(pods).status.claims == [Claim(pod="sim-s-2", rank=1, serial=2)]
+    assert cluster.plan(pods).status.promotions == [Promotion(pod="sim-s-2", rank=1, serial=2)]
 
 
 def test_one_that_dies_again_and_again_waits_longer_and_longer_and_costs_nothing() -> None:
@@ -286,7 +286,7 @@ def test_a_claim_is_forgotten_when_its_pod_is_replaced_and_gone() -> None:
     gets_on(cluster)
     cluster.kill_pod(cluster.pods[FIRST])
     runs_again(cluster, 3)
-    assert cluster.status.claims == [Claim(pod="sim-s-2", rank=1, serial=3)]
+    assert cluster.status.promotions == [Promotion(pod="sim-s-2", rank=1, serial=3)]
 
 
 def test_labels_are_set_until_they_are() -> None:

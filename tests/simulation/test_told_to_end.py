@@ -154,7 +154,7 @@ def test_a_standby_waits_until_the_pod_that_ends_has_left_with_its_checkpoint(mo
         for _ in range(8):
             cluster.tick(0.6)
             made = cluster.reconcile()
-        assert cluster.status.claims, "the standby is ready to take the place"
+        assert cluster.status.promotions, "the standby is ready to take the place"
         assert made.status.view is not None
         assert made.status.view.number == 1
         assert "waits for sim-r1-1, which ends, to leave view 1 with a checkpoint" in made.reason

@@ -3,11 +3,11 @@
 from typing import TypedDict
 
 from lmj_api.status import (
-    Claim,
     FollowerStatus,
     Incident,
     MoveStatus,
     NodeFailures,
+    Promotion,
     StandbyStatus,
 )
 
@@ -24,7 +24,7 @@ class Changes(TypedDict, total=False):
     look_since: float | None
     serials: dict[str, int]
     made: dict[str, int]
-    claims: list[Claim]
+    promotions: list[Promotion]
     standbys: list[StandbyStatus]
     warm_standbys: int
     followers: list[FollowerStatus]

@@ -12,7 +12,7 @@ from lmj_operator.plan.gathering import gathers
 from lmj_operator.plan.membership.strays import without_strays
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.plan import Plan
-from lmj_operator.plan.pods.claims import with_claims
+from lmj_operator.plan.pods.promotions import with_promotions
 from lmj_operator.plan.report.phases import TERMINAL
 from lmj_operator.plan.running import run
 from lmj_operator.plan.scene import leaving, scene_of
@@ -21,7 +21,7 @@ from lmj_operator.plan.suspension import stay, suspend, wake
 
 def plan(observed: Observed, now: float) -> Plan:
     """The plan for what was ``observed`` at ``now`` (seconds since the epoch). Total: every observation has one."""
-    observed = without_strays(with_claims(with_bounded_times(observed, now)))
+    observed = without_strays(with_promotions(with_bounded_times(observed, now)))
     if observed.status.phase in TERMINAL or observed.deleted:
         return clean_up(observed)
     scene = scene_of(observed, now)

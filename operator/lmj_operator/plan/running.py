@@ -19,7 +19,7 @@ from lmj_operator.plan.moves.moved import follower_wait, handing_over, moved, wi
 from lmj_operator.plan.moves.moves import overdue
 from lmj_operator.plan.moves.relocation import relocate
 from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
-from lmj_operator.plan.pods.claims import kept_claims, take_standbys
+from lmj_operator.plan.pods.promotions import kept_promotions, take_standbys
 from lmj_operator.plan.pods.standbys import SERIALS, keep_standbys
 from lmj_operator.plan.pods.wants import Want, pod_actions, view_actions, wants
 from lmj_operator.plan.report.report import checkpoint
@@ -150,7 +150,7 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
     taken = take_standbys(observed, scene.ranks, scene.wanted, nodes, not_before, now)
     serials = {**observed.status.serials, **{str(rank): want.serial for rank, want in taken.wanted.items()}}
     scene = replace(scene, ranks=taken.ranks, wanted=taken.wanted).changed(
-        claims=kept_claims(observed, taken.wanted, taken.claims), serials=serials
+        promotions=kept_promotions(observed, taken.wanted, taken.promotions), serials=serials
     )
     reason = "; ".join(filter(None, (reason, taken.reason)))
     made = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now)
@@ -200,7 +200,7 @@ def _train(scene: Scene, course: _Course, nodes: list[NodeFailures]) -> Plan:
     """With standbys beside the ranks, and moves."""
     observed, now, view = scene.observed, scene.now, course.view
     view_runs = view is not None and runs(scene.ranks, view)
-    kept = keep_standbys(observed, scene.changes["claims"], view_runs, now)
+    kept = keep_standbys(observed, scene.changes["promotions"], view_runs, now)
     trains = view_runs and not scene.failures
     elsewhere = relocate(observed, scene.ranks, scene.wanted, view, trains, nodes, course.actions + kept.actions, now)
     waits = [*course.waits, *([kept.due] if kept.due is not None else []), *elsewhere.due]

@@ -6,7 +6,7 @@ import pytest
 from backend_fixture import Fixture
 from cluster_jobs import error, running
 
-from lmj_api.status import Claim, JobStatus
+from lmj_api.status import JobStatus, Promotion
 from lmj_operator.backend.kubernetes.cache import job_key
 from lmj_operator.backend.kubernetes.pod_labels import AGAIN_SECONDS
 from lmj_operator.plan import CreatePod
@@ -80,7 +80,7 @@ async def test_a_role_that_was_changed_is_put_back_for_the_budget_selects_by_it(
 
 async def test_a_standby_that_became_a_rank_gets_the_labels_of_that_rank_back(at: Fixture) -> None:
     await at.backend.apply(CreatePod(None, 1))
-    await at.backend.write_status(JobStatus(claims=[Claim(pod="tiny-s-1", rank=1, serial=4)]))
+    await at.backend.write_status(JobStatus(promotions=[Promotion(pod="tiny-s-1", rank=1, serial=4)]))
     [seen] = (await at.backend.observe()).pods
     assert seen.unlisted, "the plan has it enlisted, and nobody before it"
     relabel(at, "tiny-s-1", job=None, role="member", rank="1", serial="4")

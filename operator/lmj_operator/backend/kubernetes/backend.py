@@ -212,7 +212,7 @@ class KubernetesBackend:
         seen = self._by_own_clock(pod, pod_observed(pod, node, self.job.spec.migration.on_taints))
         seen = self._may_stay(pod, node, seen, status)
         if node is not None and seen.phase is PodPhase.RUNNING:
-            rank = next((claim.rank for claim in status.claims if claim.pod == seen.name), seen.rank)
+            rank = next((p.rank for p in status.promotions if p.pod == seen.name), seen.rank)
             seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job, rank)))
         return replace(seen, outdated=True) if self._outdated(pod, seen) else seen
 
@@ -230,7 +230,7 @@ class KubernetesBackend:
         if seen.phase is not PodPhase.TERMINATING:
             return seen.phase is PodPhase.RUNNING
         status = self._store.status
-        rank = next((claim.rank for claim in status.claims if claim.pod == seen.name), seen.rank)
+        rank = next((p.rank for p in status.promotions if p.pod == seen.name), seen.rank)
         if rank != LEADER or self.deleted or status.phase in TERMINAL or not is_started(pod):
             return False
         since = self._unreachable.get(pod["metadata"]["uid"])

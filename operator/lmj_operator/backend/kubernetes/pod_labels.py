@@ -27,14 +27,17 @@ class PodLabels:
 
     async def keep(self, job: Key, pods: Sequence[Object], status: JobStatus) -> None:
         """Put back what somebody took off or changed: NetworkPolicy and budget of the job select by it, and so does the watch."""
-        now, claims = self._clock(), {claim.pod: claim for claim in status.claims}
+        now, promotions = self._clock(), {promotion.pod: promotion for promotion in status.promotions}
         uids = {pod["metadata"]["uid"] for pod in pods}
         self._kept_at = {uid: at for uid, at in self._kept_at.items() if uid in uids}
         for pod in pods:
             uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
-            claim = claims.get(name)
-            wanted = labels.of_pod(name) if claim is None else labels.enlisted(job[1], claim.rank, claim.serial)
-            if not _wrong(pod, wanted, claimed=claim is not None) or now - self._kept_at.get(uid, -AGAIN_SECONDS) < AGAIN_SECONDS:
+            promotion = promotions.get(name)
+            wanted = labels.of_pod(name) if promotion is None else labels.enlisted(job[1], promotion.rank, promotion.serial)
+            if (
+                not _wrong(pod, wanted, promoted=promotion is not None)
+                or now - self._kept_at.get(uid, -AGAIN_SECONDS) < AGAIN_SECONDS
+            ):
                 continue
             self._kept_at[uid] = now
             try:
@@ -55,14 +58,14 @@ class PodLabels:
         self._cache.put_pod(await self._api.apply(PODS, body, force=True))
 
 
-def _wrong(pod: Object, wanted: labels.Labels, claimed: bool) -> bool:
-    """Whether what is selected by is not as ``wanted``. Of a standby that is ``claimed``, and was, the plan sees to the role."""
+def _wrong(pod: Object, wanted: labels.Labels, promoted: bool) -> bool:
+    """Whether what is selected by is not as ``wanted``. Of a standby that is ``promoted``, and was, the plan sees to the role."""
     there = pod["metadata"]["labels"]
     if there.get(labels.JOB) != wanted[labels.JOB]:
         return True
     if wanted.get(labels.ROLE) == labels.STANDBY:
         return there.get(labels.ROLE) not in (labels.STANDBY, labels.MEMBER)
-    return not claimed and _is_standby(pod)
+    return not promoted and _is_standby(pod)
 
 
 def _is_standby(pod: Object) -> bool:

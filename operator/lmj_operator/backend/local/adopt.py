@@ -16,7 +16,7 @@ def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> 
     incidents, restarts = list(status.incidents), status.restarts
     if status.phase not in (Phase.SUSPENDED, Phase.FAILED, Phase.SUCCEEDED) and status.view is not None:
         step = status.progress.step if status.progress is not None else 0
-        pod = name_of(job, status.claims, 0, status.serials.get("0", 1))
+        pod = name_of(job, status.promotions, 0, status.serials.get("0", 1))
         message = "the command that ran the job was killed, and all pods with it"
         killed = Incident(
             time=rfc3339(now), kind=IncidentKind.POD_GONE, rank=0, pod=pod, message=message, view=status.view.number, step=step

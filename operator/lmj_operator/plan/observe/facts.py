@@ -78,7 +78,7 @@ def _facts(observed: Observed, rank: int) -> RankFacts:
     entry = next((f for f in observed.status.followers if f.rank == rank), None)
     serial = max([observed.status.serials.get(str(rank), 0), *(s for s in pods if s > made)])
     pod = pods.get(serial)
-    same = serial > 0 and known.pod == name_of(observed.name, observed.status.claims, rank, serial)
+    same = serial > 0 and known.pod == name_of(observed.name, observed.status.promotions, rank, serial)
     there = pod.agent.worker.incarnation if pod is not None and pod.agent is not None else 0
     return RankFacts(
         rank=rank,

@@ -9,7 +9,7 @@ from typing import Any
 
 from lmj_api.names import parse_pod_name, standby_name
 from lmj_api.spec.recovery import Recovery
-from lmj_api.status import Claim, StandbyState, StandbyStatus
+from lmj_api.status import Promotion, StandbyState, StandbyStatus
 from lmj_operator.plan.actions import Action, CreatePod, DeletePod, EnlistPod
 from lmj_operator.plan.failures.budget import backoff
 from lmj_operator.plan.failures.failures import UNREACHABLE_SECONDS, describe_exit
@@ -38,10 +38,10 @@ class Kept:
         return sum(standby.state is StandbyState.WARM for standby in self.standbys)
 
 
-def keep_standbys(observed: Observed, claims: list[Claim], runs: bool, now: float) -> Kept:
-    """As many as the spec wants, besides those in ``claims``; ``runs``: the job trains."""
+def keep_standbys(observed: Observed, promotions: list[Promotion], runs: bool, now: float) -> Kept:
+    """As many as the spec wants, besides those in ``promotions``; ``runs``: the job trains."""
     job, recovery = observed.name, observed.spec.recovery
-    taken = {claim.pod for claim in claims}
+    taken = {promotion.pod for promotion in promotions}
     pods = {pod.name: pod for pod in observed.pods if pod.rank is None and pod.name not in taken}
     serial = max([observed.status.serials.get(SERIALS, 0), *(pod.serial for pod in pods.values())])
     kept: list[StandbyStatus] = []

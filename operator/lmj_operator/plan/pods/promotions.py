@@ -1,13 +1,13 @@
 """Standbys that become a rank's pod: which, for which rank, and how the rest of the plan sees them, which is as any other pod.
 
-A claim is stored before the pod hears of it. From then on the pod is, in everything that the plan looks at, the rank's pod of the
-claim's serial, whatever its name says.
+A promotion is stored before the pod hears of it. From then on the pod is, in everything that the plan looks at, the rank's pod of the
+promotion's serial, whatever its name says.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lmj_api.status import Claim, MoveStatus, NodeFailures
+from lmj_api.status import MoveStatus, NodeFailures, Promotion
 from lmj_operator.plan.failures.nodes import avoided
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
@@ -20,22 +20,22 @@ class Taken:
 
     ranks: tuple[RankFacts, ...]
     wanted: dict[int, Want]
-    claims: tuple[Claim, ...] = ()
+    promotions: tuple[Promotion, ...] = ()
     """The new ones."""
 
     @property
     def reason(self) -> str:
         """One clause for each."""
-        return "; ".join(f"standby {c.pod} takes over as rank {c.rank}" for c in self.claims)
+        return "; ".join(f"standby {c.pod} takes over as rank {c.rank}" for c in self.promotions)
 
 
-def with_claims(observed: Observed) -> Observed:
-    """``observed`` with each claimed standby as the pod of its rank."""
-    claims = {claim.pod: claim for claim in observed.status.claims}
-    if not claims:
+def with_promotions(observed: Observed) -> Observed:
+    """``observed`` with each promoted standby as the pod of its rank."""
+    promotions = {promotion.pod: promotion for promotion in observed.status.promotions}
+    if not promotions:
         return observed
     pods = tuple(
-        replace(pod, rank=claims[pod.name].rank, serial=claims[pod.name].serial) if pod.name in claims else pod
+        replace(pod, rank=promotions[pod.name].rank, serial=promotions[pod.name].serial) if pod.name in promotions else pod
         for pod in observed.pods
     )
     return replace(observed, pods=pods)
@@ -58,7 +58,7 @@ def take_standbys(
     own_nodes = {placed.stage for placed in observed.spec.placement.stages if placed.node_selector}
     moving = {m.rank: m for m in observed.status.moves if m.strategy == "Checkpoint"}
     after, wants = list(ranks), dict(wanted)
-    claims: list[Claim] = []
+    promotions: list[Promotion] = []
     for facts in ranks:
         # A stage that may run on some nodes alone cannot be had from a pod that was put anywhere.
         if now < not_before or not spares or topology.stage(facts.rank) in own_nodes or not _is_vacant(facts, wanted[facts.rank]):
@@ -72,17 +72,17 @@ def take_standbys(
         spares.remove(pod)
         # Another pod may have been made with the serial that was wanted, and not been seen yet.
         serial = max(wanted[facts.rank].serial, facts.next_serial)
-        claims.append(Claim(pod=pod.name, rank=facts.rank, serial=serial))
+        promotions.append(Promotion(pod=pod.name, rank=facts.rank, serial=serial))
         taken = replace(pod, rank=facts.rank, serial=serial)
         after[facts.rank] = replace(facts, serial=serial, pod=taken, seen=True, incarnation=1, next_serial=serial + 1)
         wants[facts.rank] = Want(serial, 1, replaced=wanted[facts.rank].replaced)
-    return Taken(tuple(after), wants, tuple(claims))
+    return Taken(tuple(after), wants, tuple(promotions))
 
 
-def kept_claims(observed: Observed, wanted: dict[int, Want], new: tuple[Claim, ...]) -> list[Claim]:
-    """All claims, without those of pods that were replaced and are gone."""
+def kept_promotions(observed: Observed, wanted: dict[int, Want], new: tuple[Promotion, ...]) -> list[Promotion]:
+    """All promotions, without those of pods that were replaced and are gone."""
     there = {pod.name for pod in observed.pods}
-    old = [c for c in observed.status.claims if c.rank in wanted and (c.serial >= wanted[c.rank].serial or c.pod in there)]
+    old = [c for c in observed.status.promotions if c.rank in wanted and (c.serial >= wanted[c.rank].serial or c.pod in there)]
     return [*old, *new]
 
 
