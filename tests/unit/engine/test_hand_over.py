@@ -17,6 +17,7 @@ from lmj_api.protocol import EventKind, Snapshots, WorkerPhase
 from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Resume
+from lmj_trainer.task import sequence_classification as task_module
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as checkpointer_module
@@ -121,7 +122,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None
     """Step 8 is the best. Storage does what the test says before it takes a part of that step's checkpoint."""
     accuracies, real_evaluate, real_write = (
         {4: 0.5, BEST: 0.9, 12: 0.7},
-        trainer_module.evaluate_counts,
+        task_module.evaluate_counts,
         checkpointer_module.write_tensors,
     )
 
@@ -129,7 +130,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None
         result = real_evaluate(*arguments)
         return result.model_copy(update={"accuracy": accuracies[result.step]})
 
-    monkeypatch.setattr(trainer_module, "evaluate_counts", evaluate)
+    monkeypatch.setattr(task_module, "evaluate_counts", evaluate)
 
     def set_delay(delay: Callable[[], None]) -> None:
         def write(path: Path, *others: Any) -> Any:

@@ -19,11 +19,11 @@ from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Resume
 from lmj_trainer.errors import UserError
+from lmj_trainer.task import sequence_classification as task_module
 from lmj_trainer.trained import read_trained
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import checkpointer as checkpointer_module
 from lmj_trainer.worker import saving as saving_module
-from lmj_trainer.worker import trainer as trainer_module
 
 from .small_job import Line, at, elsewhere, losses, make, start, view, weights
 
@@ -148,7 +148,7 @@ def test_the_best_checkpoint_could_not_be_written(
 ) -> None:
     """Training goes on, and ends with a model: of the best step that has a checkpoint."""
     accuracies = {4: 0.5, 8: 0.9, 12: 0.7}
-    real_write, real_evaluate = checkpointer_module.write_tensors, trainer_module.evaluate_counts
+    real_write, real_evaluate = checkpointer_module.write_tensors, task_module.evaluate_counts
 
     def write(path: Path, *others: Any) -> Any:
         if parse_checkpoint_name(path.parent.name)[0] in failing:
@@ -160,7 +160,7 @@ def test_the_best_checkpoint_could_not_be_written(
         return result.model_copy(update={"accuracy": accuracies[result.step]})
 
     monkeypatch.setattr(checkpointer_module, "write_tensors", write)
-    monkeypatch.setattr(trainer_module, "evaluate_counts", evaluate)
+    monkeypatch.setattr(task_module, "evaluate_counts", evaluate)
     line = Line()
     assert make(job, line).run(view(1, start())) is WorkerPhase.COMPLETED
     warnings = [message for message, _ in line.of(EventKind.WARNING)]
@@ -175,8 +175,8 @@ def full(path: Path, *others: Any) -> Any:
 
 
 def test_a_validation_loss_that_is_no_number_is_recorded_as_none(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = trainer_module.evaluate_counts
-    monkeypatch.setattr(trainer_module, "evaluate_counts", lambda counts, loss, *rest: real(counts, math.nan, *rest))
+    real = task_module.evaluate_counts
+    monkeypatch.setattr(task_module, "evaluate_counts", lambda counts, loss, *rest: real(counts, math.nan, *rest))
     line = Line()
     board = job.spec.output.model_copy(update={"tensorboard": True})
     job = job.model_copy(update={"spec": job.spec.model_copy(update={"output": board})})

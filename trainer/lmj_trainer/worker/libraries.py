@@ -4,23 +4,9 @@ import gc
 import importlib
 
 MODULES = (
-    "lmj_trainer.check",
-    "lmj_trainer.checkpoint.identity",
-    "lmj_trainer.data.prepared",
-    "lmj_trainer.model.config",
-    "lmj_trainer.pretrained",
-    "lmj_trainer.model.partition",
-    "lmj_trainer.model.stage",
-    "lmj_trainer.state.weights",
-    "lmj_trainer.transport.feed",
-    "lmj_trainer.follow.follower",
-    "lmj_trainer.strategy.batches",
-    "lmj_trainer.state.stage_state",
-    "lmj_trainer.transport.inbox",
-    "lmj_trainer.transport.tensorpipe",
     "lmj_trainer.worker.main",
+    "lmj_trainer.worker.member",
     "lmj_trainer.worker.preparation",
-    "lmj_trainer.worker.trainer",
 )
 """The worker's own modules, with all that these import."""
 

@@ -1,0 +1,137 @@
+"""A rank's process from the job to its last view: everything that it needs is made once, and serves each view that it is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lmj_api.protocol import EventKind
+from lmj_api.spec import LiveMigrationJob, Precision
+from lmj_trainer.check import check_frozen_source, check_model, check_rows
+from lmj_trainer.checkpoint.identity import state_digest
+from lmj_trainer.data.prepared import prepare_patiently
+from lmj_trainer.errors import CutOffError
+from lmj_trainer.follow.follower import Follower
+from lmj_trainer.model.config import load_config
+from lmj_trainer.model.partition import partition
+from lmj_trainer.model.stage import Stage
+from lmj_trainer.pretrained import keep
+from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.state.weights import freeze
+from lmj_trainer.strategy.batches import Batches
+from lmj_trainer.transport.feed import Offer
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.transport.tensorpipe import TensorPipeTransport
+from lmj_trainer.worker.claim import refuse_other
+from lmj_trainer.worker.device import make_deterministic, pick_device
+from lmj_trainer.worker.trainer import Trainer
+
+if TYPE_CHECKING:
+    import torch
+
+    from lmj_api.spec import JobSpec
+    from lmj_trainer.data.prepared import Prepared
+    from lmj_trainer.worker.control import Control
+
+log = logging.getLogger("lmj.worker")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A rank that is ready to train, or to follow."""
+
+    trainer: Trainer
+    follower: Follower
+    state: StageState
+    transport: TensorPipeTransport
+    control: Control
+    what: str
+    """The part of the model that it computes, for people."""
+
+    def serve(self) -> int:
+        """Join each view that the agent tells, until training is over or the rank is to leave; the exit code. Raises CutOffError."""
+        control, transport, feed = self.control, self.transport, self.transport.feed
+        control.emit(EventKind.READY, self.what, address=transport.address, **self._memory())
+        while True:
+            if not transport.listens():
+                # The next worker maps the same memory, and has a port of its own.
+                raise CutOffError(f"nobody can connect to this worker any more: what listened at {transport.address} ended")
+            feed.listen(control.offer)
+            view = control.next_order()
+            if view is None:
+                control.emit(EventKind.DRAINED, "left while no view ran")
+                return 0
+            if isinstance(view, Offer):
+                self.follower.run(view)
+                continue
+            feed.listen(None)
+            log.info("view %d: %s", view.number, view.reason)
+            try:
+                phase = self.trainer.run(view)
+            except ViewBrokenError as error:
+                log.warning("view %d is broken: %s", view.number, error)
+                control.emit(EventKind.LOST_PEER, str(error), view=view.number, peer=error.rank, **self._memory())
+            else:
+                transport.close()
+                log.info("left: %s", phase)
+                return 0
+
+    def _memory(self) -> dict[str, Any]:
+        return {"holding": self.state.holding, "snapshots": self.trainer.snapshots.held}
+
+
+def join(
+    job: LiveMigrationJob, rank: int, control: Control, say: Say, memory: int | None, shelves: tuple[int, int] | None
+) -> Member:
+    """``rank`` of ``job``, with its part of the model. ``memory``, ``shelves``: the agent's files, see :class:`Trainer`. Raises UserError."""
+    spec = job.spec
+    device = pick_device(spec.training.device, rank)
+    make_deterministic(device, spec.training.computing_threads)
+    # On a cluster nobody looked before: no restart mends what is wrong here.
+    refuse_other(job, lambda message: control.emit(EventKind.WARNING, message))
+    check_frozen_source(spec)
+    spec = keep(spec, say)
+    check_model(spec)
+    prepared = prepare_patiently(spec, say)
+    check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
+    stage = _stage(job, spec, rank, prepared, device, say)
+    state = StageState(stage, device, memory, state_digest(job.spec))
+    stage.set_training(True)
+    # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.
+    recovery = spec.recovery
+    transport = TensorPipeTransport(max(5.0, recovery.hang_timeout_seconds / 2), recovery.silence_timeout_seconds)
+
+    def newer_view(number: int, reason: str) -> None:
+        transport.inbox.supersede(number, reason)
+        transport.feed.stop(reason)
+
+    control.on_newer_view(newer_view)
+    trainer = Trainer(job, rank, prepared, Batches(prepared, spec, device), stage, state, transport, control, shelves)
+    follower = Follower(transport.feed, state, trainer.optimizer, transport, control, trainer.strategy.rehearse)
+    what = f"layers {stage.layers.start} to {stage.layers.stop - 1}"
+    log.info("rank %d: %s, %.1f M parameters to train", rank, what, state.size / 1e6)
+    return Member(trainer, follower, state, transport, control, what)
+
+
+def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: Prepared, device: torch.device, say: Say) -> Stage:
+    """The part of the model that ``rank`` computes. ``spec``: the job's, with the model that the run keeps."""
+    config = load_config(spec.model, prepared.labels, prepared.vocab_size)
+    stage = Stage(
+        config,
+        partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[spec.topology.stage(rank)],
+        seed=spec.training.seed,
+        bfloat16=spec.training.precision is Precision.BFLOAT16,
+        recompute=spec.training.gradient_checkpointing,
+        lora=spec.model.lora,
+        source=job.spec.model.source,
+    )
+    if spec.model.lora is not None:
+        say("the weights that stay as they are")
+        fresh = freeze(stage, spec.model, device)
+        if fresh:
+            say(f"at random, and not trained: {', '.join(fresh)}")
+    return stage
