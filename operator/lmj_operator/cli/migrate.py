@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmj_api.status import IncidentKind
 from lmj_operator.cli.options import Output, OutputOption, SetOption
 
 if TYPE_CHECKING:
@@ -70,6 +69,7 @@ def migrate(
 
 def _wait(job: "Training", before: "JobStatus", asked: str, ranks: list[int], show: "Show") -> "JobStatus":
     """The status once all of ``ranks`` have moved, and trained on. Raises CommandError when one does not."""
+    from lmj_api.status import IncidentKind
     from lmj_operator.cli.errors import FAILED, CommandError
 
     limit = time.monotonic() + _LONGEST_SECONDS
