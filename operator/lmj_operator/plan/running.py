@@ -165,7 +165,7 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
 def _course(scene: Scene, not_before: float, grace: float | None, reason: str) -> tuple[Scene, _Course]:
     """The view that the ranks are to be in, or what it waits for. ``reason``: what is done already, "" for nothing."""
     observed, now, view, why = scene.observed, scene.now, scene.newest, reason
-    waits = (not_before - now,) if now < not_before else ()
+    waits: tuple[float, ...] = (not_before - now,) if now < not_before else ()
     actions: tuple[Action, ...] = ()
     saved = checkpoint(observed, scene.ranks, view)
     asked = early_look(scene.ranks, view, observed.pods, saved, now)
