@@ -18,6 +18,7 @@ from lmj_api.layout import Layout
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob, Training
+from lmj_api.topology import LEADER
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.children import Children
@@ -157,13 +158,14 @@ async def _until(stopping: asyncio.Task[bool], *others: asyncio.Future[None]) ->
 
 
 async def begin(supervisor: Supervisor, job: LiveMigrationJob, kind: WorkerKind) -> None:
-    """What an agent does unasked: a standby gets server and waits for its rank; then it looks through the checkpoints.
+    """What an agent does unasked: a standby gets warm and waits for its rank; then the leader's looks through the checkpoints.
 
-    It looks again when it is told to: what others save it does not hear of.
+    It looks again when it is told to, because it does not hear what others save. One agent reads and digests them: where a view
+    starts from is told to all.
     """
     if supervisor.state.rank is None:
         await standby.wait(supervisor)
-    if not kind.saves:
+    if not kind.saves or supervisor.state.rank != LEADER:
         supervisor.found([])
         return
     await look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec), job.metadata.run, job.spec.training)
