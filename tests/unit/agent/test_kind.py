@@ -1,7 +1,12 @@
 """The kinds of workers."""
 
+from typing import Any
+
+import pytest
 from tests.planned import job_spec
 
+from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.agent import main
 from lmj_trainer.agent.kind import WorkerKind, worker_kind
 
 
@@ -22,7 +27,9 @@ async def test_one_agent_reads_the_checkpoints(
 
     monkeypatch.setattr(main, "look", look)
     supervisor = rig("ready wait", rank=rank).supervisor
-    job = LiveMigrationJob.model_validate({"metadata": {"name": "tiny"}, "spec": job_spec(2).model_dump(by_alias=True)})
+    job = LiveMigrationJob.model_validate(
+        {"metadata": {"name": "tiny"}, "spec": job_spec(2).model_dump(by_alias=True, mode="json")}
+    )
     kind = WorkerKind(["worker"], None, [], saves=saves)
     if expected:
         with pytest.raises(Looked):
