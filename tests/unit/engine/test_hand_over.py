@@ -21,6 +21,7 @@ from lmj_trainer.task import sequence_classification as task_module
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as checkpointer_module
+from lmj_trainer.worker import restoring as restoring_module
 from lmj_trainer.worker import trainer as trainer_module
 from lmj_trainer.worker.trainer import Trainer
 
@@ -43,7 +44,7 @@ class Pair:
         }
         self.job = job.model_copy(update={"spec": spec.model_copy(update=changes)})
         # First weights are drawn from it too: one rank's after the other's, and before anybody trains, which seeds it.
-        initialise, turn, all_drawn = trainer_module.initialise, threading.Lock(), threading.Barrier(2)
+        initialise, turn, all_drawn = restoring_module.initialise, threading.Lock(), threading.Barrier(2)
 
         def in_turn(*arguments: Any) -> Any:
             with turn:
@@ -51,7 +52,7 @@ class Pair:
             all_drawn.wait(SECONDS)
             return fresh
 
-        monkeypatch.setattr(trainer_module, "initialise", in_turn)
+        monkeypatch.setattr(restoring_module, "initialise", in_turn)
         network: dict[str, MemoryTransport] = {}
         self.lines = [Line(), Line()]
         self.trainers = [make(self.job, line, rank, network) for rank, line in enumerate(self.lines)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
@@ -12,27 +11,26 @@ from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
 from lmj_api.topology import LEADER
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.owner import Owner
-from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.data.order import steps_per_epoch
 from lmj_trainer.follow.source import Source
 from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
-from lmj_trainer.pretrained import kept
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
-from lmj_trainer.state.weights import initialise
 from lmj_trainer.strategy.registry import STRATEGIES
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.checkpointer import Checkpointer
-from lmj_trainer.worker.claim import Claimant, require_start
+from lmj_trainer.worker.claim import Claimant
 from lmj_trainer.worker.ending import Ending
+from lmj_trainer.worker.evaluator import Evaluator
 from lmj_trainer.worker.fence import Claim
 from lmj_trainer.worker.pace import Pace
 from lmj_trainer.worker.recorder import Recorder
+from lmj_trainer.worker.restoring import Restoring
 from lmj_trainer.worker.saving import Saving
 from lmj_trainer.worker.snapshots import MemorySnapshots
 
@@ -73,23 +71,23 @@ class Trainer:
         """``shelves``: the agent's files for snapshots in memory, the own ones and those of another rank; None: they end with this process."""
         spec = job.spec
         self._job, self._spec, self._rank = job, spec, rank
-        self._prepared, self._batches, self._stage, self._state = prepared, batches, stage, state
+        self._batches, self._state = batches, state
         self._transport, self._control = transport, control
         self._layout = Layout.of(spec)
         self.optimizer = AdamW(state, spec.training)
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
-        self._task = TASKS[spec.model.task](prepared.labels)
-        self.strategy = STRATEGIES[spec.strategy](stage, self._group, batches, self._task)
+        task = TASKS[spec.model.task](prepared.labels)
+        self.strategy = STRATEGIES[spec.strategy](stage, self._group, batches, task)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._claimant = Claimant(job, self._warn)
         self._checkpointer = Checkpointer(
             self._layout.checkpoints, spec.checkpoint.keep, state, transport, control, owner, self._claimant.ensure
         )
-        self._per_epoch = steps_per_epoch(batches.rows, spec.training)
-        self._pace = Pace(batches.steps, self._per_epoch, batches.samples)
+        self._pace = Pace(batches.steps, steps_per_epoch(batches.rows, spec.training), batches.samples)
+        self._evaluator = Evaluator(prepared.splits, self.strategy, task, control, self._pace)
         self._saving = Saving(job, owner, state, self._group, self._checkpointer, control, self._pace, self._patience)
         self._ending = Ending(job, prepared, stage, state, self._group, self._checkpointer, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
@@ -102,6 +100,9 @@ class Trainer:
         patience, longest = min(_FOLLOWER_PATIENCE, self._patience / 4), self._patience / 2
         self._source = Source(transport, state, self._let_go, patience, longest, spec.migration.bandwidth_mbps)
         control.on_follower(self._source.follow)
+        self._restoring = Restoring(
+            spec, rank, stage, state, self._source, self.snapshots, self._checkpointer, self._saving, control, self._pace
+        )
         self._paused: float | None = None
         """Seconds from this process's last update to the view's first batch, until they are told."""
         # A worker before this one may have died within the update.
@@ -113,7 +114,7 @@ class Trainer:
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._asked = _UNASKED
         updated = self.optimizer.taken
-        self._restore(view)
+        self._restoring.restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
         recorder = self._recorder
         if recorder is not None:
@@ -136,50 +137,6 @@ class Trainer:
     def _warn(self, message: str) -> None:
         self._control.emit(EventKind.WARNING, message)
 
-    def _restore(self, view: View) -> None:
-        """Bring the state to the view's resume point, or one step before it with all gradients. A state that is there already stays,
-        if the view believes it.
-        """
-        state, resume = self._state, view.resume
-        require_start(self._spec.training, resume.step, self._batches.steps)
-        self._checkpointer.before_apply()
-        state.journal.forget(resume.step)
-        # A state that does not come of what is in memory is followed by none of that.
-        anew = resume.checkpoint is not None or resume.step == 0
-        newest = resume.step if resume.common_snapshot is None else resume.common_snapshot
-        if anew:
-            self._saving.begin()
-        self.snapshots.forget(-1 if anew else newest)
-        if resume.snapshot:
-            self._source.restart()
-            self.snapshots.restore(resume)
-            return
-        if resume.checkpoint is not None:
-            folder = self._layout.checkpoints / Path(resume.checkpoint).name
-            manifest = read_manifest(folder)
-            if state.step != manifest.step or not resume.believed:
-                self._source.restart()
-                load_state(folder, state)
-            # The checkpoint of an evaluated step is written after the evaluation.
-            state.best, state.seconds, state.evaluated = (
-                Best(manifest.best_step, manifest.best_accuracy),
-                manifest.seconds,
-                manifest.step,
-            )
-            return
-        held = state.holding
-        in_sync = held is not None and held.step == resume.step and resume.believed
-        behind = held is not None and held.prepared and held.step + 1 == resume.step and self._rank != resume.told_by
-        if resume.step == 0 and not in_sync:
-            self._source.restart()
-            state.best, state.seconds, state.evaluated = Best(), 0.0, -1
-            fresh = initialise(self._stage, state, kept(self._spec).model)
-            if fresh:
-                message = f"starts at random: {', '.join(fresh)}"
-                self._control.emit(EventKind.PREPARING, message, progress=self._pace.at(0))
-        elif not in_sync and not behind:
-            raise RuntimeError(f"view {view.number} goes on from step {resume.step} in memory, but here is {held or 'nothing'}")
-
     def _resume(self, resume: Resume, recorder: Recorder | None, updated: float | None) -> Decision:
         """Bring all ranks to the step, and do what its boundary lacks: a state in memory may be of any moment after its commit.
 
@@ -200,7 +157,7 @@ class Trainer:
             if progress is not None and progress.step == step:
                 # The rank 0 that committed it may have died before it could record it, or its disk died with it.
                 recorder.step(progress, time.time())
-            evaluates = self._evaluates(step) and state.evaluated != step
+            evaluates = self._evaluator.due(step) and state.evaluated != step
             best = state.best.step == step and not evaluates
             if best:
                 # Of the view that broke: another try would be of the same, and a best one that is lost is lost for good.
@@ -282,7 +239,7 @@ class Trainer:
                     self._control.emit(EventKind.FOLLOWER_LOST, f"the follower takes over at step {self._state.step}")
                 raise ViewBrokenError(f"a follower takes over at step {self._state.step}")
             if last:
-                self._ending.run(self._test, recorder)
+                self._ending.run(self._evaluator.test, recorder)
                 return WorkerPhase.COMPLETED
             self._source.boundary()
             decision = self._step(recorder)
@@ -291,7 +248,7 @@ class Trainer:
         """One step, with the evaluation after it when there is one. Returns what is to be done at the boundary."""
         state, training, steps = self._state, self._spec.training, self._batches.steps
         committed = state.step + 1
-        evaluates = self._evaluates(committed)
+        evaluates = self._evaluator.due(committed)
         rate = learning_rate(training, state.step, steps)
         progress = self._pace.at(state.step)
 
@@ -304,19 +261,7 @@ class Trainer:
 
         def decided(commit: Commit) -> None:
             nonlocal progress
-            if recorder is not None:
-                recorder.check()
-            progress, took = self._pace.committed(committed, commit, rate)
-            state.seconds += took
-            state.line = progress.to_json()
-            # What is recorded must not be lost with this pod.
-            self._source.committed(commit.coefficient, rate, state.line, first=recorder is not None)
-            now = time.time()
-            if recorder is not None:
-                recorder.step(progress, now)
-            else:
-                state.journal.settle(commit.decision.recorded)
-                state.journal.add(Line(committed, state.line, now))
+            progress = self._decided(commit, rate, recorder)
 
         state.dirty = True
         limit = training.max_grad_norm
@@ -352,6 +297,24 @@ class Trainer:
         self._pace.begin()
         return decision
 
+    def _decided(self, commit: Commit, rate: float, recorder: Recorder | None) -> Progress:
+        """Before anybody can see the ``commit`` of the state's next step: have it recorded, and known where this rank's state is copied to."""
+        state, committed = self._state, self._state.step + 1
+        if recorder is not None:
+            recorder.check()
+        progress, took = self._pace.committed(committed, commit, rate)
+        state.seconds += took
+        state.line = progress.to_json()
+        # What is recorded must not be lost with this pod.
+        self._source.committed(commit.coefficient, rate, state.line, first=recorder is not None)
+        now = time.time()
+        if recorder is not None:
+            recorder.step(progress, now)
+        else:
+            state.journal.settle(commit.decision.recorded)
+            state.journal.add(Line(committed, state.line, now))
+        return progress
+
     def _decision(self, step: int, wish: Wish, *, best: bool = False) -> Decision:
         """On rank 0: what is done at the boundary of ``step``. ``wish``: what anybody needs; ``best``: its weights are the best so far."""
         more = step < self._batches.steps
@@ -364,15 +327,10 @@ class Trainer:
         recorded = self._state.journal.recorded
         return Decision(checkpoint=stop or (due and not pause), snapshot=snapshot, stop=stop, pause=pause, recorded=recorded)
 
-    def _evaluates(self, committed: int) -> bool:
-        """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
-        ends = committed > 0 and (committed % self._per_epoch == 0 or committed == self._batches.steps)
-        return ends and "validation" in self._prepared.splits
-
     def _boundary(self, recorder: Recorder | None) -> Decision:
         """Evaluate, and agree on what to do before the next step."""
         step = self._state.step
-        result = self._evaluate("validation", recorder, step)
+        result = self._evaluator.run("validation", recorder, step)
         if result is None:
             word = self._group.take(Kind.BOUNDARY, step)
             decision = Decision(**word["decision"])
@@ -385,35 +343,8 @@ class Trainer:
         if best:
             self._state.best = Best(step, result.accuracy)
         self._state.evaluated = step
-        self._tell(result, best)
+        self._evaluator.report(result, best)
         asked, self._asked = self._asked, _UNASKED
         decision = self._decision(step, asked | Wish(stop=self._control.draining.is_set()), best=best)
         self._group.tell(Kind.BOUNDARY, step, payload={"decision": vars(decision), "evaluation": result.to_json()})
         return decision
-
-    def _test(self, recorder: Recorder | None, step: int) -> None:
-        result = self._evaluate("test", recorder, step)
-        if result is not None:
-            self._tell(result)
-
-    def _tell(self, result: Evaluation, best: bool = False) -> None:
-        text = (
-            f"{result.split} of step {result.step}: accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}, loss {result.loss_text}"
-        )
-        self._control.emit(EventKind.EVALUATED, text, evaluation=result, best=best)
-
-    def _evaluate(self, split: str, recorder: Recorder | None, step: int) -> Evaluation | None:
-        ticked = 0.0
-
-        def tick(done: int, count: int) -> None:
-            nonlocal ticked
-            if time.monotonic() - ticked > 1:
-                ticked = time.monotonic()
-                self._control.emit(EventKind.PREPARING, progress=self._pace.at(step, f"evaluate {split} {done}/{count}"))
-
-        counts = self.strategy.evaluate(split, step, tick)
-        if counts is None or recorder is None:
-            return None
-        result = self._task.evaluation(counts, split, step)
-        recorder.evaluation(result)
-        return result

@@ -1,0 +1,66 @@
+"""Evaluations of a rank: when they are due, how they run, and what is said of them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lmj_api.protocol import EventKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from lmj_api.protocol import Evaluation
+    from lmj_trainer.strategy.port import Strategy
+    from lmj_trainer.task.port import Task
+    from lmj_trainer.worker.control import Control
+    from lmj_trainer.worker.pace import Pace
+    from lmj_trainer.worker.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """All ranks compute; rank 0 alone has the result, which it records and reports."""
+
+    splits: Collection[str]
+    """Those that the dataset has."""
+    strategy: Strategy
+    task: Task
+    control: Control
+    pace: Pace
+
+    def due(self, committed: int) -> bool:
+        """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
+        ends = committed > 0 and (committed % self.pace.per_epoch == 0 or committed == self.pace.steps)
+        return ends and "validation" in self.splits
+
+    def run(self, split: str, recorder: Recorder | None, step: int) -> Evaluation | None:
+        """Evaluate ``split`` with the weights of ``step``. ``recorder``: rank 0's, which gets the result; None on others."""
+        ticked = 0.0
+
+        def tick(done: int, count: int) -> None:
+            nonlocal ticked
+            if time.monotonic() - ticked > 1:
+                ticked = time.monotonic()
+                self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, f"evaluate {split} {done}/{count}"))
+
+        counts = self.strategy.evaluate(split, step, tick)
+        if counts is None or recorder is None:
+            return None
+        result = self.task.evaluation(counts, split, step)
+        recorder.evaluation(result)
+        return result
+
+    def test(self, recorder: Recorder | None, step: int) -> None:
+        """Evaluate the test split, and report it."""
+        result = self.run("test", recorder, step)
+        if result is not None:
+            self.report(result)
+
+    def report(self, result: Evaluation, best: bool = False) -> None:
+        """``best``: its weights are the best so far."""
+        text = (
+            f"{result.split} of step {result.step}: accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}, loss {result.loss_text}"
+        )
+        self.control.emit(EventKind.EVALUATED, text, evaluation=result, best=best)
