@@ -57,6 +57,10 @@ def operator(
         chosen = replace(chosen, labels=dict(_pair(label) for label in own_label))
     where = _address(listen)
     logs.configure(logs.LogFormat(log_format), log_level)
+    _run(tuple(namespace or ()), where, chosen)
+
+
+def _run(namespaces: tuple[str, ...], where: tuple[str, int], settings: Settings) -> None:
     try:
         # Kopf and the client take a second to import, and other commands do without them.
         import uvloop
@@ -69,7 +73,7 @@ def operator(
     try:
         # Thousands of connections: with asyncio's own loop a job costs half as much again.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(operate(Options(tuple(namespace or ()), where, chosen)))
+            runner.run(operate(Options(namespaces, where, settings)))
     except StartError as error:
         raise CommandError(str(error), code=FAILED) from error
 
