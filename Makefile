@@ -160,7 +160,7 @@ figures: $(STAMP) ## Write the tables of README.md and docs/benchmarks.md from b
 
 docs: $(STAMP) ## Build the documentation site in site/; a link that leads nowhere is an error.
 	@echo "==> mkdocs"
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
 
 chart-lint: $(STAMP) helm ## Lint the chart and test what it renders to (helm is built where it is not on PATH, with Go).
 	@$(PYTEST) -q tests/unit/chart
