@@ -19,6 +19,8 @@ BUSY = ("each of two single processes at once", "two single processes at once")
 OURS = "this pipeline"
 BENCHMARKS = ("pipeline", "recovery", "recovery-costs", "recovery-cluster", "migration", "migration-cluster", "operator")
 NONE = ""
+KEPT = {"nothing": "", "standby": "`standby: 1`", "replica": "`replica: true`"}
+"""What a job keeps ready, as its spec says it."""
 
 Results = dict[str, Any]
 Row = Sequence[object]
@@ -117,11 +119,10 @@ def recovery() -> str:
 
 def recovery_cluster() -> str:
     """Pods and nodes that were lost on a cluster."""
-    kept = {"nothing": "", "standby": ", with `standby: 1`", "replica": ", with `replica: true`"}
     groups = grouped(results("recovery-cluster")["details"]["trials"], "fault", "kind")
     rows = [
         (
-            f"{fault}{kept[kind]}",
+            f"{fault}{f', with {KEPT[kind]}' if KEPT[kind] else ''}",
             len(trials),
             number(median(each["noticed"] for each in trials), " s"),
             number(median(each["seconds"] for each in trials), " s"),
@@ -136,7 +137,7 @@ def recovery_cluster() -> str:
 def recovery_memory() -> str:
     """Memory of the pods at rest."""
     rows = [
-        (f"`{kind}`" if kind != "nothing" else "neither", sort, ", ".join(number(each) for each in megabytes))
+        (KEPT[kind] or "neither", sort, ", ".join(number(each) for each in megabytes))
         for kind, sorts in results("recovery-cluster")["details"]["memory MB"].items()
         for sort, megabytes in sorts.items()
     ]
@@ -269,8 +270,8 @@ def summary() -> str:
     rows = [
         row("a worker is killed", ours),
         row("the same under `torchrun`", theirs),
-        row("a pod is deleted, `replica: true`", lost["pod deleted", "replica"]),
-        row("a node loses power, `replica: true`", lost["node without power", "replica"]),
+        row(f"a pod is deleted, {KEPT['replica']}", lost["pod deleted", "replica"]),
+        row(f"a node loses power, {KEPT['replica']}", lost["node without power", "replica"]),
         row("BERT-base moves live, target on its own core", live, "waited", "again"),
         row("two stages and target share two cores", shared, "pause", "again"),
         row("there: checkpoint and another pod instead", restart, "pause", "again"),

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lmj_api.explain import paths
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 ROOT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "charts/lmj/README.md")
 PAPERS = sorted([*(CHECKOUT / "docs").rglob("*.md"), *(CHECKOUT / name for name in ROOT)])
@@ -30,6 +32,8 @@ OURS = [
 ]
 DECISIONS = sorted((CHECKOUT / "docs" / "decisions").glob("0*.md"))
 WIDEST = 120
+PARTS = "checkpoint|dataset|migration|model|output|pipeline|placement|recovery|storage|training"
+FIELD = re.compile(rf"`(?:spec\.)?((?:{PARTS})\.[a-zA-Z]+(?:\.[a-zA-Z]+)*)(?=[`:])")
 FENCE = re.compile(r"^[ ]*```.*?^[ ]*```", re.DOTALL | re.MULTILINE)
 
 
@@ -83,3 +87,9 @@ def test_decisions_are_numbered_and_dated_and_listed() -> None:
                 part for part in re.split(r"\n(?=[-|])", paper.read_text()) if f"/{decision.name})" in part.replace("(", "/")
             ]
             assert title[1] in " ".join(line.split()), (paper.name, decision.name)
+
+
+@pytest.mark.parametrize("paper", [paper for paper in PAPERS if paper.name not in ("CHANGELOG.md", "fields.md")], ids=named)
+def test_fields_that_are_named_exist(paper: Path) -> None:
+    files = {name for name in FIELD.findall(prose(paper)) if name.endswith((".json", ".safetensors"))}
+    assert set(FIELD.findall(prose(paper))) - files <= set(paths())
