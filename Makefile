@@ -10,13 +10,16 @@ STAMP := $(VENV)/.made-from-lock
 # The chart carries a copy: helm packages nothing from outside of its folder.
 CRD := crds/lmj.dev_livemigrationjobs.yaml charts/lmj/files/lmj.dev_livemigrationjobs.yaml
 EXAMPLE := examples/quickstart.yaml
+# Generated from the models, and texts with tables that are made from benchmarks/results.
+REFERENCE := docs/fields.md
+FIGURES := README.md docs/benchmarks.md
 
 # The uv on PATH when it is the locked version, else our own in .uv/.
 UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -q '^uv $(UV_VERSION)\b' && command -v uv || echo .uv/bin/uv)
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh lock-fresh yaml test test-unit test-e2e test-all mutants bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd chart-lint report-picture images test-images format clean cluster-up cluster-down
+.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-e2e test-all mutants bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -93,7 +96,7 @@ cluster-down: $(STAMP) ## Remove it.
 
 # --- check and test ------------------------------------------------------------------------------------------------------
 
-check: format-check types imports crd-fresh lock-fresh yaml ## Lint, types, layers, and that generated files are fresh.
+check: format-check types imports crd-fresh docs-fresh lock-fresh yaml ## Lint, types, layers, and that generated files are fresh.
 
 format-check: $(STAMP)
 	@echo "==> ruff"
@@ -111,6 +114,11 @@ imports: $(STAMP)
 crd-fresh: $(STAMP)
 	@echo "==> CRD"
 	@$(BIN)/python tools/crd.py --check $(CRD)
+
+docs-fresh: $(STAMP)
+	@echo "==> field reference and figures"
+	@$(BIN)/python tools/reference.py --check $(REFERENCE)
+	@$(BIN)/python tools/figures.py --check $(FIGURES)
 
 lock-fresh: $(STAMP)
 	@echo "==> uv.lock"
@@ -144,6 +152,16 @@ mutants: $(STAMP) ## Break the code in hundreds of places: does a test notice ea
 crd: $(STAMP) ## Write the CustomResourceDefinition from the models.
 	@$(BIN)/python tools/crd.py $(CRD)
 
+reference: $(STAMP) ## Write the field reference (docs/fields.md) from the models.
+	@$(BIN)/python tools/reference.py $(REFERENCE)
+
+figures: $(STAMP) ## Write the tables of README.md and docs/benchmarks.md from benchmarks/results.
+	@$(BIN)/python tools/figures.py $(FIGURES)
+
+docs: $(STAMP) ## Build the documentation site in site/; a link that leads nowhere is an error.
+	@echo "==> mkdocs"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+
 chart-lint: $(STAMP) helm ## Lint the chart and test what it renders to (helm is built where it is not on PATH, with Go).
 	@$(PYTEST) -q tests/unit/chart
 
@@ -161,5 +179,5 @@ format: $(STAMP) ## Format the code and mend what ruff can mend.
 	@$(BIN)/ruff format --quiet
 
 clean: ## Remove environments and caches (outputs in runs/ stay).
-	@rm -rf $(VENV) .uv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	@rm -rf $(VENV) .uv site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

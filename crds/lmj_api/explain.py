@@ -1,6 +1,7 @@
 """What a field of a job is, told from the schema: its type, bounds, default and description."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.complaints import unknown_field
@@ -37,6 +38,38 @@ def explain(path: str) -> list[str]:
     lines += [""] if fields else []
     lines += [f"  {name:<{width}}  {_about(field, name in needed)}. {_first(field)}".rstrip() for name, field in fields.items()]
     return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One field of the spec."""
+
+    path: str
+    """Without ``spec.``; a list's items have ``[]``: ``placement.stages[].stage``."""
+    about: str
+    """Type, bounds and default."""
+    description: str
+    """On one line."""
+    rules: tuple[str, ...]
+    """What must hold between the fields below it."""
+
+
+def entries() -> Iterator[Entry]:
+    """All fields of the spec, each before those below it; the first is the spec itself, with an empty path."""
+    schema: Schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    yield from _entries("", schema["properties"]["spec"], True)
+
+
+def _entries(path: str, schema: Schema, required: bool) -> Iterator[Entry]:
+    description = " ".join(schema.get("description", "").replace("``", "`").split())
+    rules = tuple(
+        f"{'On a cluster: ' if 'oldSelf' in rule else ''}{text}" for rule, text in RULES.get(path.replace("[]", ""), ())
+    )
+    yield Entry(path, _about(schema, required), description, rules)
+    inside = _item(schema)
+    below = f"{path}{'[]' if 'items' in schema else ''}." if path else ""
+    for name, field in inside.get("properties", {}).items():
+        yield from _entries(below + name, field, name in inside.get("required", ()))
 
 
 def paths() -> Iterator[str]:

@@ -9,11 +9,19 @@ import yaml
 from helm_chart import CHART, CHECKOUT, Object
 from pydantic import TypeAdapter
 
+from lmj_api.explain import paths
 from lmj_api.load import load_job
 from lmj_api.spec import JobSpec
+from lmj_operator.cli.main import app
 
-GUIDES = sorted([*(CHECKOUT / "docs").glob("*.md"), CHART / "README.md"])
+GUIDES = sorted([*(CHECKOUT / "docs").glob("*.md"), CHECKOUT / "README.md", CHART / "README.md"])
+HERE = CHECKOUT / "docs" / "tutorial.md"
+"""Its job is one of a machine; all others are of a cluster."""
 VERSION = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
+
+
+def named(guide: Path) -> str:
+    return str(guide.relative_to(CHECKOUT))
 
 
 def documents(guide: Path) -> list[Object]:
@@ -23,17 +31,19 @@ def documents(guide: Path) -> list[Object]:
     return [each for block in blocks for each in yaml.safe_load_all(block)]
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
+@pytest.mark.parametrize("guide", GUIDES, ids=named)
 def test_values_exist(guide: Path) -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
-    for path in re.findall(r"--set ([a-zA-Z.]+)=", guide.read_text()):
+    values, fields = yaml.safe_load((CHART / "values.yaml").read_text()), set(paths())
+    for path in re.findall(r"--set ([a-z][a-zA-Z.]*)=", guide.read_text()):
+        if path.removeprefix("spec.") in fields:
+            continue
         here = values
         for part in path.split("."):
             assert part in here, path
             here = here[part]
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
+@pytest.mark.parametrize("guide", GUIDES, ids=named)
 def test_jobs_are_right(guide: Path, tmp_path: Path) -> None:
     parts = {field.alias or name: field.annotation for name, field in JobSpec.model_fields.items()}
     for document in documents(guide):
@@ -43,7 +53,8 @@ def test_jobs_are_right(guide: Path, tmp_path: Path) -> None:
             continue
         assert {"apiVersion", "kind"} <= document.keys()
         if document["kind"] == "LiveMigrationJob":
-            assert load_job(document, base=tmp_path, here=False).spec.storage.output is not None
+            job = load_job(document, base=tmp_path, here=False)
+            assert (job.spec.storage.output is None) == (guide == HERE)
 
 
 def test_classes_that_jobs_name_are_made() -> None:
@@ -53,7 +64,7 @@ def test_classes_that_jobs_name_are_made() -> None:
         assert set(re.findall(r'"?storageClassName"?: "?([\w-]+)', text)) == made
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.name)
+@pytest.mark.parametrize("guide", GUIDES, ids=named)
 def test_images_have_the_projects_version_and_files_are_there(guide: Path) -> None:
     text = guide.read_text()
     assert set(re.findall(r"lmj-(?:operator|trainer):([\w.]+)", text)) <= {VERSION}
@@ -61,6 +72,14 @@ def test_images_have_the_projects_version_and_files_are_there(guide: Path) -> No
         assert (CHECKOUT / name).is_file(), name
     for target in re.findall(r"^make ([\w-]+)", text, re.MULTILINE):
         assert re.search(rf"^{target}:", (CHECKOUT / "Makefile").read_text(), re.MULTILINE), target
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=named)
+def test_commands_are_there(guide: Path) -> None:
+    known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    for block in re.findall(r"```sh\n(.*?)```", guide.read_text(), re.DOTALL):
+        for name in re.findall(r"^(?:\.venv/bin/)?lmj (\S+)", block, re.MULTILINE):
+            assert name in known, name
 
 
 def test_uv_is_the_makefiles() -> None:

@@ -1,0 +1,95 @@
+"""README, the documentation and the decisions: short where they are to be short, and every link leads somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lmj_api.explain import paths
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+ROOT = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "charts/lmj/README.md")
+PAPERS = sorted([*(CHECKOUT / "docs").rglob("*.md"), *(CHECKOUT / name for name in ROOT)])
+OURS = [
+    CHECKOUT / "README.md",
+    CHECKOUT / "ARCHITECTURE.md",
+    *sorted((CHECKOUT / "docs" / "decisions").glob("*.md")),
+    *(
+        CHECKOUT / "docs" / f"{name}.md"
+        for name in (
+            "index",
+            "concepts",
+            "tutorial",
+            "troubleshooting",
+            "compared",
+            "benchmarks",
+            "migration",
+            "failures",
+            "kind",
+            "aks",
+        )
+    ),
+]
+DECISIONS = sorted((CHECKOUT / "docs" / "decisions").glob("0*.md"))
+WIDEST = 120
+PARTS = "checkpoint|dataset|migration|model|output|pipeline|placement|recovery|storage|training"
+FIELD = re.compile(rf"`(?:spec\.)?((?:{PARTS})\.[a-zA-Z]+(?:\.[a-zA-Z]+)*)(?=[`:])")
+FENCE = re.compile(r"^[ ]*```.*?^[ ]*```", re.DOTALL | re.MULTILINE)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(CHECKOUT))
+
+
+def prose(paper: Path) -> str:
+    """Without its blocks of code."""
+    return FENCE.sub("", paper.read_text())
+
+
+def anchors(paper: Path) -> set[str]:
+    """Of its headings, as GitHub and mkdocs make them of these."""
+    titles = re.findall(r"^#+ (.*)$", prose(paper), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def test_the_readme_is_read_in_two_minutes() -> None:
+    assert len((CHECKOUT / "README.md").read_text().split()) <= 900
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=named)
+def test_links_lead_somewhere(paper: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^()\s#]*)(?:#([^()\s]*))?\)", prose(paper)):
+        if "://" in target:
+            continue
+        file = (paper.parent / target).resolve() if target else paper
+        assert file.exists(), target
+        if anchor:
+            assert anchor in anchors(file), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("paper", OURS, ids=named)
+def test_lines_are_not_wide(paper: Path) -> None:
+    wide = [line for line in prose(paper).splitlines() if len(line) > WIDEST and not line.startswith(("|", "#", "!["))]
+    assert not wide
+
+
+def test_decisions_are_numbered_and_dated_and_listed() -> None:
+    lists = [CHECKOUT / "ARCHITECTURE.md", CHECKOUT / "docs" / "decisions" / "index.md"]
+    for number, decision in enumerate(DECISIONS, 1):
+        text = decision.read_text()
+        title = re.match(rf"# {number}\. (.+)\n\nDate: (\d{{4}}-\d\d-\d\d)\n", text)
+        assert decision.name.startswith(f"{number:04}-"), decision.name
+        assert title is not None, decision.name
+        sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
+        assert sections == ["Context", "Decision", "Reasons and consequences"], decision.name
+        for paper in lists:
+            (line,) = [
+                part for part in re.split(r"\n(?=[-|])", paper.read_text()) if f"/{decision.name})" in part.replace("(", "/")
+            ]
+            assert title[1] in " ".join(line.split()), (paper.name, decision.name)
+
+
+@pytest.mark.parametrize("paper", [paper for paper in PAPERS if paper.name not in ("CHANGELOG.md", "fields.md")], ids=named)
+def test_fields_that_are_named_exist(paper: Path) -> None:
+    files = {name for name in FIELD.findall(prose(paper)) if name.endswith((".json", ".safetensors"))}
+    assert set(FIELD.findall(prose(paper))) - files <= set(paths())
