@@ -22,6 +22,7 @@ from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Inputs, Stage
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.store import posix
 from lmj_trainer.strategy.pipeline.pipeline import Pipeline
 from lmj_trainer.task.sequence_classification import SequenceClassification
 from lmj_trainer.transport.tensorpipe import TensorPipeTransport
@@ -67,7 +68,7 @@ group = Group(transport, rank, Topology(stages), 600.0)
 pipeline = Pipeline(stage, group, Batches(), SequenceClassification(("0", "1")))  # type: ignore[arg-type]
 optimizer = AdamW(state, training)
 folder = os.environ.get("BENCH_CHECKPOINT")
-checkpointer = Checkpointer(Path(folder or "."), 2, state, transport, Quiet()) if folder else None  # type: ignore[arg-type]
+checkpointer = Checkpointer(posix.folder(Path(folder or ".")), 2, state, transport, Quiet()) if folder else None  # type: ignore[arg-type]
 
 
 def step(number: int) -> None:

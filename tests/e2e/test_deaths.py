@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from lmj_trainer.checkpoint.scan import survey
+from tests.on_disk import survey
 
 from .jobs import DEADLINE, Job
 from .undisturbed_fixture import STEPS as DEFAULT_STEPS

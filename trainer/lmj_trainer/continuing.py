@@ -16,6 +16,7 @@ from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.cli import Parser
 from lmj_trainer.errors import UserError
 from lmj_trainer.state.learning_rate import learning_rate
+from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.worker.claim import require_start
 
 
@@ -37,7 +38,7 @@ def continuation(job: LiveMigrationJob, old: LiveMigrationJob, steps: int) -> Co
     layout = Layout.of(job.spec)
     digest = state_digest(old.spec)
     try:
-        found = survey(layout.checkpoints, digest, old.spec.training)
+        found = survey(checkpoints_of(job.spec), digest, old.spec.training)
     except OSError as error:
         raise UserError(f"{layout.checkpoints} cannot be read: {error.strerror}") from error
     newest = next((each.manifest for each in found if each.manifest is not None and each.info.problem is None), None)

@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.on_disk import at, commit_manifest, file_digest, make_folder, newest_over
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.protocol import CheckpointInfo, Event, EventKind
 from lmj_api.run import Run
 from lmj_trainer.agent.looks import Looks
 from lmj_trainer.agent.main import look
-from lmj_trainer.checkpoint.digest import file_digest
-from lmj_trainer.checkpoint.fence import newest_over
-from lmj_trainer.checkpoint.write import commit_manifest, make_folder
 
 RUN = Run(id="aaaaaaaa-0000-4000-8000-000000000000")
 Make = Callable[..., Any]
@@ -34,7 +32,7 @@ def put(root: Path, step: int, view: int = 1, *, complete: bool = True) -> str:
 async def test_what_others_have_saved_since_is_found(rig: Make, tmp_path: Path) -> None:
     it = rig("")
     lost, bad = put(tmp_path, 10), put(tmp_path, 12, complete=False)
-    looking = asyncio.create_task(look(it.supervisor, tmp_path, "d", RUN))
+    looking = asyncio.create_task(look(it.supervisor, at(tmp_path), "d", RUN))
     await it.until(lambda s: s.scanned)
     assert newest_over(tmp_path, RUN) == 0
     assert (it.state.looked, [c.name for c in it.state.checkpoints]) == (0, [bad, lost])
@@ -96,7 +94,7 @@ async def test_nobody_looks_before_the_view_is_declared_over(rig: Make, tmp_path
     it, done = rig(""), []
     monkeypatch.setattr("lmj_trainer.agent.main.declare_over", lambda root, run, number: done.append(f"over {number}"))
     monkeypatch.setattr("lmj_trainer.agent.main.scan", lambda *_: done.append("scan") or [])
-    looking = asyncio.create_task(look(it.supervisor, tmp_path, "d", RUN))
+    looking = asyncio.create_task(look(it.supervisor, at(tmp_path), "d", RUN))
     it.supervisor.looks.ask(2)
     await it.until(lambda s: s.looked == 2)
     assert done == ["scan", "over 2", "scan"]
@@ -111,7 +109,7 @@ async def test_a_folder_that_takes_no_word_is_looked_through_all_the_same(
 
     it, name = rig(""), put(tmp_path, 5)
     monkeypatch.setattr("lmj_trainer.agent.main.declare_over", full)
-    looking = asyncio.create_task(look(it.supervisor, tmp_path, "d", RUN))
+    looking = asyncio.create_task(look(it.supervisor, at(tmp_path), "d", RUN))
     it.supervisor.looks.ask(2)
     await it.until(lambda s: s.looked == 2)
     assert [c.name for c in it.state.checkpoints] == [name]

@@ -5,11 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.on_disk import commit_manifest, file_digest, make_folder
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_trainer.__main__ import main
-from lmj_trainer.checkpoint.digest import file_digest
-from lmj_trainer.checkpoint.write import commit_manifest, make_folder
 
 
 @pytest.fixture

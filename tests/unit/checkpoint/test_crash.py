@@ -4,18 +4,18 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
+from tests.on_disk import at, commit_manifest, file_digest, make_folder, remove, scan
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, part_file
-from lmj_trainer.checkpoint.digest import file_digest
-from lmj_trainer.checkpoint.prune import remove
-from lmj_trainer.checkpoint.scan import scan
-from lmj_trainer.checkpoint.write import commit_manifest, make_folder, write_atomically
+from lmj_trainer.durable import write_atomically
+from lmj_trainer.store import posix
 
 DIGEST = "d" * 32
-OPERATIONS = ("open", "fsync", "replace", "unlink", "rmdir", "mkdir", "listdir")
+OPERATIONS = ("open", "fsync", "replace", "unlink", "rmdir", "mkdir", "scandir")
 
 
 class Crash(BaseException):
@@ -39,27 +39,24 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, count: int) -> Iterator[list[str]]
 
         return call
 
-    def torn_write(path: Path, content: bytes) -> int:
-        with path.open("wb") as file:
-            file.write(content[: len(content) // 2])
-            file.flush()
-            step("write")
-            file.write(content[len(content) // 2 :])
-        return len(content)
+    def torn_write(file: IO[bytes], content: bytes | memoryview) -> None:
+        file.write(content[: len(content) // 2])
+        step("write")
+        file.write(content[len(content) // 2 :])
 
     with monkeypatch.context() as patch:
         for name in OPERATIONS:
             patch.setattr(os, name, wrap(name, getattr(os, name)))
-        patch.setattr(Path, "write_bytes", torn_write)
+        patch.setattr(posix, "write_all", torn_write)
         yield done
 
 
 def put(root: Path, step: int, content: str = "") -> None:
-    folder = make_folder(root, step, 1)
+    folder = root / checkpoint_name(step, 1)
     files = []
     for rank in range(2):
         path = folder / part_file(rank)
-        write_atomically(path, f"rank {rank} step {step} {content}".encode())
+        at(path).put([f"rank {rank} step {step} {content}".encode()])
         files.append(ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path)))
     commit_manifest(folder, Manifest(job="j", view=1, step=step, epoch=0, state_digest=DIGEST, seconds=0, files=files))
 

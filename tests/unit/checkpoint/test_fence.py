@@ -5,16 +5,14 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.on_disk import commit_manifest, declare_over, file_digest, folders, make_folder, newest_over, scan, successor
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, parse_checkpoint_name, part_file, run_of_checkpoint
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
-from lmj_trainer.checkpoint.digest import file_digest
-from lmj_trainer.checkpoint.fence import declare_over, folders, newest_over, successor
 from lmj_trainer.checkpoint.prune import surplus
-from lmj_trainer.checkpoint.scan import scan
-from lmj_trainer.checkpoint.write import commit_manifest, make_folder, write_atomically
+from lmj_trainer.durable import write_atomically
 
 A, B = (Run(id=f"{digit * 8}-0000-4000-8000-000000000000", begun=begun) for digit, begun in (("a", 1.0), ("b", 2.0)))
 

@@ -4,17 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.on_disk import clear, commit_manifest, file_digest, make_folder, remove, scan, sign
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import part_file
 from lmj_api.run import Run
 from lmj_trainer.checkpoint import litter, prune
-from lmj_trainer.checkpoint.digest import file_digest
-from lmj_trainer.checkpoint.litter import clear, sign
 from lmj_trainer.checkpoint.owner import Owner
-from lmj_trainer.checkpoint.prune import remove
-from lmj_trainer.checkpoint.scan import scan
-from lmj_trainer.checkpoint.write import commit_manifest, make_folder, write_atomically
+from lmj_trainer.durable import write_atomically
 
 RUN, EARLIER, LATER = (
     Run(id=f"{digit * 8}-0000-4000-8000-000000000000", begun=begun) for digit, begun in (("b", 2.0), ("a", 1.5), ("c", 3.25))

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.on_disk import at, commit_manifest, file_digest, scan
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.names import part_file
-from lmj_trainer.checkpoint.digest import file_digest
-from lmj_trainer.checkpoint.scan import scan
-from lmj_trainer.checkpoint.write import commit_manifest, make_folder, write_atomically
+from lmj_api.names import checkpoint_name, part_file
+from lmj_trainer.durable import write_atomically
 
 DIGEST = "d" * 32
 
@@ -87,11 +86,11 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def put(root: Path, step: int) -> None:
-    folder = make_folder(root, step, 1)
+    folder = root / checkpoint_name(step, 1)
     files = []
     for rank in range(2):
         path = folder / part_file(rank)
-        write_atomically(path, f"rank {rank} step {step}".encode())
+        at(path).put([f"rank {rank} step {step}".encode()])
         files.append(ManifestFile(name=path.name, size=path.stat().st_size, xxh128=file_digest(path)))
     commit_manifest(folder, Manifest(job="j", view=1, step=step, epoch=0, state_digest=DIGEST, seconds=0, files=files))
 

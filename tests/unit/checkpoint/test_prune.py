@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from tests.on_disk import remove
 
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
-from lmj_trainer.checkpoint.prune import remove, surplus
+from lmj_trainer.checkpoint.prune import surplus
 
 
 def info(step: int, *, best: bool = False, problem: str | None = None) -> CheckpointInfo:

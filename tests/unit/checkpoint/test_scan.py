@@ -9,14 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.on_disk import commit_manifest, file_digest, make_folder, scan, survey, verify
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, part_file
 from lmj_api.spec import Training
 from lmj_trainer.checkpoint import scan as scan_module
-from lmj_trainer.checkpoint.digest import CHUNK, file_digest
-from lmj_trainer.checkpoint.scan import scan, scan_in_thread, survey, verify
-from lmj_trainer.checkpoint.write import MANIFEST, commit_manifest, make_folder, write_atomically
+from lmj_trainer.checkpoint.digest import CHUNK
+from lmj_trainer.checkpoint.scan import scan_in_thread
+from lmj_trainer.checkpoint.write import MANIFEST
+from lmj_trainer.durable import write_atomically
 
 DIGEST = "d" * 32
 

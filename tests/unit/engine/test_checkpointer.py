@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 import torch
+from tests.on_disk import declare_over, load_state, survey
 
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.run import Run
 from lmj_api.topology import Topology
-from lmj_trainer.checkpoint.fence import declare_over
 from lmj_trainer.checkpoint.owner import Owner
-from lmj_trainer.checkpoint.scan import survey
-from lmj_trainer.checkpoint.tensors import load_state
 from lmj_trainer.errors import UserError
 from lmj_trainer.group.group import Group
+from lmj_trainer.store.port import Ref
+from lmj_trainer.store.posix import folder
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as module
@@ -72,7 +72,7 @@ class Rig:
         self.lines = [Line(), Line()]
         self.claim: Callable[[], None] = list
         self.checkpointers = [
-            Checkpointer(root, keep, self.states[r], self.transports[r], self.lines[r], OWNER, lambda: self.claim())
+            Checkpointer(folder(root), keep, self.states[r], self.transports[r], self.lines[r], OWNER, lambda: self.claim())
             for r in range(2)
         ]
         self.join(1)
@@ -137,7 +137,7 @@ def test_a_full_disk_costs_one_checkpoint_and_training_goes_on(rig: Rig, monkeyp
     assert rig.take(1) == ""
     real = module.write_tensors
 
-    def full(path: Path, *others: Any) -> Any:
+    def full(path: Ref, *others: Any) -> Any:
         if path.name == f"rank-{rank}.safetensors":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return real(path, *others)
@@ -170,7 +170,7 @@ def test_a_disk_that_fails_within_a_write(rig: Rig, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_manifest_that_cannot_be_written(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path, manifest: Any) -> None:
+    def refuse(folder: Ref, manifest: Any) -> None:
         raise OSError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(module, "commit_manifest", refuse)
@@ -249,7 +249,7 @@ def test_a_write_that_hangs_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPat
     goes_on = threading.Event()
     real = module.write_tensors
 
-    def hang(path: Path, *others: Any) -> Any:
+    def hang(path: Ref, *others: Any) -> Any:
         assert goes_on.wait(PATIENCE)
         return real(path, *others)
 
@@ -299,7 +299,7 @@ def test_one_of_a_view_that_is_over_removes_none_that_the_next_view_stands_on(
     rig, real = one_kept, module.commit_manifest
     assert rig.take(2) == ""
 
-    def commit(folder: Path, manifest: Any) -> None:
+    def commit(folder: Ref, manifest: Any) -> None:
         if moment == "behind its manifest":
             real(folder, manifest)
         declare_over(rig.root, RUN, 1)
@@ -344,7 +344,7 @@ def test_another_run_of_the_job_replaces_nothing(rig: Rig) -> None:
     assert rig.take(2) == ""
     before = {path: path.read_bytes() for path in rig.root.rglob("*") if path.is_file()}
     for each in rig.checkpointers:
-        each.__init__(rig.root, 1, each._state, each._transport, each._control, Owner("job", "another", OTHER))  # type: ignore[misc]
+        each.__init__(folder(rig.root), 1, each._state, each._transport, each._control, Owner("job", "another", OTHER))  # type: ignore[misc]
     rig.begin(0, 2)
     rig.join(3)
     for step in (1, 2, 3):
@@ -361,7 +361,7 @@ def test_a_last_checkpoint_that_hangs_is_told(rig: Rig, tmp_path: Path, monkeypa
     """Training waits for it, and storage that hangs reports no error."""
     goes_on, real, patience = threading.Event(), module.write_tensors, 3.0
 
-    def hang(path: Path, *others: Any) -> Any:
+    def hang(path: Ref, *others: Any) -> Any:
         assert goes_on.wait(PATIENCE)
         return real(path, *others)
 

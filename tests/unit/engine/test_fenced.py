@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.on_disk import declare_over, scan
 
 from lmj_api.run import Run
-from lmj_trainer.checkpoint.fence import declare_over
-from lmj_trainer.checkpoint.scan import scan
 
 DEADLINE = 120
 
@@ -28,12 +27,13 @@ from lmj_api.names import part_file
 from lmj_api.topology import Topology
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.tensors import write_tensors
-from lmj_trainer.checkpoint.write import make_folder
+from lmj_trainer.checkpoint.write import folder_of
+from lmj_trainer.store.posix import folder
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 
-root, view, value = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+root, view, value = folder(Path(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3])
 
 class State:
     step = 0
@@ -58,7 +58,7 @@ facts = Facts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, acc
 for line in sys.stdin:
     state.step = int(line)
     checkpointer.start(0, Topology(2), 60.0, facts)
-    part = write_tensors(make_folder(root, state.step, view) / part_file(1), [("head", torch.full((10,), value))])
+    part = write_tensors(folder_of(root, state.step, view) / part_file(1), [("head", torch.full((10,), value))])
     print("prepared", flush=True)
     sys.stdin.readline()
     peer.send(0, Envelope(view, Kind.PART, state.step, 0, 1, {"part": part.to_json(), "problem": ""}))

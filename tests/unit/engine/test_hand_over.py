@@ -17,6 +17,7 @@ from lmj_api.protocol import EventKind, Snapshots, WorkerPhase
 from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Resume
+from lmj_trainer.store.port import Ref
 from lmj_trainer.task import sequence_classification as task_module
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
@@ -134,7 +135,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None
     monkeypatch.setattr(task_module, "evaluate_counts", evaluate)
 
     def set_delay(delay: Callable[[], None]) -> None:
-        def write(path: Path, *others: Any) -> Any:
+        def write(path: Ref, *others: Any) -> Any:
             if parse_checkpoint_name(path.parent.name)[0] == BEST:
                 delay()
             return real_write(path, *others)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.on_disk import load_state, write_tensors
 from transformers import AutoModelForSequenceClassification
 
 from lmj_api.manifest import Manifest
 from lmj_api.spec import Lora, Model
-from lmj_trainer.checkpoint.tensors import load_state, write_tensors
 from lmj_trainer.checkpoint.write import MANIFEST
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.lora import LINEAR, targets

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.on_disk import commit_manifest, file_digest, load_state, load_weights, make_folder, write_tensors
 
 from lmj_api.manifest import Manifest
 from lmj_api.names import part_file
-from lmj_trainer.checkpoint.digest import file_digest
-from lmj_trainer.checkpoint.tensors import load_state, load_weights, write_tensors
-from lmj_trainer.checkpoint.write import commit_manifest, make_folder
 from lmj_trainer.model.stage import Inputs, Place
 from lmj_trainer.state.stage_state import CHUNK
 

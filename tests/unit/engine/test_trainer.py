@@ -19,6 +19,7 @@ from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Resume
 from lmj_trainer.errors import UserError
+from lmj_trainer.store.port import Ref
 from lmj_trainer.task import sequence_classification as task_module
 from lmj_trainer.trained import read_trained
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -150,7 +151,7 @@ def test_the_best_checkpoint_could_not_be_written(
     accuracies = {4: 0.5, 8: 0.9, 12: 0.7}
     real_write, real_evaluate = checkpointer_module.write_tensors, task_module.evaluate_counts
 
-    def write(path: Path, *others: Any) -> Any:
+    def write(path: Ref, *others: Any) -> Any:
         if parse_checkpoint_name(path.parent.name)[0] in failing:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return real_write(path, *others)
@@ -170,7 +171,7 @@ def test_the_best_checkpoint_could_not_be_written(
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(job).items())
 
 
-def full(path: Path, *others: Any) -> Any:
+def full(path: Ref, *others: Any) -> Any:
     raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
 
@@ -193,7 +194,7 @@ def test_the_last_checkpoint_is_tried_until_it_can_be_written(job: LiveMigration
     failures: list[float] = []
     real = checkpointer_module.write_tensors
 
-    def room(path: Path, *others: Any) -> Any:
+    def room(path: Ref, *others: Any) -> Any:
         return real(path, *others) if len(failures) >= 2 else full(path)
 
     def on(kind: EventKind, details: dict[str, Any]) -> None:

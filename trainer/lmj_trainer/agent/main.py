@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from lmj_api.layout import Layout
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob, Training
@@ -31,8 +30,10 @@ from lmj_trainer.agent.supervisor import Supervisor
 from lmj_trainer.checkpoint.fence import declare_over
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import scan, scan_in_thread
-from lmj_trainer.checkpoint.write import write_atomically
+from lmj_trainer.durable import write_atomically
 from lmj_trainer.errors import UserError
+from lmj_trainer.store.port import Ref
+from lmj_trainer.store.registry import checkpoints_of
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -168,10 +169,10 @@ async def begin(supervisor: Supervisor, job: LiveMigrationJob, kind: WorkerKind)
     if not kind.saves or supervisor.state.rank != LEADER:
         supervisor.found([])
         return
-    await look(supervisor, Layout.of(job.spec).checkpoints, state_digest(job.spec), job.metadata.run, job.spec.training)
+    await look(supervisor, checkpoints_of(job.spec), state_digest(job.spec), job.metadata.run, job.spec.training)
 
 
-async def look(supervisor: Supervisor, root: Path, digest: str, run: Run, training: Training | None = None) -> None:
+async def look(supervisor: Supervisor, root: Ref, digest: str, run: Run, training: Training | None = None) -> None:
     """Look through the checkpoints in ``root``, at once and whenever that is asked for; for ever."""
     number: int = 0
     names: tuple[str, ...] = ()
@@ -182,7 +183,7 @@ async def look(supervisor: Supervisor, root: Path, digest: str, run: Run, traini
         number, names = await supervisor.looks.next()
 
 
-def _look(root: Path, run: Run, number: int, look: Callable[[], list[CheckpointInfo]]) -> list[CheckpointInfo]:
+def _look(root: Ref, run: Run, number: int, look: Callable[[], list[CheckpointInfo]]) -> list[CheckpointInfo]:
     """What ``look`` finds; who may write on in view ``number``, or before, can know from now on that it is over. Raises OSError."""
     if number > 0:
         try:
@@ -193,7 +194,7 @@ def _look(root: Path, run: Run, number: int, look: Callable[[], list[CheckpointI
     return look()
 
 
-async def _look_once(supervisor: Supervisor, root: Path, look: Callable[[], list[CheckpointInfo]]) -> list[CheckpointInfo]:
+async def _look_once(supervisor: Supervisor, root: Ref, look: Callable[[], list[CheckpointInfo]]) -> list[CheckpointInfo]:
     """What ``look`` finds. While it is impossible to look nothing is known, which is not the same as there being none."""
     told = ""
     while True:

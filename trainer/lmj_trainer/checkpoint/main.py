@@ -11,6 +11,7 @@ from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.scan import Found, survey
 from lmj_trainer.cli import Parser
 from lmj_trainer.errors import UserError
+from lmj_trainer.store.posix import folder as folder_at
 
 HEADER = ("STEP", "EPOCH", "TIME", "SIZE", "FILES", "BEST", "STATE")
 
@@ -21,7 +22,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("folder", metavar="DIR", type=Path, help="a checkpoint folder, or an output folder that has one")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="form of the output (default: table)")
     arguments: argparse.Namespace = parser.parse_args(argv)
-    found = survey(locate(arguments.folder), None, everything=True)
+    found = survey(folder_at(locate(arguments.folder)), None, everything=True)
     sys.stdout.write((as_json(found) if arguments.output == "json" else as_table(found)) + "\n")
     return 0
 

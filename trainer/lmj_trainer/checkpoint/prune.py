@@ -1,14 +1,13 @@
 """Which checkpoints go, and how they go."""
 
-import os
 from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
 
 from lmj_api.names import parse_checkpoint_name, run_of_checkpoint
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
 from lmj_trainer.checkpoint.owner import OWNER_FILE
-from lmj_trainer.checkpoint.write import MANIFEST, sync_folder
+from lmj_trainer.checkpoint.write import MANIFEST
+from lmj_trainer.store.port import Ref
 
 
 def is_checkpoint(name: str) -> bool:
@@ -43,7 +42,7 @@ def surplus(checkpoints: Iterable[CheckpointInfo], keep: int, run: Run | None = 
     return [c.name for c in reversed(by_age) if c.name not in stay]
 
 
-def remove(root: Path, names: Sequence[str]) -> None:
+def remove(root: Ref, names: Sequence[str]) -> None:
     """Remove the checkpoints ``names`` in ``root``. A name that is gone already is no error.
 
     Raises ValueError for a name that is no checkpoint's, OSError when the disk refuses.
@@ -51,22 +50,19 @@ def remove(root: Path, names: Sequence[str]) -> None:
     for name in names:
         parse_checkpoint_name(name)
     for name in names:
-        if (root / name).exists():
+        if (root / name).is_folder():
             discard(root / name)
 
 
-def discard(folder: Path) -> None:
+def discard(folder: Ref) -> None:
     """Remove a checkpoint's folder: the manifest first, the owner's file last.
 
     So a removal that is torn leaves a half-written checkpoint, never a torn one that claims to be good, and whoever clears later knows
     whose it is.
     """
-    (folder / MANIFEST).unlink(missing_ok=True)
-    sync_folder(folder)
-    for entry in sorted(os.listdir(folder)):
-        if entry != OWNER_FILE:
-            os.unlink(folder / entry)
-    sync_folder(folder)
-    (folder / OWNER_FILE).unlink(missing_ok=True)
-    os.rmdir(folder)
-    sync_folder(folder.parent)
+    (folder / MANIFEST).delete()
+    for name in folder.files():
+        if name != OWNER_FILE:
+            (folder / name).delete()
+    (folder / OWNER_FILE).delete()
+    folder.remove()

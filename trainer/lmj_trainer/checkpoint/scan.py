@@ -1,12 +1,9 @@
 """What is in a checkpoint folder, and which of it can be trusted. Reads only: nothing is ever deleted here."""
 
 import asyncio
-import os
 import re
-import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
 from pydantic import ValidationError
@@ -19,6 +16,7 @@ from lmj_trainer.beside import beside
 from lmj_trainer.checkpoint.digest import file_digest
 from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.write import MANIFEST
+from lmj_trainer.store.port import NotAFileError, Ref
 
 LARGEST_MANIFEST = 1 << 20
 """Bytes; a manifest of 1,000 ranks has 150 KB. What is larger is not read: checkpoint folders may be shared with others."""
@@ -37,7 +35,7 @@ class _UnusableError(Exception):
 
 
 def scan(
-    root: Path,
+    root: Ref,
     state_digest: str,
     training: Training | None = None,
     names: Collection[str] = (),
@@ -54,7 +52,7 @@ def scan(
 
 
 def survey(
-    root: Path,
+    root: Ref,
     state_digest: str | None,
     training: Training | None = None,
     names: Collection[str] = (),
@@ -85,7 +83,7 @@ def survey(
 
 
 def verify(
-    folder: Path, state_digest: str | None, training: Training | None = None, *, digests: bool = True, trusted: int | None = None
+    folder: Ref, state_digest: str | None, training: Training | None = None, *, digests: bool = True, trusted: int | None = None
 ) -> Found | None:
     """The checkpoint in ``folder``; ``info.problem`` tells the file and the reason when it cannot be used.
 
@@ -107,13 +105,13 @@ def verify(
             return Found(info.model_copy(update={"problem": str(problem)}), manifest)
     except _UnusableError as problem:
         # Removed by its owner between listing and reading: there is nothing to tell.
-        return Found(blank.model_copy(update={"problem": str(problem)})) if folder.is_dir() else None
+        return Found(blank.model_copy(update={"problem": str(problem)})) if folder.is_folder() else None
     except OSError as error:
-        return Found(blank.model_copy(update={"problem": f"cannot be read: {error}"}), manifest) if folder.is_dir() else None
+        return Found(blank.model_copy(update={"problem": f"cannot be read: {error}"}), manifest) if folder.is_folder() else None
     return Found(info, manifest)
 
 
-def survey_one(folder: Path) -> Manifest | None:
+def survey_one(folder: Ref) -> Manifest | None:
     """The manifest of the checkpoint in ``folder``, whatever its files are; None: it has none that can be read."""
     found = verify(folder, None, digests=False)
     return found.manifest if found is not None else None
@@ -124,32 +122,30 @@ async def scan_in_thread(look: Callable[[], list[CheckpointInfo]]) -> list[Check
     return await asyncio.wrap_future(beside(look, "checkpoint-scan"))
 
 
-def _folders(root: Path, heard: Collection[str]) -> Iterator[Path]:
+def _folders(root: Ref, heard: Collection[str]) -> Iterator[Ref]:
     """Folders with a checkpoint's name, newest first: by step, and of one step that of the newest view. Those ``heard`` of are tried."""
-    names = {name for name in heard if is_checkpoint(name) and not (root / name).is_symlink()}
+    names = {name for name in heard if is_checkpoint(name) and (root / name).is_folder()}
     try:
-        with os.scandir(root) as entries:
-            names |= {entry.name for entry in entries if is_checkpoint(entry.name) and entry.is_dir(follow_symlinks=False)}
+        names |= {name for name in root.folders() if is_checkpoint(name)}
     except FileNotFoundError:
         return iter(())
     return iter([root / name for name in sorted(names, key=lambda name: (parse_checkpoint_name(name), name), reverse=True)])
 
 
-def _manifest(folder: Path) -> tuple[Manifest, float]:
+def _manifest(folder: Ref) -> tuple[Manifest, float]:
     """The folder's manifest and when it was written. Raises _UnusableError."""
     path = folder / MANIFEST
     try:
-        about = path.lstat()
+        about = path.entry()
     except FileNotFoundError:
         raise _UnusableError("half-written (no manifest)") from None
-    if not stat.S_ISREG(about.st_mode):
-        raise _UnusableError(f"{path} is not a regular file")
-    if about.st_size > LARGEST_MANIFEST:
-        raise _UnusableError(f"{path} has {about.st_size} bytes: no manifest is larger than {LARGEST_MANIFEST}")
-    with path.open("rb") as file:
-        content = file.read(LARGEST_MANIFEST)
+    except NotAFileError:
+        raise _UnusableError(f"{path} is not a regular file") from None
+    if about.size > LARGEST_MANIFEST:
+        raise _UnusableError(f"{path} has {about.size} bytes: no manifest is larger than {LARGEST_MANIFEST}")
+    content = path.get(size=LARGEST_MANIFEST)
     try:
-        return Manifest.model_validate_json(content), about.st_mtime
+        return Manifest.model_validate_json(content), about.time
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -157,7 +153,7 @@ def _manifest(folder: Path) -> tuple[Manifest, float]:
         raise _UnusableError(f"{path} is not a manifest: {where + ': ' if where else ''}{reason}") from None
 
 
-def _check(folder: Path, manifest: Manifest, state_digest: str | None, training: Training | None) -> None:
+def _check(folder: Ref, manifest: Manifest, state_digest: str | None, training: Training | None) -> None:
     """Raise _UnusableError when ``manifest`` contradicts itself or its folder's name, or was written for another job."""
     path = folder / MANIFEST
     own = checkpoint_name(manifest.step, manifest.view, manifest.run)
@@ -175,22 +171,22 @@ def _check(folder: Path, manifest: Manifest, state_digest: str | None, training:
         )
 
 
-def _check_file(path: Path, file: ManifestFile, digests: bool) -> None:
+def _check_file(path: Ref, file: ManifestFile, digests: bool) -> None:
     """Raise _UnusableError when the file at ``path`` is not what its manifest says."""
     try:
-        about = path.lstat()
+        about = path.entry()
     except FileNotFoundError:
         raise _UnusableError(f"{path} is missing") from None
-    if not stat.S_ISREG(about.st_mode):
-        raise _UnusableError(f"{path} is not a regular file")
-    resized = about.st_size != file.size
+    except NotAFileError:
+        raise _UnusableError(f"{path} is not a regular file") from None
+    resized = about.size != file.size
     if not resized and not digests:
         return
     digest = file_digest(path)
     if digest != file.xxh128:
-        size = f"{about.st_size} bytes of {file.size} and " if resized else ""
+        size = f"{about.size} bytes of {file.size} and " if resized else ""
         raise _UnusableError(
             f"{path} has {size}digest {digest}, its manifest says {file.xxh128}: {'torn' if resized else 'altered'}"
         )
     if resized:
-        raise _UnusableError(f"{path} has {about.st_size} bytes, its manifest says {file.size} (digest {digest})")
+        raise _UnusableError(f"{path} has {about.size} bytes, its manifest says {file.size} (digest {digest})")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,18 +13,19 @@ from safetensors import safe_open
 from torch import Tensor
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_trainer.checkpoint.write import MANIFEST, atomically
+from lmj_trainer.checkpoint.write import MANIFEST
 from lmj_trainer.errors import UserError
 
 if TYPE_CHECKING:
     from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.store.port import Ref
 
 _FROZEN = "frozen/"
 """Before the name of a frozen weight, in a file's metadata."""
 _PIECE = 8 << 20  # bytes written and hashed at a time
 
 
-def write_tensors(path: Path, tensors: Iterable[tuple[str, Tensor]], frozen: Mapping[str, str] | None = None) -> ManifestFile:
+def write_tensors(path: Ref, tensors: Iterable[tuple[str, Tensor]], frozen: Mapping[str, str] | None = None) -> ManifestFile:
     """Write float32 CPU ``tensors`` as a safetensors file, durably and atomically; the digest is taken on the way.
 
     ``frozen``: digests of weights that belong to them and are not written, for they never change.
@@ -44,25 +43,24 @@ def write_tensors(path: Path, tensors: Iterable[tuple[str, Tensor]], frozen: Map
     text += b" " * (-len(text) % 8)
     pieces = [memoryview(struct.pack("<Q", len(text)) + text), *(_bytes(tensor) for _, tensor in listed)]
     digest = xxhash.xxh3_128()
-    size = 0
-    with atomically(path) as partial, partial.open("wb", buffering=0) as file:
+
+    def digested() -> Iterator[memoryview]:
         for view in pieces:
             for start in range(0, len(view), _PIECE):
                 part = view[start : start + _PIECE]
                 digest.update(part)
-                while part:
-                    part = part[file.write(part) :]
-            size += len(view)
-        os.fsync(file.fileno())
-    return ManifestFile(name=path.name, size=size, xxh128=digest.hexdigest())
+                yield part
+
+    path.put(digested())
+    return ManifestFile(name=path.name, size=sum(map(len, pieces)), xxh128=digest.hexdigest())
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Ref) -> Manifest:
     """The manifest of the checkpoint in ``folder``."""
-    return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    return Manifest.model_validate_json((folder / MANIFEST).get())
 
 
-def load_state(folder: Path, state: StageState) -> Manifest:
+def load_state(folder: Ref, state: StageState) -> Manifest:
     """Fill ``state`` from the checkpoint in ``folder``, written by any number of stages. KeyError: a tensor is missing.
 
     UserError: as :func:`require_frozen`.
@@ -76,17 +74,17 @@ def load_state(folder: Path, state: StageState) -> Manifest:
     return manifest
 
 
-def load_weights(folder: Path, state: StageState) -> None:
+def load_weights(folder: Ref, state: StageState) -> None:
     """Replace the weights alone. The state is no step's afterwards."""
     state.fill(-1)
     copy_tensors(folder, read_manifest(folder), {slot.name: slot.weight for slot in state.slots})
 
 
-def require_frozen(folder: Path, manifest: Manifest, frozen: Mapping[str, str]) -> None:
+def require_frozen(folder: Ref, manifest: Manifest, frozen: Mapping[str, str]) -> None:
     """UserError: the checkpoint was made with frozen weights of other digests than ``frozen``, by name."""
     missing = dict(frozen)
     for entry in manifest.files if frozen else []:
-        with safe_open(folder / entry.name, framework="pt") as file:
+        with (folder / entry.name).local() as path, safe_open(path, framework="pt") as file:
             for key, digest in file.metadata().items():
                 name = key.removeprefix(_FROZEN)
                 if name in missing and missing.pop(name) != digest:
@@ -98,19 +96,19 @@ def require_frozen(folder: Path, manifest: Manifest, frozen: Mapping[str, str]) 
         raise KeyError(f"{folder} knows nothing of {min(missing)}, which was not trained")
 
 
-def copy_tensors(folder: Path, manifest: Manifest, wanted: Mapping[str, Tensor]) -> None:
+def copy_tensors(folder: Ref, manifest: Manifest, wanted: Mapping[str, Tensor]) -> None:
     """Copy tensors by name from the checkpoint's files into ``wanted``. Raises KeyError when one is in none of them."""
     with torch.no_grad():
         for name, value in open_tensors(folder, manifest, wanted).items():
             wanted[name].copy_(value)
 
 
-def open_tensors(folder: Path, manifest: Manifest, names: Iterable[str]) -> dict[str, Tensor]:
+def open_tensors(folder: Ref, manifest: Manifest, names: Iterable[str]) -> dict[str, Tensor]:
     """Tensors by name, mapped from the checkpoint's files: nothing is read before it is used. KeyError: one is missing."""
     missing = set(names)
     found = {}
     for entry in manifest.files:
-        with safe_open(folder / entry.name, framework="pt") as file:
+        with (folder / entry.name).local() as path, safe_open(path, framework="pt") as file:
             for name in missing.intersection(file.keys()):
                 found[name] = file.get_tensor(name)
                 missing.discard(name)

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from lmj_api.manifest import Manifest
     from lmj_api.spec import JobSpec
+    from lmj_trainer.store.port import Ref
 
 
-def restore_adapted(checkpoint: Path, manifest: Manifest, config: PretrainedConfig, spec: JobSpec) -> Stage:
+def restore_adapted(checkpoint: Ref, manifest: Manifest, config: PretrainedConfig, spec: JobSpec) -> Stage:
     """The whole model on the CPU: what was trained from the checkpoint, the rest from where it came from."""
     layers = range(int(config.num_hidden_layers))
     stage = Stage(config, layers, seed=spec.training.seed, lora=spec.model.lora, source=spec.model.source)

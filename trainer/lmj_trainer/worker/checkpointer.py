@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,7 +19,7 @@ from lmj_trainer.checkpoint.litter import clear, sign
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import remove
 from lmj_trainer.checkpoint.tensors import write_tensors
-from lmj_trainer.checkpoint.write import commit_manifest, make_folder
+from lmj_trainer.checkpoint.write import commit_manifest, folder_of
 from lmj_trainer.errors import UserError
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -30,6 +29,7 @@ from lmj_trainer.worker.retention import Retention
 if TYPE_CHECKING:
     from lmj_api.topology import Topology
     from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.store.port import Ref
     from lmj_trainer.transport.port import Transport
     from lmj_trainer.worker.control import Control
 
@@ -62,7 +62,7 @@ class Checkpointer:
 
     def __init__(
         self,
-        root: Path,
+        root: Ref,
         keep: int,
         state: StageState,
         transport: Transport,
@@ -188,7 +188,7 @@ class Checkpointer:
                 self._whole = True
             finally:
                 self._copied.set()
-            folder = make_folder(self._root, step, view, self._owner.run)
+            folder = folder_of(self._root, step, view, self._owner.run)
             sign(folder, self._owner)
             part = write_tensors(folder / part_file(topology.part(rank)), self._state.tensors(self._copy), self._state.frozen)
         except (OSError, RuntimeError) as error:

@@ -7,7 +7,7 @@ from lmj_api.layout import Layout
 from lmj_api.results import ResultsError, other_job, trained_job
 from lmj_api.spec import JobSpec, LiveMigrationJob, Training
 from lmj_trainer.checkpoint.identity import state_digest
-from lmj_trainer.checkpoint.write import write_atomically
+from lmj_trainer.durable import write_atomically
 from lmj_trainer.errors import UserError
 
 Warn = Callable[[str], None]

@@ -15,8 +15,9 @@ from lmj_api.names import parse_checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Weights
 from lmj_trainer.checkpoint.tensors import load_weights
-from lmj_trainer.checkpoint.write import sync_file
+from lmj_trainer.durable import sync_file
 from lmj_trainer.errors import UserError
+from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.worker.export import export
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.store.port import Ref
     from lmj_trainer.worker.checkpointer import Checkpointer
     from lmj_trainer.worker.control import Control
     from lmj_trainer.worker.pace import Pace
@@ -55,7 +57,7 @@ class Ending:
         layout = Layout.of(self.job.spec)
         step = self.state.step
         chosen, name = self._choose(step)
-        folder = layout.checkpoints / name
+        folder = checkpoints_of(self.job.spec) / name
         if chosen != step:
             load_weights(folder, self.state)
         if "test" in self.prepared.splits:
@@ -75,7 +77,7 @@ class Ending:
         self.group.tell(Kind.FINISHED, step, attempt)
         self.group.flush(_FLUSH_SECONDS)
 
-    def _save(self, layout: Layout, folder: Path, step: int, results: list[Evaluation], recorder: Recorder) -> int:
+    def _save(self, layout: Layout, folder: Ref, step: int, results: list[Evaluation], recorder: Recorder) -> int:
         """Write the model; while that cannot be written it is tried again, as the last checkpoint is. Returns how often it was.
 
         Raises UserError after ``checkpoint.retrySeconds``.

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from lmj_api.protocol import Evaluation
 from lmj_trainer.checkpoint.tensors import open_tensors, read_manifest
-from lmj_trainer.checkpoint.write import sync_file, sync_folder
+from lmj_trainer.durable import sync_file, sync_folder
 from lmj_trainer.trained import write_trained
 from lmj_trainer.worker.adapter import merged, restore_adapted, save_adapter
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
     from lmj_api.layout import Layout
     from lmj_api.spec import JobSpec
+    from lmj_trainer.store.port import Ref
 
 _PARTIAL, _OLD = _ENDS = (".partial", ".old")
 
 
 def export(
     layout: Layout,
-    checkpoint: Path,
+    checkpoint: Ref,
     config: PretrainedConfig,
     tokenizer: Path,
     job: str,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from lmj_trainer.checkpoint.write import atomically
+from lmj_trainer.durable import atomically
 
 _LONGEST = 1 << 16
 """Bytes of a line: what is longer is no line of ours."""

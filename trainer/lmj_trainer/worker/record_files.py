@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from lmj_api.protocol import Evaluation, Progress
-from lmj_trainer.checkpoint.write import sync_folder, write_atomically
+from lmj_trainer.durable import sync_folder, write_atomically
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.metrics_file import MetricsFile
 

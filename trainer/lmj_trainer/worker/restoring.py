@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.pretrained import kept
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.state.weights import initialise
+from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.worker.claim import require_start
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Restoring:
             self._from_memory(view)
 
     def _from_checkpoint(self, resume: Resume, name: str) -> None:
-        state, folder = self.state, Layout.of(self.spec).checkpoints / Path(name).name
+        state, folder = self.state, checkpoints_of(self.spec) / Path(name).name
         manifest = read_manifest(folder)
         if state.step != manifest.step or not resume.believed:
             self.source.restart()

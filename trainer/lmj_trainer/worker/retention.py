@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Collection
-from pathlib import Path
 
 from lmj_api.manifest import Manifest
 from lmj_api.names import parse_checkpoint_name
@@ -10,12 +9,13 @@ from lmj_api.protocol import CheckpointInfo
 from lmj_trainer.checkpoint.fence import newest_over, successor
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import remove, surplus
+from lmj_trainer.store.port import Ref
 
 
 class Retention:
     """Of one worker, from view to view. A checkpoint of a view that is over may still be under way in the next one."""
 
-    def __init__(self, root: Path, keep: int, owner: Owner) -> None:
+    def __init__(self, root: Ref, keep: int, owner: Owner) -> None:
         self._root, self._keep, self._owner = root, keep, owner
         self._lock = threading.Lock()
         self._known: list[CheckpointInfo] = []

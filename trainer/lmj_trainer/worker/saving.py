@@ -6,11 +6,11 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
-from lmj_api.layout import Layout
 from lmj_api.protocol import CheckpointInfo, EventKind
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.errors import UserError
+from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import within
@@ -49,7 +49,7 @@ class Saving:
         self._job, self._owner, self._state, self._group = job, owner, state, group
         self._checkpointer, self._control, self._pace = checkpointer, control, pace
         self._patience = patience
-        self._root = Layout.of(job.spec).checkpoints
+        self._root = checkpoints_of(job.spec)
         self._saved_at = time.monotonic()
 
     def begin(self) -> None:

@@ -19,6 +19,7 @@ from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best
+from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.strategy.registry import STRATEGIES
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.envelope import Kind
@@ -84,7 +85,7 @@ class Trainer:
         owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._claimant = Claimant(job, self._warn)
         self._checkpointer = Checkpointer(
-            self._layout.checkpoints, spec.checkpoint.keep, state, transport, control, owner, self._claimant.ensure
+            checkpoints_of(spec), spec.checkpoint.keep, state, transport, control, owner, self._claimant.ensure
         )
         self._pace = Pace(batches.steps, steps_per_epoch(batches.rows, spec.training), batches.samples)
         self._evaluator = Evaluator(prepared.splits, self.strategy, task, control, self._pace)

@@ -1,0 +1,1 @@
+"""Where checkpoints lie: a module for each kind of storage, and a line in the registry."""

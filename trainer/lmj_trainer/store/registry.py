@@ -1,0 +1,31 @@
+"""The stores, by the scheme of a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmj_api.layout import Layout
+from lmj_trainer.errors import UserError
+from lmj_trainer.store import posix
+from lmj_trainer.store.port import Ref
+
+if TYPE_CHECKING:
+    from lmj_api.spec import JobSpec
+
+STORES: dict[str, Callable[[str], Ref]] = {"": lambda place: posix.folder(Path(place))}
+"""From a scheme (``""``: a path) to what opens a place that has it."""
+
+
+def open_place(place: str) -> Ref:
+    """The folder at ``place``, a path or a URI. Raises UserError for a scheme that is not known."""
+    scheme = place.partition("://")[0] if "://" in place else ""
+    if scheme not in STORES:
+        raise UserError(f"{place}: {scheme}:// is not known here: use {', '.join(f'{s}://' if s else 'a path' for s in STORES)}")
+    return STORES[scheme](place)
+
+
+def checkpoints_of(spec: JobSpec) -> Ref:
+    """Where a job's checkpoints lie."""
+    return open_place(str(Layout.of(spec).checkpoints))
