@@ -50,7 +50,7 @@ async def test_one_that_cannot_prepare_ends(rig: Make, acts: str, error: type[Ex
 
 
 async def test_a_rank_that_comes_early_ends_the_preparation(rig: Make) -> None:
-    it = rig("tell wait", "ready wait", rank=None, warm="load")
+    it = rig("tell wait", "ready wait", rank=None, server="load")
     waiting = asyncio.create_task(standby.wait(it.supervisor))
     await asyncio.sleep(0)
     await it.supervisor.put_worker(2, 0)

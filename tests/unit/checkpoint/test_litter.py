@@ -9,9 +9,9 @@ from tests.on_disk import clear, commit_manifest, file_digest, make_folder, remo
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import part_file
 from lmj_api.run import Run
-from lmj_trainer.checkpoint import litter, prune
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.durable import write_atomically
+from lmj_trainer.store import posix
 
 RUN, EARLIER, LATER = (
     Run(id=f"{digit * 8}-0000-4000-8000-000000000000", begun=begun) for digit, begun in (("b", 2.0), ("a", 1.5), ("c", 3.25))
@@ -91,7 +91,7 @@ def test_one_that_is_finished_in_this_very_moment_stays(tmp_path: Path, monkeypa
             finish(folder, 10, 1)
         real(source, target)
 
-    monkeypatch.setattr(litter.os, "rename", rename)
+    monkeypatch.setattr(os, "rename", rename)
     assert clear(tmp_path, 2, OWNER) == []
     [found] = scan(tmp_path, "d")
     assert (found.name, found.problem) == (folder.name, None)
@@ -109,7 +109,7 @@ def test_a_removal_that_is_torn_is_finished_the_next_time(tmp_path: Path, monkey
         left -= 1
         real(path)
 
-    monkeypatch.setattr(litter.os, "unlink", unlink)
+    monkeypatch.setattr(os, "unlink", unlink)
     with pytest.raises(OSError, match="killed here"):
         clear(tmp_path, 2, OWNER)
     monkeypatch.undo()
@@ -141,10 +141,10 @@ def test_a_removal_of_a_whole_one_that_is_torn_is_finished_the_next_time(
         durable = set(os.listdir(path)) if path == folder else durable
         synced(path)
 
-    real, synced = os.unlink, prune.sync_folder
+    real, synced = os.unlink, posix.sync_folder
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", unlink)
-        patch.setattr(prune, "sync_folder", sync)
+        patch.setattr(posix, "sync_folder", sync)
         if survives < 4:
             with pytest.raises(OSError, match="killed here"):
                 remove(tmp_path, [folder.name])

@@ -14,11 +14,13 @@ from tests.on_disk import commit_manifest, file_digest, make_folder, scan, surve
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, part_file
 from lmj_api.spec import Training
+from lmj_trainer.checkpoint import digest
 from lmj_trainer.checkpoint import scan as scan_module
 from lmj_trainer.checkpoint.digest import CHUNK
 from lmj_trainer.checkpoint.scan import scan_in_thread
 from lmj_trainer.checkpoint.write import MANIFEST
 from lmj_trainer.durable import write_atomically
+from lmj_trainer.store.port import Ref
 
 DIGEST = "d" * 32
 
@@ -89,13 +91,15 @@ def test_one_that_was_heard_of_is_found_where_it_is_not_listed_yet(tmp_path: Pat
 def test_what_was_verified_before_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, 10)
     known = {c.name: c.size for c in scan(tmp_path, DIGEST)}
-    read: list[Path] = []
-    monkeypatch.setattr("lmj_trainer.checkpoint.scan.file_digest", lambda path: read.append(path) or file_digest(path))
+    read: list[str] = []
+    monkeypatch.setattr(
+        "lmj_trainer.checkpoint.scan.file_digest", lambda file: read.append(str(file)) or digest.file_digest(file)
+    )
     assert [c.problem for c in scan(tmp_path, DIGEST, trusted=known)] == [None]
     assert read == []
     newer = put(tmp_path, 20)
     assert [c.problem for c in scan(tmp_path, DIGEST, trusted=known)] == [None, None]
-    assert read == [newer / "rank-0.safetensors", newer / "rank-1.safetensors"]
+    assert read == [str(newer / f"rank-{rank}.safetensors") for rank in (0, 1)]
     # Another of the name is not what was verified, and one that was cut short is noticed.
     os.truncate(tmp_path / "step-000000010-v1" / "rank-0.safetensors", 3)
     assert [c.problem is None for c in scan(tmp_path, DIGEST, trusted=known)] == [True, False]
@@ -109,8 +113,8 @@ def test_one_that_is_removed_while_it_is_looked_at_is_left_out(tmp_path: Path, m
     kept, gone = put(tmp_path, 10), put(tmp_path, 20)
     real = scan_module._manifest
 
-    def manifest(folder: Path) -> tuple[Manifest, float]:
-        if folder == gone:
+    def manifest(folder: Ref) -> tuple[Manifest, float]:
+        if folder.name == gone.name:
             shutil.rmtree(gone)
         return real(folder)
 
@@ -253,7 +257,7 @@ def test_a_folder_removed_meanwhile_is_nothing(tmp_path: Path) -> None:
 def test_unreadable_is_a_problem_not_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, 20)
 
-    def refuse(_: Path) -> str:
+    def refuse(_: Ref) -> str:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("lmj_trainer.checkpoint.scan.file_digest", refuse)

@@ -160,7 +160,7 @@ def test_a_disk_that_fails_within_a_write(rig: Rig, monkeypatch: pytest.MonkeyPa
     def fsync(descriptor: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("lmj_trainer.checkpoint.tensors.os.fsync", fsync)
+    monkeypatch.setattr("lmj_trainer.durable.os.fsync", fsync)
     assert "Input/output error" in rig.take(2)
     monkeypatch.undo()
     assert rig.steps() == []

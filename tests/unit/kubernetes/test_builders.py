@@ -119,7 +119,7 @@ def test_paths_are_those_of_pods(source: str, data: bool, path: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"storage": {}}, "spec.storage.output: missing; 2 stages share their checkpoints"),
+        ({"storage": {}}, "spec.storage.output: missing; 2 ranks share their checkpoints"),
         ({"output": {"path": "/srv/x"}}, "spec.output.path: /srv/x is on no volume that the pods can write"),
         ({"checkpoint": {"path": "/tmp/x"}}, "spec.checkpoint.path: /tmp/x is on /tmp, a volume of each pod alone"),
         ({"output": {"path": "~/x"}}, "spec.output.path: '~/x': a pod has no home folder"),
