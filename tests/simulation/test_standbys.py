@@ -234,6 +234,18 @@ def test_one_that_dies_again_and_again_waits_longer_and_longer_and_costs_nothing
     assert (cluster.status.standbys[0].failures, cluster.status.standbys[0].message) == (0, None)
 
 
+def test_one_that_is_to_be_made_later_is_due_although_nobody_will_tell_of_it() -> None:
+    """On a cluster a job at which nothing changes is not looked at before something is due."""
+    cluster = warm_cluster(backoffSeconds=4)
+    for serial in (2, 3):
+        cluster.kill_pod(next(p for p in cluster.living() if p.standby))
+        go(cluster, lambda serial=serial: f"sim-s-{serial}" == cluster.status.standbys[0].pod)  # type: ignore[misc]
+    later = cluster.status.standbys[0].not_before
+    assert later is not None
+    cluster.tick(0.5)
+    assert cluster.plan().due_after == pytest.approx(later - cluster.now)
+
+
 def test_one_that_does_not_get_warm_is_replaced() -> None:
     cluster = warm_cluster(startTimeoutSeconds=60)
     cluster.pods[FIRST].warm = False

@@ -16,7 +16,7 @@ from lmj_trainer.transport.feed import LEFT, Feed
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.parts import Begin, Part, Prepared
 
-from .pair import SECONDS, Pair
+from .pair import SECONDS, Pair, eventually
 
 
 def test_a_step_is_prepared_at_the_follower_before_it_is_told(pair: Pair) -> None:
@@ -50,6 +50,18 @@ def test_a_step_is_told_as_prepared_only_when_the_follower_knows(pair: Pair, mon
     free.set()
     assert told.wait(SECONDS)
     assert pair.states[1].holding == Holding(step=1, prepared=True)
+
+
+def test_gradients_that_are_not_all_are_no_promise(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is told to leave in the middle of a step leaves at once: nobody can have counted on it."""
+    pair.follow()
+    pair.step()
+    monkeypatch.setattr(feed_module, "PROMISE_SECONDS", 10 * SECONDS)
+    pair.source.boundary()
+    pair.gradients()
+    pair.final()
+    eventually(lambda: pair.states[1].dirty)
+    assert pair.stop() == Holding(step=pair.states[0].step)
 
 
 def test_the_follower_of_rank_0_knows_of_a_commit_before_anybody_else(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,6 +169,9 @@ def test_the_best_checkpoint_could_not_be_written(
     assert warnings[-1] == f"the best weights, of step 8, have no checkpoint: those of step {taken} are taken"
     expected = load_file(Path(job.spec.output.path) / "checkpoints" / checkpoint_name(taken, 1) / "rank-0.safetensors")
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(job).items())
+    card = (Path(job.spec.output.path) / "model" / "README.md").read_text()
+    told = [row.split(" | ")[1:2] for row in card.splitlines() if row.startswith("| validation ")]
+    assert told == [[str(taken)]], "the card has the results of the weights that were taken, and no others"
 
 
 def full(path: Ref, *others: Any) -> Any:
