@@ -26,6 +26,8 @@ PACKAGES = ("crds", "operator", "trainer")
 SECONDS = 300.0
 """Longest that one run may take."""
 STEPS = 120
+MOVED = {"training.maxSteps": 1500}
+"""Another pod takes seconds to come, a step some milliseconds: training must not be over by then."""
 TINY = {"layers": 3, "hiddenSize": 32, "heads": 2, "intermediateSize": 64, "vocabulary": 100, "maxPositions": 32}
 ADAPTERS = {"model.lora": {"r": 4, "alpha": 8, "dropout": 0.05, "targetModules": ["query", "value"]}}
 
@@ -57,8 +59,8 @@ CASES = (
         {"pipeline.stages": 2, "model.scratch.architecture": "distilbert", "training.schedule": "Linear"},
     ),
     Case("workers killed", {"pipeline.stages": 2}, kills=((20, 0), (50, 1), (80, 0))),
-    Case("ranks moved", {"pipeline.stages": 2}, moves=((20, 0), (60, 1))),
-    Case("adapters, killed and moved", {"pipeline.stages": 2, **ADAPTERS}, kills=((30, 1),), moves=((60, 0),)),
+    Case("ranks moved", {"pipeline.stages": 2, **MOVED}, moves=((20, 0), (60, 1))),
+    Case("adapters, killed and moved", {"pipeline.stages": 2, **ADAPTERS, **MOVED}, kills=((30, 1),), moves=((60, 0),)),
     Case("two stages, then three", {"pipeline.stages": 2}, resume=(50, 3)),
     Case("three stages, then one", {"pipeline.stages": 3}, resume=(50, 1)),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from lmj_api.complaints import unknown_field
@@ -13,12 +14,18 @@ from lmj_api.spec.job import JobSpec, LiveMigrationJob
 _TYPES = {"integer": "whole number", "number": "number", "boolean": "true or false", "string": "text", "object": "mapping"}
 
 
+@cache
+def _schema() -> Schema:
+    schema: Schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
+
+
 def explain(path: str) -> list[str]:
     """Lines about the field at ``path`` (``training.threads``, with or without ``spec.``; empty: the whole spec). Raises SpecError."""
     names = [name for name in path.strip().replace("[]", "").split(".") if name]
     if not names or names[0] not in field_type(LiveMigrationJob).fields:
         names = ["spec", *names]
-    schema: Schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = _schema()
     kind, required = field_type(LiveMigrationJob), False
     for place, name in enumerate(names):
         inside = _item(schema).get("properties", {})
@@ -56,7 +63,7 @@ class Entry:
 
 def entries() -> Iterator[Entry]:
     """All fields of the spec, each before those below it; the first is the spec itself, with an empty path."""
-    schema: Schema = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = _schema()
     yield from _entries("", schema["properties"]["spec"], True)
 
 
