@@ -24,7 +24,8 @@ from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.store import posix
 from lmj_trainer.strategy.pipeline.pipeline import Pipeline
-from lmj_trainer.task.sequence_classification import SequenceClassification
+from lmj_trainer.task.sequence_classification.heads import HEADS
+from lmj_trainer.task.sequence_classification.objective import TextObjective
 from lmj_trainer.transport.tensorpipe import TensorPipeTransport
 from lmj_trainer.worker.checkpointer import Checkpointer, Facts
 
@@ -52,7 +53,7 @@ class Quiet:
 
 
 training = Training(batch_size=work.batch, learning_rate=work.learning_rate, max_grad_norm=work.max_grad_norm)
-stage = Stage(work.config(), partition(work.layers, stages)[rank], seed=0)
+stage = Stage(work.config(), HEADS, partition(work.layers, stages)[rank], seed=0)
 # In a file, as the agent gives it to a worker.
 state = StageState(stage, torch.device("cpu"), os.memfd_create("state"))
 with torch.no_grad():
@@ -65,7 +66,7 @@ answer(address=transport.address)
 peer = sys.stdin.readline().strip()
 transport.join(1, rank, {1 - rank: peer})
 group = Group(transport, rank, Topology(stages), 600.0)
-pipeline = Pipeline(stage, group, Batches(), SequenceClassification(("0", "1")))  # type: ignore[arg-type]
+pipeline = Pipeline(stage, group, Batches(), TextObjective(("0", "1")))  # type: ignore[arg-type]
 optimizer = AdamW(state, training)
 folder = os.environ.get("BENCH_CHECKPOINT")
 checkpointer = Checkpointer(posix.folder(Path(folder or ".")), 2, state, transport, Quiet()) if folder else None  # type: ignore[arg-type]

@@ -97,13 +97,13 @@ class Evaluation(Message):
     step: Count
     """Committed steps of the weights."""
     samples: Annotated[int, Field(ge=1, le=LARGEST)]
-    """Rows of the split."""
+    """Rows of the split; its labelled words, of a task that labels words."""
     loss: Annotated[float | None, BeforeValidator(_number)] = None
     """Mean cross entropy; None: it is not a finite number, so the weights are of no use."""
     accuracy: float
-    """Part of the rows with the right label, 0 to 1."""
+    """Part of the samples with the right label, 0 to 1."""
     f1: float
-    """F1 of the second label when there are two, else the mean F1 of all."""
+    """F1 of the second label when there are two, else the mean F1 of all; or as the task has it."""
     labels: Annotated[list[str], FIRST]
     """Names of the labels, the order of ``confusion``."""
     confusion: Annotated[list[Annotated[list[Count], FIRST]], FIRST]

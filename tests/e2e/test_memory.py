@@ -23,7 +23,7 @@ pytestmark = pytest.mark.e2e
 
 # What a worker imports; it then tells its private memory, which is not the model's.
 IMPORTS = """
-import lmj_trainer.worker.trainer, lmj_trainer.transport.tensorpipe, lmj_trainer.data.prepared, lmj_trainer.model.config
+import lmj_trainer.worker.trainer, lmj_trainer.transport.tensorpipe, lmj_trainer.dataset.prepared, lmj_trainer.model.config
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 print([line.split()[1] for line in open("/proc/self/status") if line.startswith("RssAnon:")][0])
 """

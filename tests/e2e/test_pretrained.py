@@ -18,6 +18,7 @@ from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import initialise
+from lmj_trainer.task.sequence_classification.heads import HEADS
 
 pytestmark = pytest.mark.e2e
 
@@ -52,7 +53,7 @@ def test_initial_weights_are_the_file_s() -> None:
     }
     seen: set[str] = set()
     for rank, layers in enumerate(partition(config.num_hidden_layers, 2)):
-        stage = Stage(config, layers, seed=1)
+        stage = Stage(config, HEADS, layers, seed=1)
         state = StageState(stage, torch.device("cpu"))
         fresh = initialise(stage, state, model)
         assert fresh == ([] if rank == 0 else ["classifier.bias", "classifier.weight"])

@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification
 from lmj_api.layout import Layout
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.data.order import step_rows, total_steps
-from lmj_trainer.data.prepared import prepare
+from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.randomness import derive_seed, dropout_seed
 
 

@@ -17,16 +17,17 @@ from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import Device, JobSpec, LiveMigrationJob, Weights
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
-from lmj_trainer.data.prepared import at_hand
-from lmj_trainer.data.selection import select
 from lmj_trainer.data.source import Say, Source
 from lmj_trainer.data.tokens import require_vocabulary
+from lmj_trainer.dataset.prepared import at_hand
+from lmj_trainer.dataset.selection import select
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.gpu import missing_gpu
 from lmj_trainer.hub import patiently
 from lmj_trainer.model import lora
 from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
 from lmj_trainer.pretrained import kept
+from lmj_trainer.task.registry import TASKS
 from lmj_trainer.wording import one_line
 
 PATIENCE_SECONDS = 60.0
@@ -72,7 +73,7 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         layers=layers,
         steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
         steps=total_steps(rows["train"], spec.training),
-        parameters=parameter_count(config),
+        parameters=parameter_count(config, TASKS[spec.model.task].heads.dense),
     )
 
 

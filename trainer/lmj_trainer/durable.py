@@ -1,11 +1,16 @@
 """Durable, atomic writes of files: after a crash at any point a file is the old one or the new one, never a mixture."""
 
 import contextlib
+import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+_STALE_SECONDS = 24 * 3600.0
+"""A building site that nobody touched for so long is one of a process that died."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -56,3 +61,28 @@ def write_all(file: IO[bytes], content: bytes | memoryview) -> None:
     left = memoryview(content)
     while left:
         left = left[file.write(left) :]
+
+
+def publish(site: Path, folder: Path) -> None:
+    """Make what is in the folder ``site`` durable, then give it the name ``folder``, unless another process was faster."""
+    for path in [*site.rglob("*"), site]:
+        sync_file(path)
+    site.chmod(0o755)
+    try:
+        site.rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not folder.is_dir():
+            raise
+        return
+    sync_folder(folder.parent)
+
+
+def clear_sites(folder: Path, prefix: str, now: float) -> None:
+    """Remove from ``folder`` what was begun under a name with ``prefix`` and is old: its process died."""
+    for site in folder.glob(f"{prefix}*"):
+        try:
+            stale = now - site.stat().st_mtime > _STALE_SECONDS
+        except OSError:  # its builder is done with it
+            continue
+        if stale:
+            shutil.rmtree(site, ignore_errors=True)

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmj_api.protocol import USER_ERROR, Evaluation
-from lmj_trainer.classifier import Classifier, model_folder
 from lmj_trainer.cli import Parser
-from lmj_trainer.data.labels import labels_of
 from lmj_trainer.data.progress import Pace
 from lmj_trainer.data.source import Source
-from lmj_trainer.data.texts import check_texts
-from lmj_trainer.data.tokens import encode
 from lmj_trainer.errors import UserError
+from lmj_trainer.saved_model import SavedModel, model_folder
 from lmj_trainer.trained import read_trained
 
 
@@ -23,22 +20,21 @@ def evaluate(
     """The evaluation of the model in ``folder`` on ``split`` of ``data``. UserError: bad data or model."""
     source, say = Source(data), pace.say
     rows = source.read(split, text, label, say)
-    check_texts(rows, say)
-    classifier = Classifier.load(folder)
-    if max_length is not None and not 2 <= max_length <= classifier.longest:
-        raise UserError(f"--max-length {max_length} is not between 2 and the {classifier.longest} tokens that the model reads")
-    ids = labels_of(rows, classifier.labels, label).ids(rows)
-    longest = max_length or classifier.usual_length
-    encoded = encode(classifier.tokenizer, rows, ids, longest, classifier.types and len(text) == 2, pace, data)
-    from lmj_trainer.task.sequence_classification import SequenceClassification
-
-    task = SequenceClassification(classifier.labels)
-    counts, done = task.counts(), 0
-    for logits, true in classifier.logits(encoded, batch_size):
-        counts.add(logits, true)
-        done += len(true)
+    saved = SavedModel.load(folder)
+    task = saved.task
+    task.check(rows, say)
+    if max_length is not None and not 2 <= max_length <= saved.longest:
+        raise UserError(f"--max-length {max_length} is not between 2 and the {saved.longest} tokens that the model reads")
+    ids = task.ids(rows, task.labels(rows, saved.labels, label))
+    longest = max_length or saved.usual_length
+    encoded = task.encode(saved.tokenizer, rows, ids, longest, saved.types and len(text) == 2, pace, data)
+    objective = task.objective(saved.labels)
+    counts, done = objective.counts(), 0
+    for output, targets in saved.outputs(encoded, batch_size):
+        counts.add(output, targets)
+        done += len(targets)
         pace.tick(f"evaluating: row {done} of {len(rows)}")
-    return task.evaluation(counts, split, step=0)
+    return objective.evaluation(counts, split, step=0)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -86,7 +82,7 @@ def as_text(result: Evaluation) -> str:
     corner = "true, predicted:"
     side = max(len(label) for label in [corner, *result.labels])
     lines = [
-        f"{result.samples} rows: loss {result.loss_text}, accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}",
+        f"{result.samples} samples: loss {result.loss_text}, accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}",
         f"{corner:<{side}}" + "".join(f"{label:>{width}}" for label in result.labels),
     ]
     for label, row in zip(result.labels, result.confusion, strict=True):

@@ -13,8 +13,8 @@ from tempfile import mkdtemp
 
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
-from lmj_trainer.data.prepared import clear_sites, publish
 from lmj_trainer.data.tokens import FILES
+from lmj_trainer.durable import clear_sites, publish
 from lmj_trainer.hub import hub_is_reachable, is_hub_id, judged, patiently
 from lmj_trainer.model.config import read_config
 from lmj_trainer.wording import WARNING

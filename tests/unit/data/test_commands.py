@@ -11,9 +11,9 @@ import pytest
 from lmj_api.protocol import Evaluation
 from lmj_trainer import evaluate, predict
 from lmj_trainer.checkpoint import main as checkpoints
-from lmj_trainer.classifier import Classifier
-from lmj_trainer.data.prepared import prepare
+from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.config import load_config
+from lmj_trainer.saved_model import SavedModel
 from lmj_trainer.trained import write_trained
 
 
@@ -115,7 +115,7 @@ def test_evaluate_knows_the_columns_and_the_length_of_the_training(
     dataset = job(dataset__text=["Review Text"], dataset__label="Class", dataset__maxLength=3).spec.dataset
     write_trained(model, dataset)
     data = write("test.csv", "Class,Review Text\nyes,good\nno,bad film\n")
-    assert Classifier.load(model).usual_length == 3
+    assert SavedModel.load(model).usual_length == 3
     for folder in (model, model.parent):  # the run's output folder does too
         assert evaluate.main([str(folder), str(data), "-o", "json"]) == 0
         assert Evaluation.model_validate_json(capsys.readouterr().out).samples == 2

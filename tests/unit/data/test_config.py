@@ -27,7 +27,7 @@ def test_scratch_models_of_every_family(architecture: Architecture) -> None:
     rates = {module.p for module in model.modules() if type(module).__name__ == "Dropout"}
     assert rates == {0.2}
     counted = sum(p.numel() for p in model.parameters())
-    assert abs(parameter_count(config) - counted) / counted < 0.05
+    assert abs(parameter_count(config, 1) - counted) / counted < 0.05
 
 
 def test_a_pretrained_folder(pretrained: Path) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from lmj_trainer.data.prepared import Prepared, prepare, prepared_digest
 from lmj_trainer.data.wordpiece import SPECIAL, learn_vocabulary
+from lmj_trainer.dataset.prepared import Prepared, prepare, prepared_digest
 from lmj_trainer.errors import UserError
 
 
@@ -28,7 +28,7 @@ def test_a_scratch_job_learns_its_tokenizer_and_maps_its_rows(job: Any, tmp_path
     assert isinstance(split.input_ids, np.memmap)
     tokenizer = AutoTokenizer.from_pretrained(prepared.tokenizer)
     assert len(tokenizer) == prepared.vocab_size <= 200
-    ids, types, label = split.row(0)
+    (ids, types), label = split.row(0), split.labels[0]
     assert types is None
     assert label in (0, 1)
     assert ids[0] == tokenizer.cls_token_id
@@ -40,8 +40,8 @@ def test_a_scratch_job_learns_its_tokenizer_and_maps_its_rows(job: Any, tmp_path
 def test_the_second_call_only_maps(job: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = job().spec
     first = prepare(spec, tmp_path / "cache", quiet)
-    monkeypatch.setattr("lmj_trainer.data.prepared.select", None)
-    monkeypatch.setattr("lmj_trainer.data.prepared.make_tokenizer", None)
+    monkeypatch.setattr("lmj_trainer.dataset.prepared.select", None)
+    monkeypatch.setattr("lmj_trainer.dataset.prepared.make_tokenizer", None)
     second = prepare(spec, tmp_path / "cache", quiet)
     assert second.digest == first.digest
     assert (second.splits["train"].input_ids == first.splits["train"].input_ids).all()
@@ -107,7 +107,7 @@ def test_damage_is_found_and_named(job: Any, tmp_path: Path) -> None:
 def test_pairs_have_token_types_where_the_model_reads_them(job: Any, tmp_path: Path, write: Any) -> None:
     path = write("pairs.jsonl", [{"a": "one two", "b": f"three {i}", "y": i % 2} for i in range(8)])
     pairs = {"dataset__source": str(path), "dataset__text": ["a", "b"], "dataset__label": "y"}
-    ids, types, _ = prepare(job(**pairs).spec, tmp_path / "cache", quiet).splits["train"].row(0)
+    ids, types = prepare(job(**pairs).spec, tmp_path / "cache", quiet).splits["train"].row(0)
     assert types is not None
     separator = ids.tolist().index(SPECIAL.index("[SEP]"))
     assert types.tolist() == [0] * (separator + 1) + [1] * (len(ids) - separator - 1)
@@ -118,7 +118,7 @@ def test_pairs_have_token_types_where_the_model_reads_them(job: Any, tmp_path: P
 def test_a_pretrained_folder_brings_its_tokenizer(job: Any, tmp_path: Path, pretrained: Path) -> None:
     spec = job(model__scratch=None, model__source=str(pretrained)).spec
     prepared = prepare(spec, tmp_path / "cache", quiet)
-    ids, _, _ = prepared.splits["train"].row(0)
+    ids, _ = prepared.splits["train"].row(0)
     assert prepared.vocab_size == 30522
     expected = AutoTokenizer.from_pretrained(pretrained)('A "bad" film,<br /><br />number 0:\nNA and more')["input_ids"]
     assert ids.tolist() == expected

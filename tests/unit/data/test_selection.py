@@ -4,7 +4,7 @@ from typing import Any
 import datasets
 import pytest
 
-from lmj_trainer.data.selection import Selection, select
+from lmj_trainer.dataset.selection import Selection, select
 from lmj_trainer.errors import UserError
 
 

@@ -16,6 +16,7 @@ from lmj_trainer.follow import stream as stream_module
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import initialise
+from lmj_trainer.task.sequence_classification.heads import HEADS
 
 from .pair import Pair
 from .small_job import small_job
@@ -40,7 +41,7 @@ def small_config(family: str = "bert", **changes: Any) -> Any:
 
 def small_state(config: Any, layers: range, seed: int = 3, model: Model | None = RANDOM) -> tuple[Stage, StageState]:
     """A stage and its state on the CPU, with the weights of ``model`` (None: without any)."""
-    stage = Stage(config, layers, seed=seed)
+    stage = Stage(config, HEADS, layers, seed=seed)
     state = StageState(stage, torch.device("cpu"))
     stage.set_training(True)
     if model is not None:

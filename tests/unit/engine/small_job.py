@@ -15,11 +15,12 @@ from lmj_api.names import checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Member, Resume, View
-from lmj_trainer.data.prepared import prepare
+from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.config import load_config
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.strategy.batches import Batches
+from lmj_trainer.task.sequence_classification.heads import HEADS
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker.trainer import Trainer
 
@@ -80,7 +81,7 @@ def make(job: LiveMigrationJob, line: Line, rank: int = 0, network: dict[str, Me
     prepared = prepare(spec, Path(spec.output.path) / "cache", lambda text: None)
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     each = config.num_hidden_layers // spec.pipeline.stages
-    stage = Stage(config, range(rank * each, (rank + 1) * each), seed=spec.training.seed)
+    stage = Stage(config, HEADS, range(rank * each, (rank + 1) * each), seed=spec.training.seed)
     state = StageState(stage, torch.device("cpu"))
     stage.set_training(True)
     batches = Batches(prepared, spec, torch.device("cpu"))

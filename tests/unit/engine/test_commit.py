@@ -17,15 +17,15 @@ import torch
 from lmj_api.protocol import Holding
 from lmj_api.spec import JobSpec
 from lmj_api.topology import Topology
-from lmj_trainer.data.prepared import Prepared
 from lmj_trainer.data.split import Split
+from lmj_trainer.dataset.prepared import Prepared
 from lmj_trainer.errors import UserError
 from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.strategy.batches import Batches
 from lmj_trainer.strategy.pipeline.pipeline import Pipeline
-from lmj_trainer.task.sequence_classification import SequenceClassification
+from lmj_trainer.task.sequence_classification.objective import TextObjective
 from lmj_trainer.transport import inbox as inbox_module
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -69,7 +69,7 @@ class Ranks:
             stage, state = make_state(config, cut)
             self.states.append(state)
             self.groups.append(Group(self.transports[rank], rank, Topology(len(cuts)), patience))
-            self.pipelines.append(Pipeline(stage, self.groups[rank], batches, SequenceClassification(PREPARED.labels)))
+            self.pipelines.append(Pipeline(stage, self.groups[rank], batches, TextObjective(PREPARED.labels)))
             self.transports[rank].join(1, rank, {r: f"rank-{r}" for r in range(len(cuts)) if r != rank})
 
     def all(self, work: Callable[[int], Any]) -> list[Any]:

@@ -19,6 +19,7 @@ from lmj_trainer.follow.source import Source
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze, initialise
+from lmj_trainer.task.sequence_classification.heads import HEADS
 from lmj_trainer.transport.feed import Done
 from lmj_trainer.transport.parts import Part, State
 
@@ -62,7 +63,7 @@ def test_adapters_are_followed_without_the_frozen_weights(make_config: Callable[
     model = Model(scratch=Scratch(), lora=Lora())
 
     def make(config: Any, layers: range, model: Model | None = model) -> tuple[Stage, StageState]:
-        stage = Stage(config, layers, seed=3, lora=Lora())
+        stage = Stage(config, HEADS, layers, seed=3, lora=Lora())
         freeze(stage, Model(scratch=Scratch()), torch.device("cpu"))
         state = StageState(stage, torch.device("cpu"))
         if model is not None:

@@ -18,7 +18,7 @@ from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Resume
 from lmj_trainer.store.port import Ref
-from lmj_trainer.task import sequence_classification as task_module
+from lmj_trainer.task.sequence_classification import objective as task_module
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as checkpointer_module

@@ -21,6 +21,7 @@ from lmj_trainer.state.ledger import Count, Ledger
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
 from lmj_trainer.state.weights import freeze, initialise
+from lmj_trainer.task.sequence_classification.heads import HEADS
 
 from .conftest import RANDOM, small_config
 
@@ -79,13 +80,13 @@ def memory() -> Iterator[int]:
 def attach(memory: int | None, config: Any = None, identity: str = "job") -> StageState:
     """What a worker does that has just been started."""
     config = config or small_config()
-    stage = Stage(config, range(config.num_hidden_layers), seed=3)
+    stage = Stage(config, HEADS, range(config.num_hidden_layers), seed=3)
     return StageState(stage, torch.device("cpu"), memory, identity)
 
 
 def attach_adapters(memory: int | None) -> StageState:
     """A stage that trains so little that all of it changes at once."""
-    stage = Stage(ADAPTED, range(1, 2), seed=3, lora=ADAPTERS.lora, source=ADAPTERS.source)
+    stage = Stage(ADAPTED, HEADS, range(1, 2), seed=3, lora=ADAPTERS.lora, source=ADAPTERS.source)
     freeze(stage, ADAPTERS, torch.device("cpu"))
     return StageState(stage, torch.device("cpu"), memory)
 
@@ -95,7 +96,7 @@ def attach_small(memory: int | None) -> StageState:
 
 
 def fresh(memory: int | None) -> StageState:
-    stage = Stage(small_config(), range(3), seed=3)
+    stage = Stage(small_config(), HEADS, range(3), seed=3)
     state = StageState(stage, torch.device("cpu"), memory, "job")
     initialise(stage, state, RANDOM)
     return state

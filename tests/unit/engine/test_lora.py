@@ -19,6 +19,7 @@ from lmj_trainer.model.lora import LINEAR, targets
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze, initialise
+from lmj_trainer.task.sequence_classification.heads import HEADS
 
 FAMILIES = ["bert", "distilbert", "roberta", "electra"]
 SCRATCH = Model.model_validate({"scratch": {}, "lora": {}})
@@ -26,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 def build(config: Any, layers: range, model: Model = SCRATCH) -> tuple[Stage, StageState]:
-    stage = Stage(config, layers, seed=3, lora=model.lora, source=model.source)
+    stage = Stage(config, HEADS, layers, seed=3, lora=model.lora, source=model.source)
     freeze(stage, model, CPU)
     state = StageState(stage, CPU, identity="job")
     initialise(stage, state, model)
@@ -39,7 +40,7 @@ def frozen(stage: Stage) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_linear_modules_of_a_layer_are_those_of_transformers(make_config, family: str) -> None:
-    stage = Stage(make_config(family), range(3), seed=1)
+    stage = Stage(make_config(family), HEADS, range(3), seed=1)
     start = f"{stage.family.layers}.0."
     there = [n.removeprefix(start) for n, m in stage.model.named_modules() if isinstance(m, torch.nn.Linear) and start in n]
     assert sorted(there) == sorted(LINEAR[family])
@@ -142,12 +143,12 @@ def test_a_bare_encoder_s_pooler_is_told_as_random(make_config, saved: Path) -> 
     kept = {n: t.clone() for n, t in load_file(path).items() if not n.startswith(("bert.pooler.", "classifier."))}
     save_file(kept, path, metadata={"format": "pt"})
     model = Model(source=str(saved), lora=Lora())
-    stage = Stage(make_config(), range(2, 3), seed=3, lora=model.lora)
+    stage = Stage(make_config(), HEADS, range(2, 3), seed=3, lora=model.lora)
     assert freeze(stage, model, CPU) == ["bert.pooler.dense.bias", "bert.pooler.dense.weight"]
     assert initialise(stage, StageState(stage, CPU), model) == ["classifier.bias", "classifier.weight"]
 
 
 def test_a_state_without_its_frozen_weights_is_refused(make_config) -> None:
-    stage = Stage(make_config(), range(3), seed=1, lora=Lora())
+    stage = Stage(make_config(), HEADS, range(3), seed=1, lora=Lora())
     with pytest.raises(RuntimeError, match="frozen weights"):
         StageState(stage, CPU)

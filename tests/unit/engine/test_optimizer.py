@@ -14,6 +14,7 @@ from lmj_trainer.state.learning_rate import learning_rate, warmup_steps
 from lmj_trainer.state.optimizer import AdamW, clip_coefficient, gradient_norms, total_norm
 from lmj_trainer.state.stage_state import CHUNK, StageState
 from lmj_trainer.state.weights import freeze, initialise
+from lmj_trainer.task.sequence_classification.heads import HEADS
 
 SCHEDULES = {
     "Linear": get_linear_schedule_with_warmup,
@@ -42,7 +43,7 @@ def test_warmup_as_a_part_of_the_run_is_rounded_up() -> None:
 def adapters(config: Any) -> StageState:
     """Of a stage that trains so little that all of it changes at once."""
     model = Model.model_validate({"scratch": {}, "lora": {}})
-    stage = Stage(config, range(1, 2), seed=3, lora=model.lora, source=model.source)
+    stage = Stage(config, HEADS, range(1, 2), seed=3, lora=model.lora, source=model.source)
     freeze(stage, model, torch.device("cpu"))
     state = StageState(stage, torch.device("cpu"))
     initialise(stage, state, model)

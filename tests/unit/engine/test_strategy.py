@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.strategy.batches import Batches
-    from lmj_trainer.task.port import Counts, Task
+    from lmj_trainer.task.port import Counts, Objective
 
 
 class PlainLoop:
     """Every rank would compute all of it, so there is one."""
 
-    def __init__(self, stage: Stage, group: Group, batches: Batches, task: Task) -> None:
+    def __init__(self, stage: Stage, group: Group, batches: Batches, objective: Objective) -> None:
         assert group.topology.size == 1
-        self.stage, self.group, self.batches, self.task = stage, group, batches, task
+        self.stage, self.group, self.batches, self.objective = stage, group, batches, objective
 
     def gradients(self, step: int, final: Callable[[torch.Tensor], None] | None = None) -> list[float]:
         self.group.check()
         batch = self.batches.train(step)
-        samples = sum(self.task.samples(inputs.labels) for inputs in batch)
+        samples = sum(self.objective.samples(inputs.labels) for inputs in batch)
         parts = []
         for number, inputs in enumerate(batch):
-            loss = self.task.loss(self.stage(inputs, None, Place(step, number)), inputs.labels)
-            loss = loss * (self.task.samples(inputs.labels) / samples)
+            loss = self.objective.loss(self.stage(inputs, None, Place(step, number)), inputs.labels)
+            loss = loss * (self.objective.samples(inputs.labels) / samples)
             loss.backward()  # type: ignore[no-untyped-call]
             parts.append(loss.item())
         for _, weight in self.stage.parameters_by_name():
@@ -54,7 +54,7 @@ class PlainLoop:
 
     @torch.no_grad()
     def evaluate(self, split: str, step: int, tick: Callable[[int, int], None]) -> Counts | None:
-        counts = self.task.counts()
+        counts = self.objective.counts()
         self.stage.set_training(False)
         for rows in self.batches.evaluation(split):
             inputs = self.batches.inputs(split, rows)

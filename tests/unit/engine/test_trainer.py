@@ -20,7 +20,7 @@ from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Resume
 from lmj_trainer.errors import UserError
 from lmj_trainer.store.port import Ref
-from lmj_trainer.task import sequence_classification as task_module
+from lmj_trainer.task.sequence_classification import objective as task_module
 from lmj_trainer.trained import read_trained
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import checkpointer as checkpointer_module

@@ -13,6 +13,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from lmj_api.spec import Model
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.stage import Stage
+from lmj_trainer.task.sequence_classification.heads import HEADS
 
 FAMILIES = ["bert", "distilbert", "roberta", "electra"]
 CUTS = [range(1), range(1, 2), range(2, 3)]
@@ -222,7 +223,7 @@ def test_an_index_that_is_not_one(make_config, make_state, saved: Path) -> None:
 
 
 def test_a_model_with_unknown_buffers_is_refused(make_config) -> None:
-    stage = Stage(make_config(), range(3), seed=1)
+    stage = Stage(make_config(), HEADS, range(3), seed=1)
     stage.model.bert.embeddings.register_buffer("surprise", torch.zeros(2, device="meta"))
     from lmj_trainer.state.stage_state import StageState
 

@@ -1,5 +1,6 @@
 """Rows of a split as the padded arrays that a model reads."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,11 +24,15 @@ class Batch:
     token_type_ids: NDArray[np.int64] | None
     """``[b, t]``, or None where the model reads none."""
     labels: NDArray[np.int64]
-    """``[b]``"""
+    """As the task has them: ``[b]`` or ``[b, t]``."""
 
 
-def collate(split: Split, rows: Indices, pad_id: int) -> Batch:
-    """The batch of ``rows``; ``t`` is the longest of them, rounded up to a multiple of 8 but not over the split's longest."""
+Targets = Callable[[Split, Indices, int], NDArray[np.int64]]
+"""The labels of a batch of rows that are padded to a width."""
+
+
+def collate(split: Split, rows: Indices, pad_id: int, targets: Targets) -> Batch:
+    """The batch of ``rows``, with ``targets`` as labels; ``t`` is their longest, rounded up to a multiple of 8 but not over the split's."""
     if len(rows) == 0:
         raise ValueError("a batch needs at least one row")
     lengths = split.offsets[rows + 1] - split.offsets[rows]
@@ -36,9 +41,9 @@ def collate(split: Split, rows: Indices, pad_id: int) -> Batch:
     mask = np.zeros((len(rows), width), dtype=np.int64)
     types = None if split.token_type_ids is None else np.zeros((len(rows), width), dtype=np.int64)
     for place, row in enumerate(rows):
-        tokens, kinds, _ = split.row(int(row))
+        tokens, kinds = split.row(int(row))
         ids[place, : len(tokens)] = tokens
         mask[place, : len(tokens)] = 1
         if types is not None and kinds is not None:
             types[place, : len(tokens)] = kinds
-    return Batch(ids, mask, types, np.asarray(split.labels[rows], dtype=np.int64))
+    return Batch(ids, mask, types, targets(split, rows, width))

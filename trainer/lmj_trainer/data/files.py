@@ -91,14 +91,20 @@ def _read_json(path: Path, text: tuple[str, ...], label: str) -> Rows:
     if records:
         there = list(dict.fromkeys(key for record in records for key in record))
         require_columns([*text, label], there, str(path))
+    texts = []
     for name in text:
-        for number, record in enumerate(records, 1):
-            if not isinstance(record.get(name), str | None):
-                raise UserError(
-                    f"row {number} of {path}: column {name!r} is not a text, but {one_line(json.dumps(record[name]), 60)}"
-                )
-    texts = [pa.chunked_array([pa.array([record.get(name) for record in records], pa.large_string())]) for name in text]
+        values = [record.get(name) for record in records]
+        words = any(_is_words(value) for value in values)
+        for number, value in enumerate(values, 1):
+            if value is not None and not (_is_words(value) if words else isinstance(value, str)):
+                what = "a list of words, as in other rows" if words else "a text"
+                raise UserError(f"row {number} of {path}: column {name!r} is not {what}, but {one_line(json.dumps(value), 60)}")
+        texts.append(pa.chunked_array([pa.array(values, pa.large_list(pa.large_string()) if words else pa.large_string())]))
     return Rows.of(text, texts, [record.get(label) for record in records], None, str(path))
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
 def _json_lines(path: Path) -> list[Any]:
@@ -165,15 +171,20 @@ def rows_of_table(table: Any, text: Sequence[str], label: str, names: Sequence[s
     texts = []
     for name in text:
         kind = table.schema.field(name).type
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if not (
-            pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
-        ):
+        words = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        if not _is_text(kind.value_type if words else kind):
             raise UserError(f"column {name!r} of {origin} holds {kind}, not text")
         # large: 64-bit offsets, so taking rows of more than 2 GiB of text works
-        texts.append(table[name].cast(pa.large_string()))
+        texts.append(table[name].cast(pa.large_list(pa.large_string()) if words else pa.large_string()))
     return Rows.of(text, texts, table[label].to_pylist(), names, origin)
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null))
 
 
 def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> list[str] | None:
@@ -181,5 +192,7 @@ def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> list[str] |
     if not metadata or b"huggingface" not in metadata:
         return None
     feature = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {}).get(label, {})
+    if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):  # of each word
+        feature = feature["feature"]
     names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
     return names if isinstance(names, list) else None

@@ -19,9 +19,9 @@ class Rows:
     columns: tuple[str, ...]
     """Names of the text columns."""
     texts: tuple[Any, ...]
-    """One or two pyarrow string arrays."""
+    """One or two pyarrow arrays of strings, or of the lists of a text's words."""
     labels: "np.ndarray[Any, np.dtype[np.object_]]"
-    """Label values as they were read: str, int, float, bool or None."""
+    """Label values as they were read: str, int, float, bool or None; or lists of them, one for each word."""
     names: tuple[str, ...] | None
     """Label names that the dataset itself brings for the numbers in ``labels``."""
     origin: str
@@ -45,6 +45,14 @@ class Rows:
             np.arange(1, len(labels) + 1, dtype=np.int64),
         )
 
+    @classmethod
+    def of_texts(cls, columns: Sequence[str], texts: Sequence[Sequence[str]], labels: Sequence[Any]) -> "Rows":
+        """What somebody gave on a command line: ``texts`` of each column."""
+        import pyarrow as pa
+
+        arrays = [pa.chunked_array([pa.array(column, pa.large_string())]) for column in texts]
+        return cls.of(columns, arrays, labels, None, "the input")
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -57,6 +65,11 @@ class Rows:
     def where(self, place: int) -> str:
         """``row 17 of reviews.csv``, for the row at ``place``."""
         return f"row {self.numbers[place]} of {self.origin}"
+
+
+def as_text(value: str | Sequence[str]) -> str:
+    """A text, or the one of these words."""
+    return value if isinstance(value, str) else " ".join(value)
 
 
 def require_columns(wanted: Sequence[str], there: Sequence[str], origin: str) -> None:

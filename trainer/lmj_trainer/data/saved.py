@@ -51,6 +51,7 @@ def read_split(splits: Mapping[str, Any], split: str, text: Sequence[str], label
     called = f"{origin}, split {split}"
     require_columns([*text, label], found.column_names, called)
     feature = found.features[label]
+    feature = getattr(feature, "feature", feature)  # of each word
     names = feature.names if isinstance(feature, datasets.ClassLabel) else None
     try:
         table = found.select_columns(list(dict.fromkeys([*text, label]))).with_format("arrow")[:]

@@ -20,24 +20,26 @@ class Split:
     offsets: NDArray[np.int64]
     """Where rows begin ``[rows + 1]``."""
     labels: NDArray[np.int64]
-    """Label ids ``[rows]``."""
+    """Label ids ``[rows]``, or ``[tokens]`` where each token has one."""
     max_length: int
     """No row has more tokens."""
 
     def __post_init__(self) -> None:
         tokens = len(self.input_ids)
-        if len(self.offsets) != len(self.labels) + 1 or self.offsets[0] != 0 or self.offsets[-1] != tokens:
-            raise ValueError(f"a split of {len(self.labels)} rows and {tokens} tokens has offsets that do not fit them")
+        if self.offsets[0] != 0 or self.offsets[-1] != tokens or len(self.labels) not in (len(self), tokens):
+            raise ValueError(
+                f"a split of {len(self)} rows, {tokens} tokens and {len(self.labels)} labels has arrays that do not fit"
+            )
         if self.token_type_ids is not None and len(self.token_type_ids) != tokens:
             raise ValueError(f"{tokens} tokens have {len(self.token_type_ids)} token types")
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.offsets) - 1
 
-    def row(self, i: int) -> tuple[NDArray[np.int32], NDArray[np.uint8] | None, int]:
-        """Tokens, token types (or None) and label of row ``i``."""
+    def row(self, i: int) -> tuple[NDArray[np.int32], NDArray[np.uint8] | None]:
+        """Tokens and token types (or None) of row ``i``."""
         if not 0 <= i < len(self):
             raise IndexError(f"row {i} of a split of {len(self)} rows")
         part = slice(int(self.offsets[i]), int(self.offsets[i + 1]))
         types = None if self.token_type_ids is None else self.token_type_ids[part]
-        return self.input_ids[part], types, int(self.labels[i])
+        return self.input_ids[part], types

@@ -16,9 +16,12 @@ MARKS = ("NaN", "nan", "NAN", "<NA>", "NaT", "#N/A", "NULL", "null")
 
 def check_texts(rows: Rows, say: Callable[[str], None]) -> None:
     """UserError for a text that is null, or blank in a file, which its owner can mend; ``say`` gets a warning of those that may be meant."""
+    import pyarrow as pa
     from pyarrow import compute
 
     for column, text in zip(rows.columns, rows.texts, strict=True):
+        if pa.types.is_large_list(text.type):
+            raise UserError(f"column {column!r} of {rows.origin} holds lists of words, not text")
         null = _places(text.is_null())
         if len(null):
             problem = f"has no text: column {column!r} is null there{_more(len(null))}"

@@ -1,7 +1,7 @@
 """Tokenizers, and rows through them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lmj_api.spec import Architecture, JobSpec, Scratch
 from lmj_trainer.data.progress import Pace
-from lmj_trainer.data.rows import Rows
+from lmj_trainer.data.rows import Rows, as_text
 from lmj_trainer.data.source import digest_path
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.wordpiece import ALPHABET, learn_vocabulary
@@ -104,7 +104,7 @@ class _Texts:
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self.column), _CHUNK):
             self.pace.tick(f"learning the vocabulary: text {start} of {len(self.column)}")
-            yield from self.column.slice(start, _CHUNK).to_pylist()
+            yield from map(as_text, self.column.slice(start, _CHUNK).to_pylist())
 
 
 def reads_types(spec: JobSpec) -> bool:
@@ -123,14 +123,28 @@ def type_vocabulary(source: str, revision: str | None) -> int:
     return int(getattr(read_config(source, revision), "type_vocab_size", 0) or 0)
 
 
-def encode(tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, pace: Pace, what: str) -> Split:
-    """``rows`` as tokens, cut at ``max_length``; of a pair the longer text is cut first."""
+def encode(
+    tokenizer: Any,
+    rows: Rows,
+    max_length: int,
+    types: bool,
+    pace: Pace,
+    what: str,
+    labels: Callable[[int, Sequence[Any]], NDArray[np.int64]],
+    offsets: bool = False,
+) -> Split:
+    """``rows`` as tokens, cut at ``max_length``; of a pair the longer text is cut first. Words of a list get a space between them.
+
+    ``labels``: of the rows from the given one on, for each of which there is an entry: its tokens, or with ``offsets`` where each of its
+    tokens begins and ends in the text (a special one does so at 0).
+    """
     tokens: list[NDArray[np.int32]] = []
     kinds: list[NDArray[np.uint8]] = []
+    ids: list[NDArray[np.int64]] = []
     lengths = np.zeros(len(rows) + 1, dtype=np.int64)
     for start in range(0, len(rows), _CHUNK):
         pace.tick(f"tokenizing {what}: row {start} of {len(rows)}")
-        texts = [column.slice(start, _CHUNK).to_pylist() for column in rows.texts]
+        texts = [[as_text(value) for value in column.slice(start, _CHUNK).to_pylist()] for column in rows.texts]
         encoded = tokenizer(
             *texts,
             truncation=True,
@@ -138,13 +152,16 @@ def encode(tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, 
             padding=False,
             return_attention_mask=False,
             return_token_type_ids=types,
+            return_offsets_mapping=offsets,
         )
         for place, row in enumerate(encoded["input_ids"], start + 1):
             lengths[place] = len(row)
         tokens.append(np.fromiter((t for row in encoded["input_ids"] for t in row), dtype=np.int32))
         if types:
             kinds.append(np.fromiter((t for row in encoded["token_type_ids"] for t in row), dtype=np.uint8))
-    return Split(np.concatenate(tokens), np.concatenate(kinds) if types else None, np.cumsum(lengths), ids, max_length)
+        ids.append(labels(start, encoded["offset_mapping" if offsets else "input_ids"]))
+    flat = np.concatenate(ids)
+    return Split(np.concatenate(tokens), np.concatenate(kinds) if types else None, np.cumsum(lengths), flat, max_length)
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:

@@ -45,7 +45,6 @@ def load_config(model: Model, labels: Sequence[str], vocab_size: int) -> Any:
     config.num_labels = len(labels)
     config.id2label = dict(enumerate(labels))
     config.label2id = {label: i for i, label in enumerate(labels)}
-    config.problem_type = "single_label_classification"
     return config
 
 
@@ -140,8 +139,8 @@ def max_positions(config: Any) -> int:
     return int(config.max_position_embeddings)
 
 
-def parameter_count(config: Any) -> int:
-    """Weights of the model with its classification head."""
+def parameter_count(config: Any, dense: int) -> int:
+    """Weights of the model with a head of ``dense`` layers as wide as the model, and one to the labels."""
     hidden, layers, positions = int(config.hidden_size), layer_count(config), int(config.max_position_embeddings)
     inner = int(config.hidden_dim if config.model_type == Architecture.DISTILBERT else config.intermediate_size)
     embedded = int(getattr(config, "embedding_size", hidden))
@@ -149,5 +148,5 @@ def parameter_count(config: Any) -> int:
     embeddings = (int(config.vocab_size) + positions + types + 2) * embedded
     projection = (embedded + 1) * hidden if embedded != hidden else 0
     layer = 4 * (hidden + 1) * hidden + (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden
-    head = (hidden + 1) * hidden + (hidden + 1) * int(config.num_labels)
+    head = dense * (hidden + 1) * hidden + (hidden + 1) * int(config.num_labels)
     return embeddings + projection + layers * layer + head

@@ -58,18 +58,18 @@ def targets(family: str, lora: Lora) -> list[str]:
     return sorted(set(lora.target_modules))
 
 
-def adapted(model: Any, lora: Lora, source: str | None) -> Any:
-    """Put adapters without values into ``model``, a classifier on the meta device, as ``get_peft_model`` does; peft's model around it.
+def adapted(model: Any, lora: Lora, task_type: str, source: str | None) -> Any:
+    """Put adapters without values into ``model``, a model on the meta device, as ``get_peft_model`` does; peft's model around it.
 
-    What else is trained is peft's choice for sequence classification: modules whose names end in ``classifier``. So BERT's pooler is
-    frozen, and DistilBERT's ``pre_classifier`` is trained. The rest has ``requires_grad`` off.
+    ``task_type``: peft's, which decides what else is trained. Of a classifier: modules whose names end in ``classifier``, so BERT's
+    pooler is frozen, and DistilBERT's ``pre_classifier`` is trained. The rest has ``requires_grad`` off.
     """
     import warnings
 
     from peft import LoraConfig, TaskType, get_peft_model
 
     config = LoraConfig(
-        task_type=TaskType.SEQ_CLS,
+        task_type=TaskType(task_type),
         r=lora.r,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,

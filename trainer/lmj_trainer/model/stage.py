@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForSequenceClassification
 from transformers.masking_utils import create_bidirectional_mask
 
 from lmj_trainer.model.families import FAMILIES
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
     from lmj_api.spec import Lora
+    from lmj_trainer.model.head import Heads
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """A micro-batch on the stage's device. Shapes ``[b, t]`` (labels ``[b]``), int64."""
+    """A micro-batch on the stage's device. Shapes ``[b, t]`` (labels: as of the task), int64."""
 
     input_ids: Tensor
     attention_mask: Tensor
@@ -47,6 +48,7 @@ class Stage:
     def __init__(
         self,
         config: PretrainedConfig,
+        heads: Heads,
         layers: range,
         *,
         seed: int,
@@ -55,12 +57,15 @@ class Stage:
         lora: Lora | None = None,
         source: str | None = None,
     ) -> None:
-        """``lora``: train adapters and the head alone, on the model of ``source``; the rest is there after ``weights.freeze``."""
+        """``heads``: the task's.
+
+        ``lora``: train adapters and the head alone, on the model of ``source``; the rest is there after ``weights.freeze``.
+        """
         self.config = config
-        self.family = FAMILIES[config.model_type]
+        self.family, self.head = FAMILIES[config.model_type], heads.by_family[config.model_type]
         with torch.device("meta"):
-            self.model: Any = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
-        self.peft: Any = None if lora is None else adapted(self.model, lora, source)
+            self.model: Any = getattr(transformers, heads.auto).from_config(config, dtype=torch.float32)
+        self.peft: Any = None if lora is None else adapted(self.model, lora, heads.adapters, source)
         """peft's model around ``model``, which has its adapters in it; None: all weights are trained."""
         self.frozen: dict[str, str] = {}
         """Digests of the weights that are not trained, once they are there; named as without adapters."""
@@ -73,7 +78,7 @@ class Stage:
         if self.first:
             self.prefixes += [f"{name}." for name in self.family.embeddings]
         if self.last:
-            self.prefixes += [f"{name}." for name in self.family.head]
+            self.prefixes += self.head.prefixes
         self.device = torch.device("cpu")
         present = dict(self.model.named_modules())
         self._embeddings = [present[name] for name in self.family.embeddings if name in present]
@@ -132,7 +137,7 @@ class Stage:
                     setattr(module, key, nn.Identity())
 
     def __call__(self, inputs: Inputs, hidden: Tensor | None, place: Place | None) -> Tensor:
-        """Hidden states ``[b, t, h]`` of the stage before (None for the first) → those of this one, or logits ``[b, labels]`` of the last.
+        """Hidden states ``[b, t, h]`` of the stage before (None for the first) → those of this one, or the head's output of the last.
 
         ``place`` seeds dropout; None when the model is in eval mode.
         """
@@ -153,7 +158,7 @@ class Stage:
             if not self.last:
                 return hidden
             self._reseed(place, self.head_unit)
-            return self.family.compute_head(self.model, hidden).float()
+            return self.head.compute(self.model, hidden).float()
 
     def _layers(self) -> Iterator[tuple[int, nn.Module]]:
         return ((i, self.model.get_submodule(f"{self.family.layers}.{i}")) for i in self.layers)

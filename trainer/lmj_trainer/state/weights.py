@@ -80,7 +80,7 @@ def _load(stage: Stage, wanted: Mapping[str, torch.Tensor], folder: Path, source
         found = next((key for key in _spellings(name, family.base) if key in files), None)
         if found is not None:
             by_file.setdefault(files[found], []).append((found, weight))
-        elif name.startswith(family.fresh) or ".lora_" in name:
+        elif name.startswith(stage.head.prefixes) or ".lora_" in name:
             missing.append(given)
         else:
             raise UserError(f"model.source {source!r} has no weights for {name}: is it a {stage.config.model_type} model?")
@@ -88,7 +88,7 @@ def _load(stage: Stage, wanted: Mapping[str, torch.Tensor], folder: Path, source
         with safe_open(path, framework="pt") as file:
             for key, weight in parts:
                 value = file.get_tensor(key)
-                if value.shape != weight.shape and key.startswith(("classifier.", "score.")):
+                if value.shape != weight.shape and key.startswith(stage.head.prefixes):
                     raise UserError(
                         f"model.source {source!r} was trained for other labels: {key} is {list(value.shape)},"
                         f" the job needs {list(weight.shape)}; list its labels in model.labels or start from the bare encoder"

@@ -10,10 +10,11 @@ import torch
 from lmj_trainer.data.batch import collate
 from lmj_trainer.data.order import micro_batches, step_rows, total_steps
 from lmj_trainer.model.stage import Inputs
+from lmj_trainer.task.registry import TASKS
 
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
-    from lmj_trainer.data.prepared import Prepared
+    from lmj_trainer.dataset.prepared import Prepared
 
 _EVALUATION_ROWS = 32  # rows of a micro-batch without a backward pass
 
@@ -23,6 +24,7 @@ class Batches:
 
     def __init__(self, prepared: Prepared, spec: JobSpec, device: torch.device) -> None:
         self._prepared, self._training, self._device = prepared, spec.training, device
+        self._targets = TASKS[spec.model.task].targets
         self.rows = len(prepared.splits["train"])
         self.steps = total_steps(self.rows, spec.training)
         self.micro_batches = spec.pipeline.micro_batches * spec.training.gradient_accumulation_steps
@@ -45,7 +47,7 @@ class Batches:
         return self._inputs(split, rows)
 
     def _inputs(self, split: str, rows: np.ndarray) -> Inputs:
-        batch = collate(self._prepared.splits[split], rows, self._prepared.pad_id)
+        batch = collate(self._prepared.splits[split], rows, self._prepared.pad_id, self._targets)
 
         def tensor(array: np.ndarray) -> torch.Tensor:
             return torch.from_numpy(array).to(self._device)

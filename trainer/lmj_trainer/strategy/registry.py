@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.strategy.batches import Batches
     from lmj_trainer.strategy.port import Strategy
-    from lmj_trainer.task.port import Task
+    from lmj_trainer.task.port import Objective
 
 
 class Factory(Protocol):
     """Makes a rank's part in a strategy."""
 
-    def __call__(self, stage: Stage, group: Group, batches: Batches, task: Task) -> Strategy:
-        """``stage``: what the rank computes; ``batches``: the data of each step; ``task``: the loss, and what is counted."""
+    def __call__(self, stage: Stage, group: Group, batches: Batches, objective: Objective) -> Strategy:
+        """``stage``: what the rank computes; ``batches``: the data of each step; ``objective``: the loss, and what is counted."""
 
 
 STRATEGIES: dict[Name, Factory] = {Name.PIPELINE: Pipeline}

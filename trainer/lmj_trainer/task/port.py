@@ -1,26 +1,67 @@
-"""The port of a task."""
+"""The port of a task: what it takes from the rows, what stands on the encoder, what is computed of that, and what is said of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    from lmj_api.base import Message
     from lmj_api.protocol import Evaluation
-
-
-class Counts(Protocol):
-    """What a pass over a split adds up, in the order of its micro-batches."""
-
-    def add(self, output: Tensor, labels: Tensor) -> None:
-        """Count a micro-batch. ``output``: of the model's head; ``labels``: int64."""
-
-    def payload(self) -> Any:
-        """All of it, as plain numbers and lists: it is sent to the rank that reports it."""
+    from lmj_trainer.data.labels import Labels
+    from lmj_trainer.data.progress import Pace
+    from lmj_trainer.data.rows import Rows
+    from lmj_trainer.data.split import Split
+    from lmj_trainer.model.head import Heads
 
 
 class Task(Protocol):
+    """What a model is trained for. Without state, and imported without torch: :meth:`objective` alone needs it."""
+
+    heads: Heads
+    """Of its models."""
+    key: Mapping[str, object]
+    """What tokenized rows depend on beside the dataset and the tokenizer, as JSON."""
+    pipeline: str
+    """The pipeline of transformers that uses the model: ``text-classification``."""
+    noun: str
+    """What the model is: ``text classifier``."""
+
+    def labels(self, rows: Rows, given: Sequence[str] | None, column: str) -> Labels:
+        """Those of a job: ``given`` ones, those that the dataset brings, or those found in the training ``rows``. UserError: there are none."""
+
+    def check(self, rows: Rows, say: Callable[[str], None]) -> None:
+        """UserError for rows that cannot be trained on; ``say`` gets a warning of those that may be meant."""
+
+    def ids(self, rows: Rows, labels: Labels) -> NDArray[np.int64]:
+        """Ids of the labels of ``rows``, in order. UserError: a value is no label."""
+
+    def encode(
+        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, pace: Pace, what: str
+    ) -> Split:
+        """``rows`` as tokens, cut at ``max_length``, with their label ``ids``. ``types``: with token types; ``what``: their name in progress."""
+
+    def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+        """The labels of a batch of ``rows`` that are padded to ``width`` tokens, as the objective takes them."""
+
+    def objective(self, labels: Sequence[str]) -> Objective:
+        """What is computed of the head's output. ``labels``: names in the order of their ids."""
+
+    def rows(self, texts: Sequence[str]) -> Rows:
+        """Texts without labels that somebody asks about. UserError: one of them cannot be read."""
+
+    def predictions(
+        self, outputs: Tensor, targets: Tensor, texts: Sequence[str], labels: Sequence[str]
+    ) -> Iterator[tuple[str, Message]]:
+        """What the model says of each of a batch of ``texts``: for people, and as JSON. ``targets``: as of :meth:`targets`, ids from 0 on."""
+
+
+class Objective(Protocol):
     """What the last stage computes of the head's output. Pure: nothing of it is state."""
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
@@ -34,3 +75,13 @@ class Task(Protocol):
 
     def evaluation(self, counts: Any, split: str, step: int) -> Evaluation:
         """What ``counts`` says of the model after ``step`` steps. Raises ValueError when nothing was counted."""
+
+
+class Counts(Protocol):
+    """What a pass over a split adds up, in the order of its micro-batches."""
+
+    def add(self, output: Tensor, labels: Tensor) -> None:
+        """Count a micro-batch. ``output``: of the model's head; ``labels``: int64."""
+
+    def payload(self) -> Any:
+        """All of it, as plain numbers and lists: it is sent to the rank that reports it."""

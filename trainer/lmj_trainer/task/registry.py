@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lmj_api.spec import Task as Name
-from lmj_trainer.task.sequence_classification import SequenceClassification
+from lmj_trainer.task.sequence_classification.task import SequenceClassification
 
 if TYPE_CHECKING:
     from lmj_trainer.task.port import Task
 
-TASKS: dict[Name, Callable[[Sequence[str]], Task]] = {Name.SEQUENCE_CLASSIFICATION: SequenceClassification}
-"""Each is made of the labels' names, in the order of their ids."""
+TASKS: dict[Name, Task] = {Name.SEQUENCE_CLASSIFICATION: SequenceClassification()}
+
+
+def task_of(architectures: Iterable[str]) -> Task | None:
+    """The task of a saved model, by its configuration's ``architectures``; None: it is of no task that is known."""
+    names = tuple(architectures)
+    return next((task for task in TASKS.values() if any(name.endswith(task.heads.suffix) for name in names)), None)

@@ -13,6 +13,7 @@ from lmj_trainer.model.lora import ADAPTER
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.pretrained import kept
 from lmj_trainer.state.weights import freeze
+from lmj_trainer.task.registry import TASKS
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 def restore_adapted(checkpoint: Ref, manifest: Manifest, config: PretrainedConfig, spec: JobSpec) -> Stage:
     """The whole model on the CPU: what was trained from the checkpoint, the rest from where it came from."""
     layers = range(int(config.num_hidden_layers))
-    stage = Stage(config, layers, seed=spec.training.seed, lora=spec.model.lora, source=spec.model.source)
+    stage = Stage(
+        config, TASKS[spec.model.task].heads, layers, seed=spec.training.seed, lora=spec.model.lora, source=spec.model.source
+    )
     freeze(stage, kept(spec).model, torch.device("cpu"))
     require_frozen(checkpoint, manifest, stage.frozen)
     for name, value in open_tensors(checkpoint, manifest, [name for name, _ in stage.parameters_by_name()]).items():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lmj_api.protocol import Evaluation
     from lmj_trainer.strategy.port import Strategy
-    from lmj_trainer.task.port import Task
+    from lmj_trainer.task.port import Objective
     from lmj_trainer.worker.control import Control
     from lmj_trainer.worker.pace import Pace
     from lmj_trainer.worker.recorder import Recorder
@@ -26,7 +26,7 @@ class Evaluator:
     splits: Collection[str]
     """Those that the dataset has."""
     strategy: Strategy
-    task: Task
+    objective: Objective
     control: Control
     pace: Pace
 
@@ -48,7 +48,7 @@ class Evaluator:
         counts = self.strategy.evaluate(split, step, tick)
         if counts is None or recorder is None:
             return None
-        result = self.task.evaluation(counts, split, step)
+        result = self.objective.evaluation(counts, split, step)
         recorder.evaluation(result)
         return result
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lmj_api.layout import Layout
     from lmj_api.spec import JobSpec
     from lmj_trainer.store.port import Ref
+    from lmj_trainer.task.port import Task
 
 _PARTIAL, _OLD = _ENDS = (".partial", ".old")
 
@@ -45,12 +46,14 @@ def export(
     ``mark``: for names of what only this one writes. ``allowed`` raises when another has taken its place, or when
     that cannot be told: then nothing is replaced.
     """
-    from transformers import AutoModelForSequenceClassification
+    import transformers
 
-    manifest = read_manifest(checkpoint)
+    from lmj_trainer.task.registry import TASKS
+
+    manifest, task = read_manifest(checkpoint), TASKS[spec.model.task]
     with torch.device("meta"):
-        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
-    config.architectures = [type(model).__name__]
+        model = getattr(transformers, task.heads.auto).from_config(config, dtype=torch.float32)
+    config.architectures, config.problem_type = [type(model).__name__], task.heads.problem_type
     if spec.model.lora is None:
         tensors = open_tensors(checkpoint, manifest, [name for name, _ in model.named_parameters()])
     else:
@@ -66,7 +69,7 @@ def export(
     config.save_pretrained(partial)
     for file in tokenizer.iterdir():
         shutil.copyfile(file, partial / file.name)
-    (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results))
+    (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results, task))
     write_trained(partial, spec.dataset)
     _finish(partial, layout.model, allowed)
 
@@ -115,7 +118,7 @@ def _finish(partial: Path, target: Path, allowed: Callable[[], None]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results: list[Evaluation]) -> str:
+def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results: list[Evaluation], task: Task) -> str:
     training = spec.training
     lora = spec.model.lora
     adapter = (
@@ -125,13 +128,13 @@ def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results:
     rows = "\n".join(f"| {r.split} | {r.step} | {r.samples} | {r.loss_text} | {r.accuracy:.4f} | {r.f1:.4f} |" for r in results)
     return f"""---
 library_name: transformers
-pipeline_tag: text-classification
-tags: [text-classification, livemigrationjob]
+pipeline_tag: {task.pipeline}
+tags: [{task.pipeline}, livemigrationjob]
 ---
 
 # {job}
 
-A text classifier with the labels {", ".join(str(v) for v in config.id2label.values())}, trained by LiveMigrationJob in
+A {task.noun} with the labels {", ".join(str(v) for v in config.id2label.values())}, trained by LiveMigrationJob in
 {spec.pipeline.stages} pipeline stages.
 
 - From: {origin}{adapter}
@@ -139,12 +142,12 @@ A text classifier with the labels {", ".join(str(v) for v in config.id2label.val
 - Steps: {step}; batch {training.batch_size} x {training.gradient_accumulation_steps}; at most {spec.dataset.max_length} tokens
 - AdamW, peak learning rate {training.learning_rate:g} ({training.schedule}), weight decay {training.weight_decay:g}, seed {training.seed}
 
-| split | step | rows | loss | accuracy | F1 |
+| split | step | samples | loss | accuracy | F1 |
 |---|---|---|---|---|---|
 {rows}
 
 ```python
 from transformers import pipeline
-classify = pipeline("text-classification", model="path/to/this/folder")
+classify = pipeline("{task.pipeline}", model="path/to/this/folder")
 ```
 """

@@ -11,7 +11,7 @@ from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob, Precision
 from lmj_trainer.check import check_frozen_source, check_model, check_rows
 from lmj_trainer.checkpoint.identity import state_digest
-from lmj_trainer.data.prepared import prepare_patiently
+from lmj_trainer.dataset.prepared import prepare_patiently
 from lmj_trainer.errors import CutOffError
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.model.config import load_config
@@ -21,6 +21,7 @@ from lmj_trainer.pretrained import keep
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze
 from lmj_trainer.strategy.batches import Batches
+from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.feed import Offer
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.tensorpipe import TensorPipeTransport
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
     from lmj_api.spec import JobSpec
-    from lmj_trainer.data.prepared import Prepared
+    from lmj_trainer.dataset.prepared import Prepared
     from lmj_trainer.worker.control import Control
 
 log = logging.getLogger("lmj.worker")
@@ -122,6 +123,7 @@ def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: Prepared, 
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     stage = Stage(
         config,
+        TASKS[spec.model.task].heads,
         partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[spec.topology.stage(rank)],
         seed=spec.training.seed,
         bfloat16=spec.training.precision is Precision.BFLOAT16,

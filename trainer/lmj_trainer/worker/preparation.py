@@ -21,7 +21,7 @@ def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
     """
     # The fork server has imported these; a process that is started cold does it here.
     from lmj_trainer.check import check_frozen_source, check_model, check_rows
-    from lmj_trainer.data.prepared import prepare_patiently
+    from lmj_trainer.dataset.prepared import prepare_patiently
     from lmj_trainer.model.config import load_config
     from lmj_trainer.pretrained import keep
 

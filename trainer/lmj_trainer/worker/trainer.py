@@ -38,7 +38,7 @@ from lmj_trainer.worker.snapshots import MemorySnapshots
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
     from lmj_api.view import Resume, View
-    from lmj_trainer.data.prepared import Prepared
+    from lmj_trainer.dataset.prepared import Prepared
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.strategy.batches import Batches
@@ -79,8 +79,8 @@ class Trainer:
         # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
-        task = TASKS[spec.model.task](prepared.labels)
-        self.strategy = STRATEGIES[spec.strategy](stage, self._group, batches, task)
+        objective = TASKS[spec.model.task].objective(prepared.labels)
+        self.strategy = STRATEGIES[spec.strategy](stage, self._group, batches, objective)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._claimant = Claimant(job, self._warn)
@@ -88,7 +88,7 @@ class Trainer:
             checkpoints_of(spec), spec.checkpoint.keep, state, transport, control, owner, self._claimant.ensure
         )
         self._pace = Pace(batches.steps, steps_per_epoch(batches.rows, spec.training), batches.samples)
-        self._evaluator = Evaluator(prepared.splits, self.strategy, task, control, self._pace)
+        self._evaluator = Evaluator(prepared.splits, self.strategy, objective, control, self._pace)
         self._saving = Saving(job, owner, state, self._group, self._checkpointer, control, self._pace, self._patience)
         self._ending = Ending(job, prepared, stage, state, self._group, self._checkpointer, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None

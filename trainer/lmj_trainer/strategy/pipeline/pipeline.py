@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.strategy.batches import Batches
-    from lmj_trainer.task.port import Counts, Task
+    from lmj_trainer.task.port import Counts, Objective
 
 
 class Pipeline:
     """Runs this rank's stage. All methods are for the compute thread; they raise ViewBrokenError when the view breaks."""
 
-    def __init__(self, stage: Stage, group: Group, batches: Batches, task: Task) -> None:
-        self._stage, self._group, self._batches, self._task = stage, group, batches, task
+    def __init__(self, stage: Stage, group: Group, batches: Batches, objective: Objective) -> None:
+        self._stage, self._group, self._batches, self._objective = stage, group, batches, objective
         topology, rank = group.topology, group.rank
         self._number, self._stages = topology.stage(rank), topology.stages
         self._before, self._after = topology.before(rank), topology.after(rank)
@@ -50,7 +50,7 @@ class Pipeline:
         # A single stage waits for nobody: without this it would not notice that its view is over.
         self._group.check()
         batch = self._batches.train(step)
-        samples = sum(self._task.samples(inputs.labels) for inputs in batch)
+        samples = sum(self._objective.samples(inputs.labels) for inputs in batch)
         self._losses = []
         last = len(batch) - 1
         try:
@@ -86,7 +86,7 @@ class Pipeline:
             size = self._stage.config.hidden_size
             hidden = torch.zeros(*inputs.input_ids.shape, size, device=self._stage.device, requires_grad=True)
         output = self._stage(inputs, hidden, Place(0, 0))
-        loss = self._task.loss(output, inputs.labels) if self._stage.last else output.sum()
+        loss = self._objective.loss(output, inputs.labels) if self._stage.last else output.sum()
         kept = [weight.grad for weight in self._weights]
 
         def drop(weight: Tensor) -> None:
@@ -119,7 +119,7 @@ class Pipeline:
             self._hidden[micro_batch] = hidden
         output = self._stage(inputs, hidden, Place(step, micro_batch))
         if self._after is None:
-            output = self._task.loss(output, inputs.labels) * (self._task.samples(inputs.labels) / samples)
+            output = self._objective.loss(output, inputs.labels) * (self._objective.samples(inputs.labels) / samples)
             self._losses.append(output.item())
         else:
             self._group.send(self._after, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
@@ -150,7 +150,7 @@ class Pipeline:
         Returns the counts on rank 0, None on others.
         """
         parts = self._batches.evaluation(split)
-        counts = self._task.counts()
+        counts = self._objective.counts()
         ahead = 2 * self._stages
         self._stage.set_training(False)
         try:
@@ -176,7 +176,7 @@ class Pipeline:
             if self._stages > 1:
                 for i in range(max(0, len(parts) - ahead), len(parts)):
                     payload = self._group.take(Kind.CREDIT, step, self._end, -1 - i)
-                counts = self._task.counts(payload)
+                counts = self._objective.counts(payload)
             return counts
         finally:
             self._stage.set_training(True)

@@ -1,4 +1,4 @@
-"""One of several labels for each text."""
+"""Cross entropy over the labels; accuracy and F1."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Confusion:
         return vars(self)
 
 
-class SequenceClassification:
+class TextObjective:
     """Cross entropy over the labels; accuracy and F1."""
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -52,10 +52,10 @@ class SequenceClassification:
         return len(labels)
 
     def counts(self, payload: Any = None) -> Confusion:
-        """As of :class:`~lmj_trainer.task.port.Task`."""
+        """As of :class:`~lmj_trainer.task.port.Objective`."""
         size = len(self._labels)
         return Confusion(**payload) if payload is not None else Confusion(0.0, [[0] * size for _ in range(size)])
 
     def evaluation(self, counts: Confusion, split: str, step: int) -> Evaluation:
-        """As of :class:`~lmj_trainer.task.port.Task`."""
+        """As of :class:`~lmj_trainer.task.port.Objective`."""
         return evaluate_counts(counts.confusion, counts.loss_sum, self._labels, split, step)

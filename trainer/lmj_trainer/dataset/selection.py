@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmj_api.spec import Dataset, JobSpec
-from lmj_trainer.data.labels import Labels, labels_of
+from lmj_trainer.data.labels import Labels
 from lmj_trainer.data.order import Indices, selection_order
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.source import Say, Source
-from lmj_trainer.data.texts import check_texts
 from lmj_trainer.errors import UserError
+from lmj_trainer.task.registry import TASKS
 from lmj_trainer.wording import WARNING, listed
 
 
@@ -23,7 +23,7 @@ class Selected:
     rows: Rows
     """The rows."""
     ids: NDArray[np.int64]
-    """Their label ids ``[rows]``."""
+    """Ids of their labels, as of the task."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +38,11 @@ class Selection:
 
 def select(spec: JobSpec, say: Say) -> Selection:
     """Reads and splits the dataset of ``spec``. UserError: anything wrong with it."""
-    dataset, seed = spec.dataset, spec.training.seed
+    dataset, seed, task = spec.dataset, spec.training.seed, TASKS[spec.model.task]
     source = Source(dataset.source, dataset.config, dataset.revision)
     splits, caps = dataset.splits, dataset.max_samples
     rows = cap(source.read(splits.train, dataset.text, dataset.label, say), caps.train, seed, "train")
-    labels = labels_of(rows, spec.model.labels, dataset.label)
+    labels = task.labels(rows, spec.model.labels, dataset.label)
     parts = cut(rows, splits.validation_fraction, splits.test_fraction, seed)
     for part, name, most in (("validation", splits.validation, caps.validation), ("test", splits.test, caps.test)):
         if name is not None:
@@ -51,8 +51,8 @@ def select(spec: JobSpec, say: Say) -> Selection:
             parts[part] = cap(parts[part], most, seed, part)
     selected = {}
     for part, found in parts.items():
-        check_texts(found, say)
-        selected[part] = Selected(found, labels.ids(found))
+        task.check(found, say)
+        selected[part] = Selected(found, task.ids(found, labels))
     _warn_of_unseen(labels, selected["train"].ids, say)
     return Selection(labels, selected)
 

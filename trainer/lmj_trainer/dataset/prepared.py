@@ -4,9 +4,7 @@ A folder of the cache is named by the digest of everything that its content depe
 so it is whole or not there; several ranks may do so at the same time, the first wins and the others take what it made.
 """
 
-import errno
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -21,16 +19,16 @@ import numpy as np
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.progress import Pace
-from lmj_trainer.data.selection import select, selection_key
 from lmj_trainer.data.split import Split
-from lmj_trainer.data.tokens import encode, make_tokenizer, reads_types, save_tokenizer, tokenizer_key
+from lmj_trainer.data.tokens import make_tokenizer, reads_types, save_tokenizer, tokenizer_key
+from lmj_trainer.dataset.selection import select, selection_key
+from lmj_trainer.durable import clear_sites, publish
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import patiently
+from lmj_trainer.task.registry import TASKS
 
 _FORMAT = 1
 _META = "meta.json"
-_STALE_SECONDS = 24 * 3600.0
-"""A building site that nobody touched for so long is one of a process that died."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +93,7 @@ def prepared_digest(spec: JobSpec) -> str:
         "tokenizer": tokenizer_key(spec),
         "tokenizers": version("tokenizers"),
         "maxLength": spec.dataset.max_length,
+        **TASKS[spec.model.task].key,
     }
     return xxh3_128(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
@@ -115,9 +114,9 @@ def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
     selection = select(spec, say)
     pace = Pace(say)
     tokenizer = make_tokenizer(spec, selection.splits["train"].rows, pace)
-    types = reads_types(spec)
+    types, task = reads_types(spec), TASKS[spec.model.task]
     for name, part in selection.splits.items():
-        split = encode(tokenizer, part.rows, part.ids, spec.dataset.max_length, types, pace, name)
+        split = task.encode(tokenizer, part.rows, part.ids, spec.dataset.max_length, types, pace, name)
         for field, array in _arrays(split).items():
             with (site / f"{name}.{field}.npy").open("wb") as file:
                 np.save(file, array, allow_pickle=False)
@@ -148,36 +147,3 @@ def _map(folder: Path, name: str, rows: int, max_length: int) -> Split:
     if len(split) != rows:
         raise ValueError(f"{name} has {len(split)} rows instead of {rows}")
     return split
-
-
-def publish(site: Path, folder: Path) -> None:
-    """Makes what is in ``site`` durable, then gives it its name, unless another process was faster."""
-    for path in [*site.rglob("*"), site]:
-        _sync(path)
-    site.chmod(0o755)
-    try:
-        site.rename(folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not folder.is_dir():
-            raise
-        return
-    _sync(folder.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def clear_sites(folder: Path, prefix: str, now: float) -> None:
-    """Remove from ``folder`` what was begun under a name with ``prefix`` and is old: whoever did it died."""
-    for site in folder.glob(f"{prefix}*"):
-        try:
-            stale = now - site.stat().st_mtime > _STALE_SECONDS
-        except OSError:  # its builder is done with it
-            continue
-        if stale:
-            shutil.rmtree(site, ignore_errors=True)

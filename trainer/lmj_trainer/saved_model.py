@@ -1,4 +1,4 @@
-"""A trained classifier from its folder, for the commands that use one."""
+"""A trained model from its folder, for the commands that use one."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ from lmj_trainer.data.split import Split
 from lmj_trainer.data.tokens import load_tokenizer
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.config import max_positions, read_config
+from lmj_trainer.task.port import Task
+from lmj_trainer.task.registry import task_of
 from lmj_trainer.trained import read_trained
 from lmj_trainer.wording import one_line
 
@@ -27,11 +29,13 @@ def model_folder(folder: Path) -> Path:
 
 
 @dataclass(frozen=True, eq=False)
-class Classifier:
+class SavedModel:
     """A model with its tokenizer."""
 
     model: Any
-    """``AutoModelForSequenceClassification``, in evaluation mode."""
+    """Of the task's class in transformers, in evaluation mode."""
+    task: Task
+    """What it was trained for."""
     tokenizer: Any
     """Its tokenizer."""
     labels: tuple[str, ...]
@@ -44,41 +48,44 @@ class Classifier:
     """Tokens at which rows were cut in training; None: not known."""
 
     @classmethod
-    def load(cls, folder: Path) -> "Classifier":
-        """The classifier that ``save_pretrained`` wrote to ``folder``. UserError: there is none that can be loaded."""
+    def load(cls, folder: Path) -> "SavedModel":
+        """The model that ``save_pretrained`` wrote to ``folder``. UserError: there is none that can be loaded."""
         folder = model_folder(folder)
         if not folder.is_dir():
             near = did_you_mean(folder.name, sorted(p.name for p in folder.parent.iterdir())) if folder.parent.is_dir() else ""
             raise UserError(f"there is no model folder {folder}{near}")
         config = read_config(str(folder), None)
-        if not any("ForSequenceClassification" in name for name in config.architectures or []):
+        task = task_of(config.architectures or [])
+        if task is None:
             raise UserError(f"model {folder} is no trained classifier (its config.json says {config.architectures})")
         tokenizer = load_tokenizer(str(folder))
-        from transformers import AutoModelForSequenceClassification
+        import transformers
         from transformers.utils import logging
 
         logging.disable_progress_bar()
         try:
-            model = AutoModelForSequenceClassification.from_pretrained(
+            model = getattr(transformers, task.heads.auto).from_pretrained(
                 str(folder), config=config, use_safetensors=True, trust_remote_code=False
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise UserError(f"model {folder} cannot be loaded: {one_line(error)}") from error
         labels = tuple(str(config.id2label[i]) for i in range(config.num_labels))
         types = int(getattr(config, "type_vocab_size", 0) or 0) > 1
-        return cls(model.eval(), tokenizer, labels, max_positions(config), types, read_trained(folder).max_length)
+        return cls(model.eval(), task, tokenizer, labels, max_positions(config), types, read_trained(folder).max_length)
 
     @property
     def usual_length(self) -> int:
         """Tokens at which rows are cut: as in training, where that is known."""
         return min(self.longest, self.trained_length or self.tokenizer.model_max_length)
 
-    def logits(self, split: Split, batch_size: int) -> Iterator[tuple["torch.Tensor", "torch.Tensor"]]:
-        """Logits ``[b, labels]`` and true label ids ``[b]``, batch by batch in the order of the rows."""
+    def outputs(self, split: Split, batch_size: int) -> Iterator[tuple["torch.Tensor", "torch.Tensor"]]:
+        """What the head gives, and the targets, batch by batch in the order of the rows."""
         import torch
 
+        pad = self.tokenizer.pad_token_id
         for start in range(0, len(split), batch_size):
-            batch = collate(split, np.arange(start, min(start + batch_size, len(split))), self.tokenizer.pad_token_id)
+            rows = np.arange(start, min(start + batch_size, len(split)))
+            batch = collate(split, rows, pad, self.task.targets)
             inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
             if batch.token_type_ids is not None:
                 inputs["token_type_ids"] = batch.token_type_ids

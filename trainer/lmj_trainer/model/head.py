@@ -1,0 +1,46 @@
+"""What stands on the encoder: the part of a model that its task decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Head:
+    """That of one family."""
+
+    modules: tuple[str, ...]
+    """Its modules in the model. Their weights may be missing from a pretrained file: then they start at random."""
+    compute: Callable[[nn.Module, Tensor], Tensor]
+    """``(model, hidden [b, t, h]) -> output``: of a classifier, logits ``[b, labels]`` or ``[b, t, labels]``."""
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What the names of its parameters begin with."""
+        return tuple(f"{module}." for module in self.modules)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A task's head in each family."""
+
+    auto: str
+    """The class of transformers that makes the model: ``AutoModelForSequenceClassification``."""
+    adapters: str
+    """peft's ``TaskType``, which decides what is trained beside adapters."""
+    problem_type: str | None
+    """What transformers is to compute as loss, for others who train the saved model; None: its own choice."""
+    dense: int
+    """Layers as wide as the model before the last one, which gives labels."""
+    by_family: Mapping[str, Head]
+    """By ``model_type``."""
+
+    @property
+    def suffix(self) -> str:
+        """How the names of its models' classes end: ``ForSequenceClassification``."""
+        return self.auto.removeprefix("AutoModel")

@@ -1,0 +1,1 @@
+"""One of several labels for each text, or pair of texts."""

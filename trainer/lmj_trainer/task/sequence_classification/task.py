@@ -1,0 +1,103 @@
+"""The task: its rows, and what is said of a text."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lmj_api.base import Message
+from lmj_trainer.data.labels import Labels, labels_of
+from lmj_trainer.data.rows import Rows
+from lmj_trainer.data.texts import check_texts
+from lmj_trainer.data.tokens import encode
+from lmj_trainer.errors import UserError
+from lmj_trainer.task.sequence_classification.heads import HEADS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from lmj_trainer.data.progress import Pace
+    from lmj_trainer.data.split import Split
+    from lmj_trainer.task.port import Objective
+
+
+class Prediction(Message):
+    """What the model says of one text."""
+
+    text: str
+    """The text, or the two of a pair with a tab between."""
+    label: str
+    """The likeliest label."""
+    probability: float
+    """Its probability."""
+    probabilities: dict[str, float]
+    """The probability of each label."""
+
+
+class SequenceClassification:
+    """Methods are those of :class:`~lmj_trainer.task.port.Task`. A label for each row: ids and targets are ``[rows]``."""
+
+    heads = HEADS
+    key: Mapping[str, object] = {}
+    pipeline = "text-classification"
+    noun = "text classifier"
+
+    def labels(self, rows: Rows, given: Sequence[str] | None, column: str) -> Labels:
+        """A value of the column is a label."""
+        return labels_of(rows, given, column)
+
+    def check(self, rows: Rows, say: Callable[[str], None]) -> None:
+        """Every text has to be there."""
+        check_texts(rows, say)
+
+    def ids(self, rows: Rows, labels: Labels) -> NDArray[np.int64]:
+        """``[rows]``"""
+        return labels.ids(rows)
+
+    def encode(
+        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, pace: Pace, what: str
+    ) -> Split:
+        """Of a pair the longer text is cut first."""
+        return encode(tokenizer, rows, max_length, types, pace, what, lambda start, chunk: ids[start : start + len(chunk)])
+
+    def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+        """``[b]``"""
+        return np.asarray(split.labels[rows], dtype=np.int64)
+
+    def objective(self, labels: Sequence[str]) -> Objective:
+        """Cross entropy."""
+        from lmj_trainer.task.sequence_classification.objective import TextObjective
+
+        return TextObjective(labels)
+
+    def rows(self, texts: Sequence[str]) -> Rows:
+        """A text with a tab is a pair."""
+        pairs = [text.split("\t") for text in texts]
+        parts = len(pairs[0])
+        for number, pair in enumerate(pairs, 1):
+            if len(pair) != parts or parts > 2:
+                raise UserError(
+                    f"text {number} has {len(pair)} parts (a tab between them): give each text one part, or each the two of a pair"
+                )
+        return Rows.of_texts([f"text {part + 1}" for part in range(parts)], list(zip(*pairs, strict=True)), [None] * len(texts))
+
+    def predictions(
+        self, outputs: Tensor, targets: Tensor, texts: Sequence[str], labels: Sequence[str]
+    ) -> Iterator[tuple[str, Message]]:
+        """The likeliest label of each, with its probability."""
+        for text, chances in zip(texts, outputs.double().softmax(-1).tolist(), strict=True):
+            if not all(map(math.isfinite, chances)):
+                raise UserError("the model's outputs are not numbers: it was trained with a learning rate that is too high")
+            best = max(range(len(chances)), key=chances.__getitem__)
+            found = Prediction(
+                text=text,
+                label=labels[best],
+                probability=chances[best],
+                probabilities=dict(zip(labels, chances, strict=True)),
+            )
+            yield f"{found.label}\t{found.probability:.4f}\t{text}", found
