@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,18 @@ def make_data(path: Path, rows: int = 400, seed: int = 0) -> Path:
     return path
 
 
+def make_words(path: Path, rows: int = 400, seed: int = 0) -> Path:
+    """A JSON lines file of lists of 3 to 20 words; the label of each says whether the word before it is a good one."""
+    pick = random.Random(seed)
+    lines = []
+    for _ in range(rows):
+        words = pick.choices(WORDS, k=pick.randint(3, 20))
+        labels = ["pos" if before in WORDS[:4] else "neg" for before in ["the", *words[:-1]]]
+        lines.append(json.dumps({"text": words, "label": labels}))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 def make_model(folder: Path, family: str, layers: int = 3, seed: int = 1, dropout: float = 0.1) -> Path:
     """A model of ``family`` with random weights, saved by ``save_pretrained`` with its tokenizer."""
     vocabulary = folder.parent / f"{folder.name}-vocab.txt"
@@ -69,7 +82,7 @@ def make_model(folder: Path, family: str, layers: int = 3, seed: int = 1, dropou
 
 
 def make_job(
-    output: Path, data: Path, model: Path, stages: int, lora: dict[str, Any] | None = None, **changes: Any
+    output: Path, data: Path, model: Path, stages: int, /, lora: dict[str, Any] | None = None, **changes: Any
 ) -> LiveMigrationJob:
     """30 steps with dropout, clipping that clips, warm-up and accumulation on. ``changes``: parts of the spec, merged one level deep."""
     spec: dict[str, Any] = {

@@ -13,25 +13,30 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from lmj_api.layout import Layout
-from lmj_api.spec import LiveMigrationJob
+from lmj_api.spec import LiveMigrationJob, Task
 from lmj_trainer.data.order import step_rows, total_steps
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.randomness import derive_seed, dropout_seed
 
 
 def padded(split, rows, pad):
-    items = [split.row(int(i)) for i in rows]
-    width = -(-max(len(ids) for ids, _, _ in items) // 8) * 8
+    items = [split.row(int(i))[0] for i in rows]
+    width = -(-max(map(len, items)) // 8) * 8
     width = min(width, split.max_length)
     ids = torch.full((len(rows), width), pad)
     mask = torch.zeros((len(rows), width), dtype=torch.long)
-    for i, (tokens, _, _) in enumerate(items):
+    of_tokens = torch.full((len(rows), width), -100)
+    for i, tokens in enumerate(items):
         ids[i, : len(tokens)] = torch.from_numpy(np.asarray(tokens, dtype=np.int64))
         mask[i, : len(tokens)] = 1
-    return ids, mask, torch.tensor([label for _, _, label in items])
+        if len(split.labels) != len(split):
+            begin = split.offsets[rows[i]]
+            of_tokens[i, : len(tokens)] = torch.from_numpy(np.asarray(split.labels[begin : begin + len(tokens)]))
+    labels = torch.from_numpy(np.asarray(split.labels[rows])) if len(split.labels) == len(split) else of_tokens
+    return ids, mask, labels
 
 
 def main(job_path: str, weights: str, losses_path: str) -> None:
@@ -41,7 +46,9 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     prepared = prepare(spec, Layout.of(spec).cache, print)
     split = prepared.splits["train"]
     steps = total_steps(len(split), training)
-    model = AutoModelForSequenceClassification.from_pretrained(spec.model.source, dtype=torch.float32)
+    words = spec.model.task is Task.TOKEN_CLASSIFICATION
+    kind = AutoModelForTokenClassification if words else AutoModelForSequenceClassification
+    model = kind.from_pretrained(spec.model.source, dtype=torch.float32)
     whole = model
     if (lora := spec.model.lora) is not None:
         from peft import LoraConfig, TaskType, get_peft_model
@@ -85,18 +92,19 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda k: k / max(1, warmup) if k < warmup else max(0.0, (steps - k) / max(1, steps - warmup))
     )
-    count = spec.pipeline.micro_batches * training.gradient_accumulation_steps
+    count_of_parts = spec.pipeline.micro_batches * training.gradient_accumulation_steps
     losses = []
     for step in range(steps):
         rows = step_rows(len(split), training, step)
         total = 0.0
         # Equal micro-batches, of which the first goes in halves.
-        first, *others = np.split(rows, count)
-        for i, part in enumerate([first[: len(first) // 2], first[len(first) // 2 :], *others]):
-            ids, mask, labels = padded(split, part, prepared.pad_id)
+        first, *others = np.split(rows, count_of_parts)
+        parts = [padded(split, part, prepared.pad_id) for part in (first[: len(first) // 2], first[len(first) // 2 :], *others)]
+        counts = [int((labels != -100).sum()) for _, _, labels in parts]
+        for i, ((ids, mask, labels), count) in enumerate(zip(parts, counts, strict=True)):
             place[:] = step, i
             logits = model(input_ids=ids, attention_mask=mask).logits
-            loss = torch.nn.functional.cross_entropy(logits, labels) * (len(part) / len(rows))
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten()) * (count / sum(counts))
             loss.backward()
             total += loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm, foreach=False)

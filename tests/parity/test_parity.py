@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from parity_jobs import make_data, make_job, make_model
+from parity_jobs import make_data, make_job, make_model, make_words
 from peft import PeftModel
 from ranks import DEADLINE, Group, forked, group, run
 from safetensors.torch import load_file
@@ -101,6 +101,16 @@ def test_every_family_is_a_plain_loop(family: str, data: Path, tmp_path: Path) -
     job = make_job(tmp_path / "out", data, source, 2, training={"maxSteps": 8})
     run(job, tmp_path / "logs")
     same(tmp_path / "out", plain(job, tmp_path / "plain"))
+
+
+def test_labels_of_words_are_a_plain_loop(model: Path, tmp_path: Path) -> None:
+    words = make_words(tmp_path / "words.jsonl")
+    changes = {"model": {"task": "TokenClassification"}, "training": {"maxSteps": 12}}
+    loop = plain(make_job(tmp_path / "plain", words, model, 1, **changes), tmp_path / "plain")
+    for stages in (1, 2):
+        output = tmp_path / f"out{stages}"
+        run(make_job(output, words, model, stages, **changes), output / "logs")
+        same(output, loop)
 
 
 TARGETS = {"distilbert": ["q_lin", "v_lin", "lin2"], "bert": ["query", "output.dense"]}

@@ -9,9 +9,10 @@ from lmj_api.base import Message
 
 
 class Task(StrEnum):
-    """What the model learns. ``SequenceClassification``: one label for each text or pair of texts."""
+    """What the model learns. ``SequenceClassification``: one label for each text or pair of texts. ``TokenClassification``: one for each word."""
 
     SEQUENCE_CLASSIFICATION = "SequenceClassification"
+    TOKEN_CLASSIFICATION = "TokenClassification"  # noqa: S105 - of a text
 
 
 class Architecture(StrEnum):

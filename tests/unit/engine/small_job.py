@@ -19,8 +19,9 @@ from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.config import load_config
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.stage_state import StageState
+from lmj_trainer.state.weights import freeze
 from lmj_trainer.strategy.batches import Batches
-from lmj_trainer.task.sequence_classification.heads import HEADS
+from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker.trainer import Trainer
 
@@ -81,7 +82,10 @@ def make(job: LiveMigrationJob, line: Line, rank: int = 0, network: dict[str, Me
     prepared = prepare(spec, Path(spec.output.path) / "cache", lambda text: None)
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     each = config.num_hidden_layers // spec.pipeline.stages
-    stage = Stage(config, HEADS, range(rank * each, (rank + 1) * each), seed=spec.training.seed)
+    heads, model = TASKS[spec.model.task].heads, spec.model
+    layers = range(rank * each, (rank + 1) * each)
+    stage = Stage(config, heads, layers, seed=spec.training.seed, lora=model.lora, source=model.source)
+    freeze(stage, model, torch.device("cpu"))
     state = StageState(stage, torch.device("cpu"))
     stage.set_training(True)
     batches = Batches(prepared, spec, torch.device("cpu"))

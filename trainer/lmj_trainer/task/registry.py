@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 
 from lmj_api.spec import Task as Name
 from lmj_trainer.task.sequence_classification.task import SequenceClassification
+from lmj_trainer.task.token_classification.task import TokenClassification
 
 if TYPE_CHECKING:
     from lmj_trainer.task.port import Task
 
-TASKS: dict[Name, Task] = {Name.SEQUENCE_CLASSIFICATION: SequenceClassification()}
+TASKS: dict[Name, Task] = {
+    Name.SEQUENCE_CLASSIFICATION: SequenceClassification(),
+    Name.TOKEN_CLASSIFICATION: TokenClassification(),
+}
 
 
 def task_of(architectures: Iterable[str]) -> Task | None:
