@@ -27,7 +27,7 @@ from lmj_trainer.strategy.pipeline.pipeline import Pipeline
 from lmj_trainer.task.sequence_classification.heads import HEADS
 from lmj_trainer.task.sequence_classification.objective import TextObjective
 from lmj_trainer.transport.tensorpipe import TensorPipeTransport
-from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+from lmj_trainer.worker.checkpointer import Checkpointer, ManifestFacts
 
 work = Workload.from_environment()
 torch.set_num_threads(THREADS)
@@ -80,7 +80,7 @@ def step(number: int) -> None:
         checkpointer.before_apply()
     optimizer.apply()
     if checkpointer is not None and commit.decision.checkpoint:
-        facts = Facts("bench", "0" * 32, 0.0, time.time(), False, None, None, None) if rank == 0 else None
+        facts = ManifestFacts("bench", "0" * 32, 0.0, time.time(), False, None, None, None) if rank == 0 else None
         checkpointer.start(rank, Topology(stages), 600.0, facts)
 
 

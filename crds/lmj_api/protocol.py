@@ -355,7 +355,7 @@ class Command(Message):
     """``follower``: who; None: nobody any more."""
 
 
-class Following(Message):
+class FollowRequest(Message):
     """Body of ``PUT /v1/follower``: have another pod's worker follow this one's, beside training. Idempotent."""
 
     follower: Member | None = None

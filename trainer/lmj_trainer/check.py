@@ -17,7 +17,7 @@ from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import Device, JobSpec, LiveMigrationJob, Weights
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
-from lmj_trainer.data.source import Say, Source
+from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.tokens import require_vocabulary
 from lmj_trainer.dataset.prepared import at_hand
 from lmj_trainer.dataset.selection import select
@@ -80,7 +80,7 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
 def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
     """The labels, and how many rows each split has."""
     dataset = spec.dataset
-    asked = Source(dataset.source, dataset.config, dataset.revision).kind == "hub"
+    asked = DataSource(dataset.source, dataset.config, dataset.revision).kind == "hub"
     if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
         return prepared.labels, {name: len(split) for name, split in prepared.splits.items()}
     selection = select(spec, say)

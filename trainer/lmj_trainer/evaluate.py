@@ -7,18 +7,18 @@ from pathlib import Path
 
 from lmj_api.protocol import USER_ERROR, Evaluation
 from lmj_trainer.cli import Parser
-from lmj_trainer.data.progress import Pace
-from lmj_trainer.data.source import Source
+from lmj_trainer.data.source import DataSource
+from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.errors import UserError
 from lmj_trainer.saved_model import SavedModel, model_folder
 from lmj_trainer.trained import read_trained
 
 
 def evaluate(
-    folder: Path, data: str, text: Sequence[str], label: str, split: str, batch_size: int, max_length: int | None, pace: Pace
+    folder: Path, data: str, text: Sequence[str], label: str, split: str, batch_size: int, max_length: int | None, ticker: Ticker
 ) -> Evaluation:
     """The evaluation of the model in ``folder`` on ``split`` of ``data``. UserError: bad data or model."""
-    source, say = Source(data), pace.say
+    source, say = DataSource(data), ticker.say
     rows = source.read(split, text, label, say)
     saved = SavedModel.load(folder)
     task = saved.task
@@ -27,13 +27,13 @@ def evaluate(
         raise UserError(f"--max-length {max_length} is not between 2 and the {saved.longest} tokens that the model reads")
     ids = task.ids(rows, task.labels(rows, saved.labels, label))
     longest = max_length or saved.usual_length
-    encoded = task.encode(saved.tokenizer, rows, ids, longest, saved.types and len(text) == 2, pace, data)
+    encoded = task.encode(saved.tokenizer, rows, ids, longest, saved.types and len(text) == 2, ticker, data)
     objective = task.objective(saved.labels)
     counts, done = objective.counts(), 0
     for output, targets in saved.outputs(encoded, batch_size):
         counts.add(output, targets)
         done += len(targets)
-        pace.tick(f"evaluating: row {done} of {len(rows)}")
+        ticker.tick(f"evaluating: row {done} of {len(rows)}")
     return objective.evaluation(counts, split, step=0)
 
 
@@ -56,7 +56,7 @@ def main(argv: Sequence[str]) -> int:
             raise UserError(f"--text names {len(arguments.text)} columns: give one, or the two of a pair")
         if arguments.batch_size < 1:
             raise UserError(f"--batch-size {arguments.batch_size} is not 1 or more")
-        pace = Pace(lambda line: print(line, file=sys.stderr))
+        ticker = Ticker(lambda line: print(line, file=sys.stderr))
         folder = model_folder(arguments.model)
         trained = read_trained(folder)
         result = evaluate(
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
             arguments.split,
             arguments.batch_size,
             arguments.max_length,
-            pace,
+            ticker,
         )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

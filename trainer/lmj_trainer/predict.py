@@ -10,7 +10,7 @@ import numpy as np
 from lmj_api.base import Message
 from lmj_api.protocol import USER_ERROR
 from lmj_trainer.cli import Parser
-from lmj_trainer.data.progress import Pace
+from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.errors import UserError
 from lmj_trainer.saved_model import SavedModel
 
@@ -18,7 +18,7 @@ _BATCH = 32
 _HOW = 'lmj predict {model} "a text", or lines on stdin: lmj predict {model} < texts.txt'
 
 
-def predict(saved: SavedModel, texts: Sequence[str], pace: Pace) -> list[tuple[str, Message]]:
+def predict(saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
     """A prediction for each of ``texts``: for people, and as JSON."""
     task, rows = saved.task, saved.task.rows(texts)
     types = saved.types and len(rows.texts) == 2
@@ -28,7 +28,7 @@ def predict(saved: SavedModel, texts: Sequence[str], pace: Pace) -> list[tuple[s
         # In place of labels, numbers of what has one: there are no more of them than characters.
         ids = np.arange(sum(map(len, part)) + len(part), dtype=np.int64)
         of_part = rows.take(np.arange(start, start + len(part)))
-        split = task.encode(saved.tokenizer, of_part, ids, saved.usual_length, types, pace, "the input")
+        split = task.encode(saved.tokenizer, of_part, ids, saved.usual_length, types, ticker, "the input")
         for output, targets in saved.outputs(split, _BATCH):
             results += task.predictions(output, targets, part, saved.labels)
     return results
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         texts = arguments.text or [line.rstrip("\r\n") for line in sys.stdin]
         if not texts:
             raise UserError(f"stdin is empty, so there is no text to predict: {_HOW.format(model=arguments.model)}")
-        results = predict(SavedModel.load(arguments.model), texts, Pace(lambda line: print(line, file=sys.stderr)))
+        results = predict(SavedModel.load(arguments.model), texts, Ticker(lambda line: print(line, file=sys.stderr)))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR

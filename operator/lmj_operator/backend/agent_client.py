@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import aiohttp
 from pydantic import ValidationError
 
-from lmj_api.protocol import AgentState, Event, Following, LookThrough, StartWorker, ViewNumber
+from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, StartWorker, ViewNumber
 from lmj_api.view import Member, View
 from lmj_operator.backend.event_stream import StreamError, lines
 from lmj_operator.backend.reach import is_there
@@ -73,7 +73,7 @@ class AgentClient:
 
     async def put_follower(self, follower: Member | None) -> AgentState:
         """Have ``follower`` follow the pod's worker; what the agent knows then. Raises :class:`AgentError`."""
-        return await self._call("PUT", "follower", Following(follower=follower).to_json(), CALL_SECONDS)
+        return await self._call("PUT", "follower", FollowRequest(follower=follower).to_json(), CALL_SECONDS)
 
     async def hand_over(self, number: int) -> AgentState:
         """Have all of view ``number`` leave it at the next step boundary, this rank's follower with them. Raises :class:`AgentError`."""

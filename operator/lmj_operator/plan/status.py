@@ -9,7 +9,7 @@ from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.incidents import Told, settle
 from lmj_operator.plan.failures.ladder import fruitless
 from lmj_operator.plan.report.conditions import conditions
-from lmj_operator.plan.report.phases import TERMINAL, move
+from lmj_operator.plan.report.phases import TERMINAL, transition
 from lmj_operator.plan.report.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
 from lmj_operator.plan.scene import Scene
 
@@ -37,7 +37,7 @@ def status_of(
     """The stored status with everything that this pass saw."""
     observed, now, old = scene.observed, scene.now, scene.observed.status
     view = view or scene.newest
-    phase = move(old.phase, phase)
+    phase = transition(old.phase, phase)
     at = progress(scene.ranks, view, old.progress)
     done = phase is Phase.SUCCEEDED
     saved = checkpoint(scene.observed, scene.ranks, scene.newest)

@@ -8,13 +8,13 @@ import pytest
 from pyarrow import parquet
 
 from lmj_trainer.data.rows import Rows
-from lmj_trainer.data.source import Source, digest_path
+from lmj_trainer.data.source import DataSource, digest_path
 from lmj_trainer.data.texts import check_texts
 from lmj_trainer.errors import OutageError, UserError
 
 
 def read(path: Path, split: str = "train", text: str = "text", label: str = "label") -> Rows:
-    return Source(str(path)).read(split, [text], label, lambda line: None)
+    return DataSource(str(path)).read(split, [text], label, lambda line: None)
 
 
 def texts(rows: Rows) -> list[str]:
@@ -137,16 +137,16 @@ def test_a_parquet_column_of_numbers_is_no_text(tmp_path: Path) -> None:
 def test_sources_that_are_not_there(tmp_path: Path, write: Any) -> None:
     write("reviews.csv", "text,label\n")
     with pytest.raises(UserError, match=r"there is no file .*reviws.csv; did you mean reviews.csv\?"):
-        Source(str(tmp_path / "reviws.csv"))
+        DataSource(str(tmp_path / "reviws.csv"))
     with pytest.raises(UserError, match=r"there is no file or folder .*nothing"):
-        Source(str(tmp_path / "nothing"))
+        DataSource(str(tmp_path / "nothing"))
     with pytest.raises(UserError, match=r"has no ending that is known: name it \.csv"):
-        Source(str(write("data.txt", "a")))
+        DataSource(str(write("data.txt", "a")))
     with pytest.raises(UserError, match="save_to_disk did not write"):
         read(tmp_path)
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(UserError, match=r"is a folder, not a \.csv file"):
-        Source(str(tmp_path / "folder.csv"))
+        DataSource(str(tmp_path / "folder.csv"))
 
 
 def test_a_hub_dataset_without_a_network_says_so_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_hub_dataset_without_a_network_says_so_at_once(monkeypatch: pytest.Mon
     with pytest.raises(
         OutageError, match="no dataset nobody/nothing: there is no such file or folder, the hub cannot be reached"
     ):
-        Source("nobody/nothing").read("train", ["text"], "label", print)
+        DataSource("nobody/nothing").read("train", ["text"], "label", print)
 
 
 def test_digests_follow_the_content(write: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from lmj_trainer.data.wordpiece import SPECIAL, learn_vocabulary
-from lmj_trainer.dataset.prepared import Prepared, prepare, prepared_digest
+from lmj_trainer.dataset.prepared import PreparedDataset, prepare, prepared_digest
 from lmj_trainer.errors import UserError
 
 
@@ -73,7 +73,7 @@ def test_the_digest_ignores_what_does_not_matter_and_follows_the_file(job: Any, 
 def test_several_ranks_at_once_get_the_same(job: Any, tmp_path: Path) -> None:
     spec = job().spec
 
-    def one(_: int) -> Prepared:
+    def one(_: int) -> PreparedDataset:
         return prepare(spec, tmp_path / "cache", lambda line: None)
 
     with ThreadPoolExecutor(4) as pool:

@@ -29,7 +29,7 @@ from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as module
 from lmj_trainer.worker import saving as saving_module
 from lmj_trainer.worker.background import yield_to_compute
-from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+from lmj_trainer.worker.checkpointer import Checkpointer, ManifestFacts
 from lmj_trainer.worker.saving import Saving
 
 from .small_job import small_job
@@ -39,8 +39,8 @@ RUN, OTHER = (Run(id=f"{digit * 8}-0000-4000-8000-000000000000", begun=begun) fo
 OWNER = Owner("job", "d", RUN)
 
 
-def facts(*, best: bool = False) -> Facts:
-    return Facts(
+def facts(*, best: bool = False) -> ManifestFacts:
+    return ManifestFacts(
         job="job", state_digest="d", epoch=0.5, seconds=2.0, best=best, accuracy=None, best_step=None, best_accuracy=None
     )
 

@@ -18,7 +18,7 @@ from lmj_api.protocol import Holding
 from lmj_api.spec import JobSpec
 from lmj_api.topology import Topology
 from lmj_trainer.data.split import Split
-from lmj_trainer.dataset.prepared import Prepared
+from lmj_trainer.dataset.prepared import PreparedDataset
 from lmj_trainer.errors import UserError
 from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
@@ -42,7 +42,7 @@ def split(rows: int, seed: int) -> Split:
     return Split(tokens, None, np.concatenate([[0], np.cumsum(lengths)]), random.integers(0, 2, rows), 32)
 
 
-PREPARED = Prepared("digest", ("neg", "pos"), 0, 3001, Path("none"), {"train": split(64, 1), "validation": split(150, 2)})
+PREPARED = PreparedDataset("digest", ("neg", "pos"), 0, 3001, Path("none"), {"train": split(64, 1), "validation": split(150, 2)})
 
 
 def spec(stages: int) -> JobSpec:

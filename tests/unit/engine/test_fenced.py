@@ -31,7 +31,7 @@ from lmj_trainer.checkpoint.write import folder_of
 from lmj_trainer.store.posix import folder
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.memory import MemoryTransport
-from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+from lmj_trainer.worker.checkpointer import Checkpointer, ManifestFacts
 
 root, view, value = folder(Path(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3])
 
@@ -54,7 +54,7 @@ peer.join(view, 1, {0: "0"})
 state = State()
 checkpointer = Checkpointer(root, 1, state, transport, Line(), Owner("j", "d"))
 checkpointer.begin([])
-facts = Facts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, accuracy=None, best_step=None, best_accuracy=None)
+facts = ManifestFacts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, accuracy=None, best_step=None, best_accuracy=None)
 for line in sys.stdin:
     state.step = int(line)
     checkpointer.start(0, Topology(2), 60.0, facts)

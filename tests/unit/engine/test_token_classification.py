@@ -20,8 +20,8 @@ from lmj_api.spec import LiveMigrationJob, Model
 from lmj_api.view import Resume
 from lmj_trainer import evaluate, predict
 from lmj_trainer.data.files import read_rows
-from lmj_trainer.data.progress import Pace
 from lmj_trainer.data.rows import Rows
+from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.dataset.prepared import prepare, prepared_digest
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.stage import Inputs, Stage
@@ -232,7 +232,7 @@ def test_evaluate_and_predict(trained: LiveMigrationJob, tmp_path: Path, capsys:
 
 def test_a_word_without_a_token_has_no_prediction(trained: LiveMigrationJob) -> None:
     saved = SavedModel.load(Path(trained.spec.output.path))
-    (_, said), _ = predict.predict(saved, ["Ada \u200b left", "left"], Pace(print))
+    (_, said), _ = predict.predict(saved, ["Ada \u200b left", "left"], Ticker(print))
     assert [entry["word"] for entry in json.loads(said.to_json())["words"]] == ["Ada", "left"]
 
 

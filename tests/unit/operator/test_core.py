@@ -15,15 +15,15 @@ from lmj_operator.plan.failures.incidents import settle
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.times import epoch_seconds, rfc3339
 from lmj_operator.plan.report.conditions import conditions
-from lmj_operator.plan.report.phases import LEGAL, TERMINAL, IllegalTransition, move
+from lmj_operator.plan.report.phases import LEGAL, TERMINAL, IllegalTransition, transition
 from lmj_operator.plan.report.report import is_renewed, progress
 
 
 def test_illegal_transitions_say_where_one_can_go() -> None:
-    assert move(Phase.PENDING, Phase.RUNNING) is Phase.RUNNING
-    assert move(Phase.FAILED, Phase.FAILED) is Phase.FAILED
+    assert transition(Phase.PENDING, Phase.RUNNING) is Phase.RUNNING
+    assert transition(Phase.FAILED, Phase.FAILED) is Phase.FAILED
     with pytest.raises(IllegalTransition, match="from Succeeded to Running; from Succeeded it can go to nowhere"):
-        move(Phase.SUCCEEDED, Phase.RUNNING)
+        transition(Phase.SUCCEEDED, Phase.RUNNING)
 
 
 def test_every_phase_has_a_row_and_terminal_ones_have_no_way_out() -> None:

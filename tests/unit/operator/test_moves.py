@@ -6,8 +6,7 @@ from tests.unit.operator.seen import facts, follower, move, observed, pod, view,
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import JobStatus, MoveCause
 from lmj_operator.plan import CreatePod, HandOver
-from lmj_operator.plan.moves.moves import leaving
-from lmj_operator.plan.moves.moves import move as moves
+from lmj_operator.plan.moves.moves import off_their_nodes, plan_moves
 
 
 @pytest.mark.parametrize(("told", "actions"), [(0, (HandOver("j-r1-1", 3),)), (2, (HandOver("j-r1-1", 3),)), (3, ())])
@@ -16,7 +15,7 @@ def test_a_view_is_handed_over_once(told: int, actions: tuple[HandOver, ...]) ->
     in_sync = pod(1, 2, worker(WorkerPhase.FOLLOWING), node="node-2")
     ranks = facts(0, first), facts(1, second, entry=follower(state="InSync"), follower=in_sync)
     seen = observed(first, second, in_sync, status=JobStatus(moves=[move(cause=MoveCause.REQUESTED)]))
-    assert moves(seen, ranks, view(first, second), runs=True, now=10.0).actions == actions
+    assert plan_moves(seen, ranks, view(first, second), runs=True, now=10.0).actions == actions
 
 
 @pytest.mark.parametrize(
@@ -31,5 +30,5 @@ def test_a_view_is_handed_over_once(told: int, actions: tuple[HandOver, ...]) ->
 def test_the_next_pod_of_a_rank_that_moves_is_on_another_node(
     strategy: str, given_up: str | None, avoid: tuple[str, ...]
 ) -> None:
-    actions = leaving((CreatePod(0, 2), CreatePod(1, 2)), [move(strategy=strategy, given_up=given_up)])
+    actions = off_their_nodes((CreatePod(0, 2), CreatePod(1, 2)), [move(strategy=strategy, given_up=given_up)])
     assert actions == (CreatePod(0, 2), CreatePod(1, 2, avoid=avoid))

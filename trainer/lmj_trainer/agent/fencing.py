@@ -20,43 +20,45 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Admission:
     """An answer with its reason."""
 
     answer: Answer
     reason: str
 
 
-def admit_worker(state: AgentState, incarnation: int, rank: int | None = None) -> Verdict:
+def admit_worker(state: AgentState, incarnation: int, rank: int | None = None) -> Admission:
     """Whether worker ``incarnation`` is to be started (a living older one gives way); ``rank``: the one that it is to be, if told."""
     current = state.worker.incarnation
     if rank is None and state.rank is None:
-        return Verdict(Answer.REFUSED, f"pod {state.pod} is a standby: it must be told which rank worker {incarnation} is to be")
+        return Admission(
+            Answer.REFUSED, f"pod {state.pod} is a standby: it must be told which rank worker {incarnation} is to be"
+        )
     if rank is not None and state.rank is not None and rank != state.rank:
-        return Verdict(Answer.REFUSED, f"pod {state.pod} is rank {state.rank}: it cannot become rank {rank}")
+        return Admission(Answer.REFUSED, f"pod {state.pod} is rank {state.rank}: it cannot become rank {rank}")
     if incarnation < current:
-        return Verdict(Answer.REFUSED, f"worker {incarnation} is older than worker {current}, which was started already")
+        return Admission(Answer.REFUSED, f"worker {incarnation} is older than worker {current}, which was started already")
     if incarnation == current:
-        return Verdict(Answer.KNOWN, f"worker {incarnation} was started already")
+        return Admission(Answer.KNOWN, f"worker {incarnation} was started already")
     if state.draining:
-        return Verdict(Answer.REFUSED, f"pod {state.pod} is draining: it starts no worker any more")
-    return Verdict(
+        return Admission(Answer.REFUSED, f"pod {state.pod} is draining: it starts no worker any more")
+    return Admission(
         Answer.NEW, f"worker {incarnation} follows worker {current}" if current else f"worker {incarnation} is the first"
     )
 
 
-def admit_view(state: AgentState, view: View) -> Verdict:
+def admit_view(state: AgentState, view: View) -> Admission:
     """Whether the worker is to join ``view``."""
     known = state.view
     if known is not None and view.number < known.number:
-        return Verdict(Answer.REFUSED, f"view {view.number} is older than view {known.number}, which was accepted already")
+        return Admission(Answer.REFUSED, f"view {view.number} is older than view {known.number}, which was accepted already")
     if known is not None and view.number == known.number and view != known:
-        return Verdict(Answer.REFUSED, f"view {view.number} was accepted already with other content")
+        return Admission(Answer.REFUSED, f"view {view.number} was accepted already with other content")
     if refusal := _not_for(state, view):
-        return Verdict(Answer.REFUSED, f"view {view.number} {refusal}")
+        return Admission(Answer.REFUSED, f"view {view.number} {refusal}")
     if known is not None and view.number == known.number:
-        return Verdict(Answer.KNOWN, f"view {view.number} was accepted already")
-    return Verdict(Answer.NEW, view.reason)
+        return Admission(Answer.KNOWN, f"view {view.number} was accepted already")
+    return Admission(Answer.NEW, view.reason)
 
 
 def _not_for(state: AgentState, view: View) -> str | None:

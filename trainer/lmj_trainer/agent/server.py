@@ -10,10 +10,10 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from lmj_api.base import Message
-from lmj_api.protocol import AgentState, Following, LookThrough, StartWorker, ViewNumber
+from lmj_api.protocol import AgentState, FollowRequest, LookThrough, StartWorker, ViewNumber
 from lmj_api.view import View
 from lmj_trainer.agent import metrics
-from lmj_trainer.agent.fencing import Answer, Verdict
+from lmj_trainer.agent.fencing import Admission, Answer
 from lmj_trainer.agent.supervisor import Supervisor
 
 LARGEST_BODY = 1 << 20
@@ -92,8 +92,8 @@ class Routes:
         return _answer(self._supervisor.answer)
 
     async def follower(self, request: web.Request) -> web.Response:
-        """Body: Following. Answers the AgentState."""
-        self._supervisor.put_follower((await _body(request, Following)).follower)
+        """Body: FollowRequest. Answers the AgentState."""
+        self._supervisor.put_follower((await _body(request, FollowRequest)).follower)
         return _answer(self._supervisor.answer)
 
     async def handover(self, request: web.Request) -> web.Response:
@@ -132,7 +132,7 @@ class Routes:
             pass  # the reader left: it asks again from where it was
         return response
 
-    def _verdict(self, verdict: Verdict) -> web.Response:
+    def _verdict(self, verdict: Admission) -> web.Response:
         if verdict.answer is Answer.REFUSED:
             return _error(409, verdict.reason)
         return _answer(self._supervisor.answer)

@@ -10,7 +10,7 @@ from lmj_api.fold import fold, with_pid
 from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress, WorkerPhase
 from lmj_api.view import Member, View
 from lmj_trainer.agent.events import EventLog
-from lmj_trainer.agent.fencing import Answer, Verdict, admit_view, admit_worker
+from lmj_trainer.agent.fencing import Admission, Answer, admit_view, admit_worker
 from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.looks import Looks
 from lmj_trainer.agent.process import WorkerProcess
@@ -55,7 +55,7 @@ class Supervisor:
         self._starting = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def put_worker(self, incarnation: int, rank: int | None = None) -> Verdict:
+    async def put_worker(self, incarnation: int, rank: int | None = None) -> Admission:
         """Have worker ``incarnation`` running; a living older one says where it stands and is killed first. Raises TimeoutError.
 
         It is not started yet when this returns; a start that fails is told as any other end of a worker. ``rank``: what a standby becomes.
@@ -82,7 +82,7 @@ class Supervisor:
         """The state as it is told, with the time to which its times belong."""
         return self.state.model_copy(update={"clock": steady_time()})
 
-    def put_view(self, view: View) -> Verdict:
+    def put_view(self, view: View) -> Admission:
         """Have the worker join ``view``."""
         verdict = admit_view(self.state, view)
         if verdict.answer is Answer.REFUSED:

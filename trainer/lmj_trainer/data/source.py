@@ -17,7 +17,7 @@ _LARGE_FILE = 100_000_000
 """A file of more bytes takes seconds to read: say so."""
 
 
-class Source:
+class DataSource:
     """What ``dataset.source`` names. Nothing is read before it is asked for, and a dataset with splits is opened once."""
 
     def __init__(self, name: str, config: str | None = None, revision: str | None = None) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmj_api.spec import Architecture, JobSpec, Scratch
-from lmj_trainer.data.progress import Pace
 from lmj_trainer.data.rows import Rows, as_text
 from lmj_trainer.data.source import digest_path
 from lmj_trainer.data.split import Split
+from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.data.wordpiece import ALPHABET, learn_vocabulary
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import hub_is_reachable, is_hub_id
@@ -56,10 +56,10 @@ def tokenizer_key(spec: JobSpec) -> object:
     return ["hub", source, spec.model.revision]
 
 
-def make_tokenizer(spec: JobSpec, train: Rows, pace: Pace) -> Any:
+def make_tokenizer(spec: JobSpec, train: Rows, ticker: Ticker) -> Any:
     """The transformers tokenizer of the job: learned from the training texts, or the source model's."""
     if spec.model.scratch is not None:
-        return _learn(spec.model.scratch, train, spec.dataset.max_length, pace)
+        return _learn(spec.model.scratch, train, spec.dataset.max_length, ticker)
     return load_tokenizer(str(spec.model.source), spec.model.revision)
 
 
@@ -84,10 +84,10 @@ def _reads_types(scratch: Scratch) -> bool:
     return scratch.architecture in (Architecture.BERT, Architecture.ELECTRA)
 
 
-def _learn(scratch: Scratch, train: Rows, max_length: int, pace: Pace) -> Any:
+def _learn(scratch: Scratch, train: Rows, max_length: int, ticker: Ticker) -> Any:
     from transformers import BertTokenizer
 
-    vocabulary = learn_vocabulary([_Texts(text, pace) for text in train.texts], scratch.vocabulary)
+    vocabulary = learn_vocabulary([_Texts(text, ticker) for text in train.texts], scratch.vocabulary)
     tokenizer = BertTokenizer(vocab=vocabulary, do_lower_case=True, model_max_length=max_length)
     if not _reads_types(scratch):
         tokenizer.model_input_names = ["input_ids", "attention_mask"]
@@ -99,11 +99,11 @@ class _Texts:
     """A column, chunk by chunk."""
 
     column: Any
-    pace: Pace
+    ticker: Ticker
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self.column), _CHUNK):
-            self.pace.tick(f"learning the vocabulary: text {start} of {len(self.column)}")
+            self.ticker.tick(f"learning the vocabulary: text {start} of {len(self.column)}")
             yield from map(as_text, self.column.slice(start, _CHUNK).to_pylist())
 
 
@@ -128,7 +128,7 @@ def encode(
     rows: Rows,
     max_length: int,
     types: bool,
-    pace: Pace,
+    ticker: Ticker,
     what: str,
     labels: Callable[[int, Sequence[Any]], NDArray[np.int64]],
     offsets: bool = False,
@@ -143,7 +143,7 @@ def encode(
     ids: list[NDArray[np.int64]] = []
     lengths = np.zeros(len(rows) + 1, dtype=np.int64)
     for start in range(0, len(rows), _CHUNK):
-        pace.tick(f"tokenizing {what}: row {start} of {len(rows)}")
+        ticker.tick(f"tokenizing {what}: row {start} of {len(rows)}")
         texts = [[as_text(value) for value in column.slice(start, _CHUNK).to_pylist()] for column in rows.texts]
         encoded = tokenizer(
             *texts,

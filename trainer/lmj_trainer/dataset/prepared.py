@@ -18,8 +18,8 @@ import numpy as np
 
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
-from lmj_trainer.data.progress import Pace
 from lmj_trainer.data.split import Split
+from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.data.tokens import make_tokenizer, reads_types, save_tokenizer, tokenizer_key
 from lmj_trainer.dataset.selection import select, selection_key
 from lmj_trainer.durable import clear_sites, publish
@@ -32,7 +32,7 @@ _META = "meta.json"
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedDataset:
     """A tokenized dataset."""
 
     digest: str
@@ -49,7 +49,7 @@ class Prepared:
     """``train``, and ``validation`` and ``test`` where there are any."""
 
 
-def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Prepared:
+def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> PreparedDataset:
     """The dataset of ``spec``, from ``cache`` or built into it. UserError: anything wrong with the data or the tokenizer.
 
     ``say`` gets a line now and then when it takes longer than two seconds.
@@ -71,13 +71,13 @@ def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Prepared:
     return load(folder)
 
 
-def prepare_patiently(spec: JobSpec, say: Callable[[str], None]) -> Prepared:
+def prepare_patiently(spec: JobSpec, say: Callable[[str], None]) -> PreparedDataset:
     """As :func:`prepare`, in the job's output folder; a hub that does not answer is waited for as a model's is."""
     cache = Layout.of(spec).cache
     return patiently(lambda: prepare(spec, cache, say), 0.8 * spec.recovery.start_timeout_seconds, say)
 
 
-def at_hand(spec: JobSpec, cache: Path) -> Prepared | None:
+def at_hand(spec: JobSpec, cache: Path) -> PreparedDataset | None:
     """The dataset of ``spec``, if ``cache`` has it. UserError: it is damaged, or what it is made of is gone."""
     folder = cache / prepared_digest(spec) if cache.is_dir() else None
     return load(folder) if folder is not None and folder.is_dir() else None
@@ -98,12 +98,12 @@ def prepared_digest(spec: JobSpec) -> str:
     return xxh3_128(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
-def load(folder: Path) -> Prepared:
+def load(folder: Path) -> PreparedDataset:
     """Maps what is in ``folder``. UserError: it is damaged."""
     try:
         meta = json.loads((folder / _META).read_text(encoding="utf-8"))
         splits = {name: _map(folder, name, rows, meta["maxLength"]) for name, rows in meta["splits"].items()}
-        return Prepared(folder.name, tuple(meta["labels"]), meta["padId"], meta["vocabSize"], folder / "tokenizer", splits)
+        return PreparedDataset(folder.name, tuple(meta["labels"]), meta["padId"], meta["vocabSize"], folder / "tokenizer", splits)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"the tokenized dataset in {folder} is damaged ({error}): remove that folder, it is made again"
@@ -112,11 +112,11 @@ def load(folder: Path) -> Prepared:
 
 def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
     selection = select(spec, say)
-    pace = Pace(say)
-    tokenizer = make_tokenizer(spec, selection.splits["train"].rows, pace)
+    ticker = Ticker(say)
+    tokenizer = make_tokenizer(spec, selection.splits["train"].rows, ticker)
     types, task = reads_types(spec), TASKS[spec.model.task]
     for name, part in selection.splits.items():
-        split = task.encode(tokenizer, part.rows, part.ids, spec.dataset.max_length, types, pace, name)
+        split = task.encode(tokenizer, part.rows, part.ids, spec.dataset.max_length, types, ticker, name)
         for field, array in _arrays(split).items():
             with (site / f"{name}.{field}.npy").open("wb") as file:
                 np.save(file, array, allow_pickle=False)

@@ -10,7 +10,7 @@ from lmj_api.spec import Dataset, JobSpec
 from lmj_trainer.data.labels import Labels
 from lmj_trainer.data.order import Indices, selection_order
 from lmj_trainer.data.rows import Rows
-from lmj_trainer.data.source import Say, Source
+from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.errors import UserError
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.wording import WARNING, listed
@@ -39,7 +39,7 @@ class Selection:
 def select(spec: JobSpec, say: Say) -> Selection:
     """Reads and splits the dataset of ``spec``. UserError: anything wrong with it."""
     dataset, seed, task = spec.dataset, spec.training.seed, TASKS[spec.model.task]
-    source = Source(dataset.source, dataset.config, dataset.revision)
+    source = DataSource(dataset.source, dataset.config, dataset.revision)
     splits, caps = dataset.splits, dataset.max_samples
     rows = cap(source.read(splits.train, dataset.text, dataset.label, say), caps.train, seed, "train")
     labels = task.labels(rows, spec.model.labels, dataset.label)
@@ -91,9 +91,9 @@ def cut(rows: Rows, validation: float, test: float, seed: int) -> dict[str, Rows
 
 def selection_key(dataset: Dataset, seed: int, labels: list[str] | None) -> dict[str, object]:
     """Everything that a selection depends on, as JSON: contents by digest."""
-    source = Source(dataset.source, dataset.config, dataset.revision)
+    source = DataSource(dataset.source, dataset.config, dataset.revision)
     named = {"train": dataset.splits.train, "validation": dataset.splits.validation, "test": dataset.splits.test}
-    others = {part: Source(name).digest() if _is_file(name) else name for part, name in named.items() if name is not None}
+    others = {part: DataSource(name).digest() if _is_file(name) else name for part, name in named.items() if name is not None}
     return {
         "source": source.digest(),
         "splits": others,

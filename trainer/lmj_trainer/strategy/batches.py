@@ -14,7 +14,7 @@ from lmj_trainer.task.registry import TASKS
 
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
-    from lmj_trainer.dataset.prepared import Prepared
+    from lmj_trainer.dataset.prepared import PreparedDataset
 
 _EVALUATION_ROWS = 32  # rows of a micro-batch without a backward pass
 
@@ -22,7 +22,7 @@ _EVALUATION_ROWS = 32  # rows of a micro-batch without a backward pass
 class Batches:
     """Batches are a function of the step's number, so there is no loader and no loader state."""
 
-    def __init__(self, prepared: Prepared, spec: JobSpec, device: torch.device) -> None:
+    def __init__(self, prepared: PreparedDataset, spec: JobSpec, device: torch.device) -> None:
         self._prepared, self._training, self._device = prepared, spec.training, device
         self._targets = TASKS[spec.model.task].targets
         self.rows = len(prepared.splits["train"])

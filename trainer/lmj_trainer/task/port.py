@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from lmj_api.base import Message
     from lmj_api.protocol import Evaluation
     from lmj_trainer.data.labels import Labels
-    from lmj_trainer.data.progress import Pace
     from lmj_trainer.data.rows import Rows
     from lmj_trainer.data.split import Split
+    from lmj_trainer.data.ticker import Ticker
     from lmj_trainer.model.head import Heads
 
 
@@ -42,7 +42,7 @@ class Task(Protocol):
         """Ids of the labels of ``rows``, in order. UserError: a value is no label."""
 
     def encode(
-        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, pace: Pace, what: str
+        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, ticker: Ticker, what: str
     ) -> Split:
         """``rows`` as tokens, cut at ``max_length``, with their label ``ids``. ``types``: with token types; ``what``: their name in progress."""
 

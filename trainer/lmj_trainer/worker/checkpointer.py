@@ -44,7 +44,7 @@ _NOBODY = Owner("", "")
 
 
 @dataclass(frozen=True)
-class Facts:
+class ManifestFacts:
     """What the manifest says beside the files; rank 0's word counts."""
 
     job: str
@@ -120,7 +120,14 @@ class Checkpointer:
             self._thread.join(self._promising_until - time.monotonic())
 
     def start(
-        self, rank: int, topology: Topology, patience: float, facts: Facts | None, attempt: int = 0, *, awaited: bool = False
+        self,
+        rank: int,
+        topology: Topology,
+        patience: float,
+        facts: ManifestFacts | None,
+        attempt: int = 0,
+        *,
+        awaited: bool = False,
     ) -> None:
         """Begin the checkpoint of the state's step. ``facts`` on rank 0 only, which writes the manifest when all parts are there.
 
@@ -172,7 +179,7 @@ class Checkpointer:
         rank: int,
         topology: Topology,
         patience: float,
-        facts: Facts | None,
+        facts: ManifestFacts | None,
         known: list[CheckpointInfo],
     ) -> None:
         part: ManifestFile | None = None
@@ -259,7 +266,7 @@ class Checkpointer:
                 self._failed.discard(name)
 
     def _commit(
-        self, view: int, step: int, files: list[ManifestFile], facts: Facts, started: float, known: list[CheckpointInfo]
+        self, view: int, step: int, files: list[ManifestFile], facts: ManifestFacts, started: float, known: list[CheckpointInfo]
     ) -> str:
         """Make it a checkpoint: "", or why it is none. ``known``: those of its view when it was begun."""
         run = self._owner.run if self._owner.run.known else None

@@ -24,7 +24,7 @@ from lmj_trainer.worker.export import export
 if TYPE_CHECKING:
     from lmj_api.protocol import Evaluation
     from lmj_api.spec import LiveMigrationJob
-    from lmj_trainer.dataset.prepared import Prepared
+    from lmj_trainer.dataset.prepared import PreparedDataset
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.state.stage_state import StageState
@@ -44,7 +44,7 @@ class Ending:
     """What a rank does when all steps are committed and durable."""
 
     job: LiveMigrationJob
-    prepared: Prepared
+    prepared: PreparedDataset
     stage: Stage
     state: StageState
     group: Group

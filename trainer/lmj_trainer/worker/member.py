@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
     from lmj_api.spec import JobSpec
-    from lmj_trainer.dataset.prepared import Prepared
+    from lmj_trainer.dataset.prepared import PreparedDataset
     from lmj_trainer.worker.control import Control
 
 log = logging.getLogger("lmj.worker")
@@ -118,7 +118,7 @@ def join(
     return Member(trainer, follower, state, transport, control, what)
 
 
-def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: Prepared, device: torch.device, say: Say) -> Stage:
+def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: PreparedDataset, device: torch.device, say: Say) -> Stage:
     """The part of the model that ``rank`` computes. ``spec``: the job's, with the model that the run keeps."""
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     stage = Stage(

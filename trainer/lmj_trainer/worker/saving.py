@@ -14,7 +14,7 @@ from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import within
-from lmj_trainer.worker.checkpointer import Checkpointer, Facts
+from lmj_trainer.worker.checkpointer import Checkpointer, ManifestFacts
 
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
@@ -90,7 +90,7 @@ class Saving:
         if recorder is not None:
             step, best = self._state.step, self._state.best
             accuracy = next((e.accuracy for e in recorder.evaluations if (e.split, e.step) == ("validation", step)), None)
-            facts = Facts(
+            facts = ManifestFacts(
                 job=self._owner.job,
                 state_digest=self._owner.state_digest,
                 epoch=step / self._pace.per_epoch,

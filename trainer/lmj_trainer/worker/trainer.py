@@ -38,7 +38,7 @@ from lmj_trainer.worker.snapshots import MemorySnapshots
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
     from lmj_api.view import Resume, View
-    from lmj_trainer.dataset.prepared import Prepared
+    from lmj_trainer.dataset.prepared import PreparedDataset
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.strategy.batches import Batches
@@ -61,7 +61,7 @@ class Trainer:
         self,
         job: LiveMigrationJob,
         rank: int,
-        prepared: Prepared,
+        prepared: PreparedDataset,
         batches: Batches,
         stage: Stage,
         state: StageState,

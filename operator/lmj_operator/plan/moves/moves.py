@@ -39,7 +39,7 @@ class Moves:
     """Ranks that need a follower for it, each with the node that it is to be on (None: any)."""
 
 
-def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, runs: bool, now: float) -> Moves:
+def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, runs: bool, now: float) -> Moves:
     """The moves that are wanted at ``now``; ``runs``: ``view`` trains."""
     spec, status = observed.spec.migration, observed.status
     kept = [m for m in status.moves if _goes_on(m, ranks, spec, now)]
@@ -78,7 +78,7 @@ def move(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, ru
     return Moves(tuple(moves), request, refused, tuple(actions), tuple((m.rank, m.to) for m in under_way))
 
 
-def leaving(actions: tuple[Action, ...], moves: Sequence[MoveStatus]) -> tuple[Action, ...]:
+def off_their_nodes(actions: tuple[Action, ...], moves: Sequence[MoveStatus]) -> tuple[Action, ...]:
     """``actions``, with a moving rank's new pod not on the node that it leaves, and on the one that it is to be on."""
     going = {m.rank: m for m in moves if m.given_up is None or m.strategy == "Checkpoint"}
     return tuple(

@@ -8,7 +8,7 @@ from lmj_api.view import View
 from lmj_operator.plan.actions import Action
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.nodes import avoiding
-from lmj_operator.plan.moves.moves import leaving, move
+from lmj_operator.plan.moves.moves import off_their_nodes, plan_moves
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.pods.following import follow
@@ -40,7 +40,7 @@ def relocate(
     now: float,
 ) -> Relocation:
     """Besides ``actions``; ``runs``: ``view`` trains and nothing failed. ``nodes``: as in the status."""
-    moves = move(observed, ranks, view, runs, now)
+    moves = plan_moves(observed, ranks, view, runs, now)
     hot: dict[int, str | None] = {f.rank: None for f in ranks} if observed.spec.recovery.hot_standby else {}
     followed = {**hot, **dict(moves.targets)}
     # A follower that becomes the rank in this pass is no follower any more, wherever one was to be: nothing may remove it.
@@ -56,7 +56,7 @@ def relocate(
     )
     actions = avoiding(actions + following.actions, nodes) + moves.actions
     if not observed.one_node:
-        actions = leaving(actions, moves.moves)
+        actions = off_their_nodes(actions, moves.moves)
     told = any(f.agent is not None and view is not None and f.agent.handover >= view.number for f in ranks)
     due = (*following.due, 0.0) if promoted else following.due
     return Relocation(changes, actions, due, told or bool(promoted))

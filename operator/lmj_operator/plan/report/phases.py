@@ -23,7 +23,7 @@ class IllegalTransition(Exception):  # noqa: N818 - it names what happened
     """A phase that cannot follow the one before."""
 
 
-def move(old: Phase, new: Phase) -> Phase:
+def transition(old: Phase, new: Phase) -> Phase:
     """``new``, when it may follow ``old``. Raises :class:`IllegalTransition` when not."""
     if new is not old and new not in LEGAL[old]:
         ways = ", ".join(sorted(LEGAL[old])) or "nowhere"

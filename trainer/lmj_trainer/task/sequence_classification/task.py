@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lmj_trainer.data.progress import Pace
     from lmj_trainer.data.split import Split
+    from lmj_trainer.data.ticker import Ticker
     from lmj_trainer.task.port import Objective
 
 
@@ -60,10 +60,10 @@ class SequenceClassification:
         return labels.ids(rows)
 
     def encode(
-        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, pace: Pace, what: str
+        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, ticker: Ticker, what: str
     ) -> Split:
         """Of a pair the longer text is cut first."""
-        return encode(tokenizer, rows, max_length, types, pace, what, lambda start, chunk: ids[start : start + len(chunk)])
+        return encode(tokenizer, rows, max_length, types, ticker, what, lambda start, chunk: ids[start : start + len(chunk)])
 
     def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[np.int64]:
         """``[b]``"""

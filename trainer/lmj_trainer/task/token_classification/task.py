@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from lmj_trainer.data.progress import Pace
     from lmj_trainer.data.split import Split
+    from lmj_trainer.data.ticker import Ticker
     from lmj_trainer.task.port import Objective
 
 
@@ -66,7 +66,7 @@ class TokenClassification:
         return labels.ids(by_word(rows))
 
     def encode(
-        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, pace: Pace, what: str
+        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, ticker: Ticker, what: str
     ) -> Split:
         """UserError: of some row no word is left."""
         if not tokenizer.is_fast:
@@ -86,7 +86,7 @@ class TokenClassification:
                     )
             return np.concatenate(found)
 
-        return encode(tokenizer, in_words(rows, words), max_length, types, pace, what, labels, offsets=True)
+        return encode(tokenizer, in_words(rows, words), max_length, types, ticker, what, labels, offsets=True)
 
     def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[np.int64]:
         """``[b, width]``, ``NO_LABEL`` where no word begins."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 SECONDS = 2.0
 
 
-class Pace:
+class Ticker:
     """Passes texts on to ``say``, one every two seconds at most; a task that is done before never says anything."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
