@@ -124,7 +124,7 @@ def judged(done: dict[Key, list[Move]], kept: dict[int, float]) -> list[Goal]:
     return goals
 
 
-def main() -> int:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--moves", type=int, default=3, help="live moves of each size, of 1x and 4x three times as many (default %(default)s)"
@@ -135,7 +135,29 @@ def main() -> int:
     )
     parser.add_argument("--part", choices=PARTS, action="append", help="only this one (default all)")
     parser.add_argument("--large", action="store_true", help="the size of BERT-large too (16 GB of memory, minutes)")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def show(done: dict[Key, list[Move]], megabytes: dict[str, float], kept: dict[int, float]) -> None:
+    """For people: the table of moves, and the goodput."""
+    if done:
+        print(table(done.values()))
+        print(EXPLANATION)
+        print(
+            f"MB of weights and moments: {', '.join(f'{name} {mb:.0f}' for name, mb in megabytes.items())}; half of it a stage of two."
+        )
+        print("stages 1: on two cores the target has one of its own; 2: source, target and the other rank share them.")
+        print("stop and copy: the same program, but training waits until the target has the state; its pause is the longest gap.")
+        print("torchrun's worker ends just after a checkpoint, so that it has nothing to do again.")
+    for stages, part in kept.items():
+        cores = (
+            "the target has a core of its own" if stages == 1 else f"{stages} stages and the target share {os.cpu_count()} cores"
+        )
+        print(f"goodput at BERT-base with a move a minute, {cores}: {part:.1%}")
+
+
+def main() -> int:
+    options = arguments()
     if sys.platform != "linux":
         print("needs Linux: processes are found in /proc", file=sys.stderr)
         return 3
@@ -165,20 +187,7 @@ def main() -> int:
 
     megabytes = {size.name: round(size.megabytes(1), 1) for size in models}
     kept = {stages: goodput(all_of_them, EVERY_SECONDS) for stages, all_of_them in losses.items()}
-    if done:
-        print(table(done.values()))
-        print(EXPLANATION)
-        print(
-            f"MB of weights and moments: {', '.join(f'{name} {mb:.0f}' for name, mb in megabytes.items())}; half of it a stage of two."
-        )
-        print("stages 1: on two cores the target has one of its own; 2: source, target and the other rank share them.")
-        print("stop and copy: the same program, but training waits until the target has the state; its pause is the longest gap.")
-        print("torchrun's worker ends just after a checkpoint, so that it has nothing to do again.")
-    for stages, part in kept.items():
-        cores = (
-            "the target has a core of its own" if stages == 1 else f"{stages} stages and the target share {os.cpu_count()} cores"
-        )
-        print(f"goodput at BERT-base with a move a minute, {cores}: {part:.1%}")
+    show(done, megabytes, kept)
     details = {
         "moves": [asdict(m) for moves in done.values() for m in moves],
         "MB": megabytes,

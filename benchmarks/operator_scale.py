@@ -14,6 +14,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -138,35 +139,58 @@ def main() -> int:
             load.stop()
 
 
-def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
-    load.start()
-    wait(load, "the operator", lambda: load.metric("lmj_") is not None, 60)
-    time.sleep(2)
-    pid = load.pid
-    base, empty = cpu_seconds(pid), resident_mb(pid)
-    profiler = (
-        subprocess.Popen(["py-spy", "record", "-p", str(pid), "-o", options.profile, "-f", "raw", "-r", "50"])
-        if options.profile
-        else None
-    )
+@dataclass
+class Started:
+    """What it took until all jobs ran."""
 
-    # --- start ---
+    seconds: float
+    cpu: float
+    """Of the operator, in seconds."""
+    others: dict[str, float]
+    """CPU seconds of the API server and its like."""
+    passes: float
+    job_seconds: float
+    """For which jobs ran already while others had yet to start: of all jobs together."""
+
+
+def measure_start(load: Load, options: argparse.Namespace, base: float, say: Any) -> Started:
+    pid, command = load.pid, ["py-spy", "record", "-p", str(load.pid), "-o", options.profile, "-f", "raw", "-r", "50"]
+    profiler = subprocess.Popen(command) if options.profile else None
     begin, before = time.monotonic(), load.plane.use()
     bodies = [document(number, load.ranks) for number in range(load.jobs)]
     asyncio.run(load.send("POST", [JOBS_PATH] * load.jobs, bodies))
     say(f"all jobs are made; {load.running()} run")
     trained = Trained(load)
     wait(load, "all jobs to run", lambda: trained.look() == load.jobs, START_SECONDS, lambda: f"{load.running()} run", say)
-    took, start_cpu = time.monotonic() - begin, cpu_seconds(pid) - base
+    took, cpu = time.monotonic() - begin, cpu_seconds(pid) - base
     others = {name: round(used - before.get(name, 0.0), 1) for name, used in load.plane.use().items()}
     if profiler is not None:
         profiler.send_signal(2)
         profiler.wait(30)
-    say(f"all run after {took:.0f} s; the operator used {start_cpu:.1f} s of CPU, the others {others}")
+    say(f"all run after {took:.0f} s; the operator used {cpu:.1f} s of CPU, the others {others}")
+    return Started(took, cpu, others, load.metric("lmj_passes_total") or 0.0, trained.job_seconds)
 
-    passes = load.metric("lmj_passes_total") or 0.0
 
-    # --- idle ---
+def measure_faults(load: Load, options: argparse.Namespace, say: Any) -> tuple[list[float], list[float]]:
+    """Seconds from workers' exits and pods' deletions to what the operator does."""
+    count, pause = min(options.faults, load.jobs // 2), 1 / options.a_second
+    exits = asyncio.run(worker_exits(load, [job_name(n) for n in range(count)], pause))
+    say(f"exits: p50 {quantile(exits, 0.5):.3f}, p99 {quantile(exits, 0.99):.3f} s")
+    wait(load, "all jobs to run again", lambda: load.running() == load.jobs, 120)
+    deletions = asyncio.run(pod_deletions(load, [job_name(n) for n in range(count, 2 * count)], pause))
+    say(f"deletions: p50 {quantile(deletions, 0.5):.3f}, p99 {quantile(deletions, 0.99):.3f} s")
+    wait(load, "all jobs to run again", lambda: load.running() == load.jobs, 120)
+    return exits, deletions
+
+
+def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
+    load.start()
+    wait(load, "the operator", lambda: load.metric("lmj_") is not None, 60)
+    time.sleep(2)
+    pid = load.pid
+    base, empty = cpu_seconds(pid), resident_mb(pid)
+    start = measure_start(load, options, base, say)
+
     settle(load, say)
     first = load.calls()
     begin_at, cpu = time.time(), cpu_seconds(pid)
@@ -176,21 +200,11 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
     say(f"idle: {len(idle)} calls, {idle_cpu * 100:.0f}% of a core, {resident_mb(pid):.0f} MB")
 
     # What those cost that ran already while others started is no cost of a start.
-    start_net = start_cpu - idle_cpu / load.jobs * trained.job_seconds
-
-    # --- faults ---
-    count, pause = min(options.faults, load.jobs // 2), 1 / options.a_second
-    exits = asyncio.run(worker_exits(load, [job_name(n) for n in range(count)], pause))
-    say(f"exits: p50 {quantile(exits, 0.5):.3f}, p99 {quantile(exits, 0.99):.3f} s")
-    wait(load, "all jobs to run again", lambda: load.running() == load.jobs, 120)
-    deletions = asyncio.run(pod_deletions(load, [job_name(n) for n in range(count, 2 * count)], pause))
-    say(f"deletions: p50 {quantile(deletions, 0.5):.3f}, p99 {quantile(deletions, 0.99):.3f} s")
-    wait(load, "all jobs to run again", lambda: load.running() == load.jobs, 120)
-
+    start_net = start.cpu - idle_cpu / load.jobs * start.job_seconds
+    exits, deletions = measure_faults(load, options, say)
     writes = writes_a_job(first)
     children = load.ranks + CHILDREN_BESIDE_PODS
     per_job = [writes[job_name(number)] for number in range(load.jobs)]
-    actions = exits + deletions
     goals = [
         goal("API calls for idle jobs, beyond the watches, in a minute", "<=", 0, len(idle) * 60 / options.idle),
         goal(f"writes of the job with the most ({children} children + 6)", "<=", children + 6, max(per_job)),
@@ -202,19 +216,19 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
     details = {
         "jobs": load.jobs,
         "ranks": load.ranks,
-        "seconds until all run": round(took, 1),
-        "operator CPU seconds until all run": round(start_cpu, 2),
-        "of these, for jobs that ran already": round(start_cpu - start_net, 2),
-        "CPU seconds of the others until all run": others,
+        "seconds until all run": round(start.seconds, 1),
+        "operator CPU seconds until all run": round(start.cpu, 2),
+        "of these, for jobs that ran already": round(start.cpu - start_net, 2),
+        "CPU seconds of the others until all run": start.others,
         "idle CPU, cores": round(idle_cpu, 3),
         "resident MB, empty and now": [round(empty, 1), round(resident_mb(pid), 1)],
-        "passes a job until all run": round(passes / load.jobs, 1),
+        "passes a job until all run": round(start.passes / load.jobs, 1),
         "mean writes a job": sum(per_job) / load.jobs,
         "calls until idle": kinds(first),
         "calls while idle": kinds(idle),
         "exit seconds": [round(s, 4) for s in sorted(exits)],
         "deletion seconds": [round(s, 4) for s in sorted(deletions)],
-        "event to action p99": round(quantile(actions, 0.99), 4),
+        "event to action p99": round(quantile(exits + deletions, 0.99), 4),
     }
     return report("operator" if load.jobs >= 1000 else "operator-small", goals, details)
 

@@ -303,7 +303,7 @@ def judged(done: list[Trial]) -> list[Any]:
     return goals
 
 
-def main() -> int:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--trials", type=int, default=3, help="faults of each sort for each kind of job (default %(default)s; 20 for the p99)"
@@ -318,7 +318,28 @@ def main() -> int:
         help="recovery.silenceTimeoutSeconds (default %(default)g, as without)",
     )
     parser.add_argument("--seed", type=int, default=0, help="decides which rank, and when (default %(default)s)")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def show(faults: tuple[str, ...], done: list[Trial], memory: dict[str, dict[str, list[float]]], steps: dict[str, float]) -> None:
+    """For people: a row for each fault and kind, memory, and the time of a step."""
+    print(f"\na small BERT on {NODES} nodes, a checkpoint every 50 steps; a random rank of two is hit; seconds from the fault")
+    names = ("trials", "never", "noticed p50", "p99", "new step p50", "p99", "lost, max", "pod start")
+    print(f"{'':30}" + "".join(f"{name:>13}" if " p50" in name else f"{name:>12}" for name in names))
+    for fault in faults:
+        for kind in memory:
+            if here := [t for t in done if (t.fault, t.kind) == (fault, kind)]:
+                print(row(here))
+    for kind, sorts in memory.items():
+        print(
+            f"memory with {kind}: "
+            + ", ".join(f"{sort} {' and '.join(f'{mb:.0f}' for mb in values)} MB" for sort, values in sorts.items())
+        )
+    print(f"a step takes {' / '.join(f'{step * 1000:.0f}' for step in steps.values())} ms with {' / '.join(steps)}")
+
+
+def main() -> int:
+    options = arguments()
     if os.geteuid() != 0 or sys.platform != "linux":
         print("needs root on Linux: nodes are namespaces of this machine", file=sys.stderr)
         return 3
@@ -350,19 +371,7 @@ def main() -> int:
         own.down()
         shutil.rmtree(folder, ignore_errors=True)
 
-    print(f"\na small BERT on {NODES} nodes, a checkpoint every 50 steps; a random rank of two is hit; seconds from the fault")
-    names = ("trials", "never", "noticed p50", "p99", "new step p50", "p99", "lost, max", "pod start")
-    print(f"{'':30}" + "".join(f"{name:>13}" if " p50" in name else f"{name:>12}" for name in names))
-    for fault in faults:
-        for kind in memory:
-            if here := [t for t in done if (t.fault, t.kind) == (fault, kind)]:
-                print(row(here))
-    for kind, sorts in memory.items():
-        print(
-            f"memory with {kind}: "
-            + ", ".join(f"{sort} {' and '.join(f'{mb:.0f}' for mb in values)} MB" for sort, values in sorts.items())
-        )
-    print(f"a step takes {' / '.join(f'{step * 1000:.0f}' for step in steps.values())} ms with {' / '.join(steps)}")
+    show(faults, done, memory, steps)
     details = {
         "trials": [asdict(t) for t in done],
         "seed": options.seed,
