@@ -174,7 +174,7 @@ images: $(STAMP) ## Build both images (Docker that runs, or as root on Debian on
 test-images: $(STAMP) ## Run the quickstart inside the trainer image, confined as a pod is.
 	@cd tests && nice -n 19 ../$(BIN)/python -m images test
 
-format: $(STAMP) ## Format the code and mend what ruff can mend.
+format: $(STAMP) ## Format the code and fix what ruff can fix.
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format --quiet
 

@@ -1,4 +1,4 @@
-"""What /proc tells of a job's processes: who descends from whom, memory, processor time."""
+"""What /proc reports a job's processes: who descends from whom, memory, processor time."""
 
 from __future__ import annotations
 

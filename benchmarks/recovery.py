@@ -21,7 +21,7 @@ from report import goal, quantile, report
 from steps import median_step
 
 NEVER_SECONDS = 60.0
-"""A trial that takes longer has failed; its job is started anew."""
+"""A trial that takes longer has failed; its job is started again."""
 START_SECONDS = 180.0
 POLL_SECONDS = 0.02
 SETTLED = 5

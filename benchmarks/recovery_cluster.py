@@ -54,7 +54,7 @@ class Trial:
     kind: str
     rank: int
     noticed: float | None
-    """Until the incident that the status tells of; None: there was none."""
+    """Until the incident that the status reports; None: there was none."""
     by: str
     """Who noticed."""
     seconds: float | None

@@ -106,7 +106,7 @@ def restart(job: Ours, size: Size, stages: int, rank: int) -> Move:
 
 
 def group(job: Torchrun, size: Size, rank: int) -> Move:
-    """End a worker just after a checkpoint, so that nothing has to be done again: all workers are started anew."""
+    """End a worker just after a checkpoint, so that nothing has to be done again: all workers are started again."""
     settle(job)
     checkpoint, workers = job.folder / "checkpoint.pt", job.workers()
     newest = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0

@@ -6,7 +6,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from lmj_api.names import checkpoint_name
 from lmj_api.run import Run
-from lmj_trainer.checkpoint import digest, fence, litter, prune, tensors, write
+from lmj_trainer.checkpoint import digest, fence, leftovers, prune, tensors, write
 from lmj_trainer.checkpoint import scan as scans
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.posix import PosixStore
@@ -36,7 +36,7 @@ def make_folder(root: Path, step: int, view: int, run: Run | None = None) -> Pat
 file_digest = _on_disk(digest.file_digest)
 declare_over, newest_over, successor = _on_disk(fence.declare_over), _on_disk(fence.newest_over), _on_disk(fence.successor)
 folders = _on_disk(fence.folders)
-clear, sign = _on_disk(litter.clear), _on_disk(litter.sign)
+clear, sign = _on_disk(leftovers.clear), _on_disk(leftovers.sign)
 remove = _on_disk(prune.remove)
 scan, survey, verify = _on_disk(scans.scan), _on_disk(scans.survey), _on_disk(scans.verify)
 load_state, load_weights = _on_disk(tensors.load_state), _on_disk(tensors.load_weights)

@@ -312,7 +312,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """``text`` with all of its tables made anew. Raises KeyError for a table that is not known."""
+    """``text`` with all of its tables made again. Raises KeyError for a table that is not known."""
     return BLOCK.sub(lambda block: f"{block[1]}\n{TABLES[block[2]]()}\n{block[3]}", text)
 
 

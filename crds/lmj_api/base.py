@@ -18,5 +18,5 @@ class Message(BaseModel):
     )
 
     def to_json(self) -> str:
-        """The value as one line of JSON, camelCase; nulls are written, for a null may differ from a default."""
+        """The value as one line of JSON, camelCase; nulls are written, because a null may differ from a default."""
         return self.model_dump_json(by_alias=True)

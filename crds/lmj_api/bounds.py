@@ -26,4 +26,4 @@ Line = Annotated[str, AfterValidator(lambda text: _cut(text, CHARACTERS))]
 LongLine = Annotated[str, AfterValidator(lambda text: _cut(text, LONG_CHARACTERS))]
 """The same, with a word on each rank in it."""
 FIRST = FailFast()
-"""On a list: the first wrong item is told, not all. To tell of a million costs a hundred times what it costs to read them."""
+"""On a list: the first wrong item is told, not all. To report a million costs a hundred times what it costs to read them."""

@@ -192,7 +192,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
 
 
 def _with_known(new: Progress, old: Progress | None) -> Progress:
-    """``new`` with what was known of its step before: while a worker evaluates or exports it tells of that alone."""
+    """``new`` with what was known of its step before: while a worker evaluates or exports it reports that alone."""
     if old is None or old.step != new.step:
         return new
     facts = ("loss", "learning_rate", "grad_norm", "samples_per_second", "eta_seconds")

@@ -11,7 +11,7 @@ from lmj_api.bounds import FIRST, LARGEST, Count, Line, Name, Time
 from lmj_api.view import Member, View
 
 USER_ERROR = 2
-"""Exit code of a worker (and of every command) for a mistake that a restart cannot mend: bad spec, bad data, wrong model."""
+"""Exit code of a worker (and of every command) for a mistake that a restart cannot fix: bad spec, bad data, wrong model."""
 CUT_OFF = 3
 """Exit code of a worker to which nobody can connect any more, because a connection to it ended too early: that of a peer which died just then."""
 
@@ -22,7 +22,7 @@ MOST_CELLS = 64 * 64
 """Of a confusion matrix that is told: one of more labels is in the results' file, and no object of a cluster has room for it."""
 MOST_LABEL_CHARACTERS = 16_384
 MOST_CHECKPOINTS = 1000
-"""That an agent tells of; the newest."""
+"""That an agent reports; the newest."""
 MOST_SNAPSHOTS = 1000
 MOST_NAMES = 8
 """Of checkpoints that an agent is told to look for."""

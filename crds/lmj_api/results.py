@@ -30,7 +30,7 @@ def trained_job(layout: Layout) -> LiveMigrationJob | None:
     if not layout.has_results():
         return None
     trained, local = _job(layout.trained), layout.run / "job.json"
-    # Before it was written by whoever trains there was the bookkeeping of local runs alone.
+    # Before the rank that trains wrote it, there was the bookkeeping of local runs alone.
     if trained is None:
         return _job(local)
     try:

@@ -15,7 +15,7 @@ class Run(Message):
     """The identity of one run. What outlives a job (a file's name, a manifest, a message on its way) says whose it is by this and the view."""
 
     id: Annotated[str, Field(pattern=UUID)] = _NIL
-    """The object's uid on a cluster; of ``lmj run``, one made when it began anew. Nil: nobody gave one."""
+    """The object's uid on a cluster; of ``lmj run``, one made when it started over. Nil: nobody gave one."""
     begun: Time = 0.0
     """When it was made, in seconds since the epoch, by one clock: the API server's, or that of the machine that runs it. It orders the runs
     of one output folder, and nothing else. 0: not known, so before all others."""

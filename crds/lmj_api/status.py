@@ -246,7 +246,7 @@ class Incident(Message):
     """``Moved``: from the last update before it to the first batch after it; None until a new step, or where that is not known."""
     pause_by: Literal["workers", "operator"] | None = None
     """Who measured that. ``workers``: one that was there before and after, by its own clock. ``operator``: no worker was, so it is what of
-    ``seconds`` is more than a step took, and longer than it was, for the operator looks now and then."""
+    ``seconds`` is more than a step took, and longer than it was, because the operator looks now and then."""
     copied: Copied | None = None
     """``Moved``, live: what the rank's new worker had taken of the old one when it took its place, and the digest that both had computed."""
     recovery: str | None = None

@@ -13,7 +13,7 @@ from lmj_operator.plan.report.report import without_ages
 SHORTEST_PASS_SECONDS = 0.05
 """News that comes closer together than this is looked at in one pass."""
 
-BRISK_PASS_SECONDS = 0.005
+URGENT_PASS_SECONDS = 0.005
 """The same while all ranks wait for the plan."""
 
 ENDED = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SUSPENDED})
@@ -31,7 +31,7 @@ class Listener(Protocol):
         ...
 
     def trouble(self, action: Action, reason: str) -> None:
-        """An action could not be carried out; the next pass decides anew."""
+        """An action could not be carried out; the next pass decides again."""
         ...
 
 
@@ -51,7 +51,7 @@ class Reconciler:
         rest_seconds: float | None = None,
         start_seconds: float = SHORTEST_PASS_SECONDS,
     ) -> None:
-        """``rest_seconds``: the backend tells of every change, so passes that find none get twice as far apart, up to this.
+        """``rest_seconds``: the backend reports every change, so passes that find none get twice as far apart, up to this.
 
         ``start_seconds``: as SHORTEST_PASS_SECONDS, until the job runs for the first time.
         """
@@ -79,7 +79,7 @@ class Reconciler:
                     return made.status
                 seconds = self._pace(made)
                 shortest = self._start_seconds if made.status.phase is Phase.PENDING else SHORTEST_PASS_SECONDS
-                shortest = BRISK_PASS_SECONDS if made.brisk else shortest
+                shortest = URGENT_PASS_SECONDS if made.urgent else shortest
                 del made  # a rest may be long, and there may be thousands of jobs
                 await asyncio.sleep(shortest)
                 if hearing.done():

@@ -205,7 +205,7 @@ class Cluster:
         self._node(name).power_cut()
 
     def power_on(self, name: str, seconds: float = 90) -> None:
-        """The node boots again from its disk; returns when its kubelet has reported Ready anew."""
+        """The node boots again from its disk; returns when its kubelet has reported Ready again."""
         node = self._node(name)
         before = self._heartbeat(name)
         node.start(self.binaries())

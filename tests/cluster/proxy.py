@@ -93,7 +93,7 @@ class Proxy:
         return cls(api.server, api.tls, token=api.token, rules=rules, seed=seed, on_write=on_write)
 
     def program(self, rules: Sequence[Rule], seed: int | None = None) -> None:
-        """Replace the rules (none: faults stop); counts start anew."""
+        """Replace the rules (none: faults stop); counts start again."""
         self._program = Program(rules, self._seed if seed is None else seed)
 
     def kubeconfig(self, file: Path, token: str | None = None) -> Path:

@@ -31,7 +31,7 @@ class Kind(StrEnum):
     PARTITION = "cable of a node pulled, and plugged in again"
     MUTE = "nothing that a node sends arrives, for a while"
     DEAF = "nothing arrives at a node, for a while"
-    PARTED = "cable between the ranks' two nodes broken, and mended"
+    PARTED = "cable between the ranks' two nodes broken, and fixed"
     OPERATOR = "SIGKILL of the operator, and another started"
     SECOND_OPERATOR = "a second operator beside the first, for a while"
     STALE_OPERATOR = "SIGSTOP of the operator, another started, SIGCONT"

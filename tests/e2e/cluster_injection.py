@@ -199,7 +199,7 @@ class Injector:
         self.operator.start()
 
     def _second_operator(self, rank: int, strength: float) -> None:
-        """Both mend a dead worker."""
+        """Both fix a dead worker."""
         second = self.operator.twin()
         second.start()
         try:

@@ -435,7 +435,7 @@ def test_a_follower_that_takes_its_last_step_is_waited_for_whatever_the_agents_c
     cluster, target = handed_over(ahead)
     source, waited = own(cluster, 1), 0.0
     cluster.reconcile()
-    # What an operator that starts anew knows of it is in the status.
+    # What an operator that starts again knows of it is in the status.
     while own(cluster, 1) is source and cluster.status.view is not None and cluster.status.view.number == 1:
         assert waited < 2.0, "then the old member has to do"
         if waited == 1.5:

@@ -1,4 +1,4 @@
-"""Transcripts of what the operator does, in plain text. ``LMJ_REWRITE=1`` writes them anew."""
+"""Transcripts of what the operator does, in plain text. ``LMJ_REWRITE=1`` writes them again."""
 
 import os
 from collections.abc import Callable

@@ -194,7 +194,7 @@ def judge(
         if functions.change(mutant):
             items = sorted((i for i in session.items if i.nodeid in costs), key=lambda i: costs[i.nodeid])
             return run_items(session, items, scratch, Teller(pipe), first=True)
-        # It is imported anew, and with it all that imported it.
+        # It is imported again, and with it all that imported it.
         for name in [n for n in sys.modules if n.startswith(("lmj_trainer", "lmj_operator", "tests.", "conftest"))]:
             del sys.modules[name]
         install()

@@ -22,7 +22,7 @@ def equivalent(mutants: list[Mutant], path: Path = LIST) -> dict[tuple[str, str,
         for what in entry["what"] if isinstance(entry["what"], list) else [entry["what"]]:
             key = entry["file"], entry["line"], what
             if key not in there:
-                raise StaleError(f"{path.name}: there is no mutant {' | '.join(key)}: take the entry out, or write it anew")
+                raise StaleError(f"{path.name}: there is no mutant {' | '.join(key)}: take the entry out, or write it again")
             if key in known or not entry["why"].strip():
                 raise ValueError(f"{path.name}: {' | '.join(key)} stands there twice, or without a reason")
             known[key] = entry["why"].strip()

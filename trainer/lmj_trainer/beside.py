@@ -16,7 +16,7 @@ def beside(call: Callable[[], T], name: str) -> Future[T]:
     def work() -> None:
         try:
             answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001  handed to whoever waits
+        except BaseException as error:  # noqa: BLE001  handed to the thread that waits
             answer.set_exception(error)
 
     threading.Thread(target=work, name=name, daemon=True).start()

@@ -144,7 +144,7 @@ def _check_model_folder(spec: JobSpec) -> None:
 
 
 def check_frozen_source(spec: JobSpec) -> None:
-    """Weights that are not trained are in no checkpoint: whoever loads the adapter gets them anew, so they must be the same tomorrow."""
+    """Weights that are not trained are in no checkpoint: a program that loads the adapter fetches them again, so they must not change."""
     source, revision = spec.model.source, spec.model.revision
     if (
         spec.model.lora is not None
@@ -154,7 +154,7 @@ def check_frozen_source(spec: JobSpec) -> None:
     ):
         raise UserError(
             f"model.lora with the hub's {source!r} needs its commit as model.revision, 40 hex digits, not "
-            f"{'none' if revision is None else repr(revision)}: whoever loads the adapter fetches the rest anew, which must not change"
+            f"{'none' if revision is None else repr(revision)}: a program that loads the adapter fetches the rest again, which must not change"
         )
 
 

@@ -43,7 +43,7 @@ def continuation(job: LiveMigrationJob, old: LiveMigrationJob, steps: int) -> Co
         raise UserError(f"{layout.checkpoints} cannot be read: {error.strerror}") from error
     newest = next((each.manifest for each in found if each.manifest is not None and each.info.problem is None), None)
     if newest is None or newest.step == 0:
-        raise UserError(f"{layout.checkpoints} has no checkpoint to go on from: begin anew with --fresh")
+        raise UserError(f"{layout.checkpoints} has no checkpoint to go on from: start over with --fresh")
     require_start(Training(), newest.step, steps)
     same = _digest_of(job, old.spec.training.continues) == digest
     parts = [part for part in old.spec.training.continues if part.step < newest.step]

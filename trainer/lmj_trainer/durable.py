@@ -44,7 +44,7 @@ def atomically(path: Path) -> Iterator[Path]:
         sync_file(partial)
         os.replace(partial, path)
     except BaseException:
-        with contextlib.suppress(OSError):  # the reason for being here matters more than the litter
+        with contextlib.suppress(OSError):  # the error that led here matters more than a file left behind
             os.unlink(partial)
         raise
     sync_folder(path.parent)

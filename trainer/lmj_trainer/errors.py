@@ -1,8 +1,8 @@
-"""Errors that are told apart by who can mend them."""
+"""Errors that are told apart by who can fix them."""
 
 
 class UserError(Exception):
-    """A mistake in the job, its data or its model that no restart mends. Its text is one line: what, where, and what to do."""
+    """A mistake in the job, its data or its model that no restart fixes. Its text is one line: what, where, and what to do."""
 
 
 class CutOffError(Exception):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 WARNING = "warning: "
-"""How a line begins that tells of something which is no error but may be a mistake."""
+"""How a line begins that reports something which is no error but may be a mistake."""
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:

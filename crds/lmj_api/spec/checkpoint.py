@@ -18,6 +18,6 @@ class Checkpoint(Message):
     """A checkpoint at the first step boundary after so many seconds. Null: not by time."""
     retry_seconds: Annotated[float, Field(ge=0)] = 1800.0
     """A checkpoint that is waited for (the last, and one before leaving) and cannot be written is tried again for so long; then the job fails.
-    Training is done by then and its result is in memory alone: whoever makes room on the disk in time loses nothing."""
+    Training is done by then and its result is in memory alone: if room is made on the disk in time, nothing is lost."""
     keep: Annotated[int, Field(ge=1)] = 3
     """Newest checkpoints to keep; the best one by validation stays besides."""

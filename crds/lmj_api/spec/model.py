@@ -72,7 +72,7 @@ class Model(Message):
     source: Annotated[str, Field(min_length=1)] | None = None
     """A hub id (``bert-base-uncased``) or a folder that ``save_pretrained`` wrote; its tokenizer comes with it."""
     revision: Annotated[str, Field(min_length=1)] | None = None
-    """Branch, tag or commit of a hub id; the run keeps what that was when it began. With ``lora`` it must be a commit: whoever loads the
+    """Branch, tag or commit of a hub id; the run keeps what that was when it began. With ``lora`` it must be a commit: a program that loads the
     adapter fetches the rest."""
     scratch: Scratch | None = None
     """Train from random weights; set instead of ``source``."""

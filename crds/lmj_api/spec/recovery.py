@@ -88,7 +88,7 @@ class Recovery(Message):
     """Warm pods without a rank: one takes the place of a pod that is gone at once, with everything imported. Each holds what a rank's pod
     asks for."""
     node_gone_seconds: Annotated[float, Field(ge=0)] = 60.0
-    """Pods on a node that is gone or not ready for so long are removed by force, for nobody is left there to end them. One machine has no such nodes."""
+    """Pods on a node that is gone or not ready for so long are removed by force, because nobody is left there to end them. One machine has no such nodes."""
     hot_standby: bool = False
     """Keep a second pod for each rank, which takes every step with it: a rank whose pod or node is lost costs no step. It takes as much memory
     as the rank, and its gradients are sent once more with every step."""

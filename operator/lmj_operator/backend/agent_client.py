@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 0.05
 REACH_SECONDS = 0.2
 """A machine that has taken none of three connections by then is not there. In a cluster it takes one in a millisecond."""
 QUIET_SECONDS = 12.0
-"""An event stream without a line for so long is opened anew: an agent with nothing to tell sends an empty one every 5 s."""
+"""An event stream without a line for so long is opened again: an agent with nothing to tell sends an empty one every 5 s."""
 
 
 LONGEST_ANSWER = 1 << 20
@@ -161,7 +161,7 @@ def _shown(text: str) -> str:
 
 
 def _first(error: ValidationError) -> str:
-    """The first of what is wrong; lists tell of one thing only, so there are few."""
+    """The first of what is wrong; lists report one thing only, so there are few."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{where + ': ' if where else ''}{first['msg']}"

@@ -10,7 +10,7 @@ from lmj_operator.plan import Action, Observed
 
 
 class ActionError(Exception):
-    """An action could not be carried out now. The next pass looks again and decides anew."""
+    """An action could not be carried out now. The next pass looks again and decides again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class Wish(StrEnum):
     RESUME = "resume"
     """Go on, if it is of the same job."""
     FRESH = "fresh"
-    """Begin anew; what is there is moved aside."""
+    """Start over; what is there is moved aside."""
     CONTINUE = "continue"
     """Go on with other values, where that can be."""
 
@@ -36,7 +36,7 @@ class Earlier:
 def wish_of(layout: Layout, *, fresh: bool, goes_on: bool) -> Wish:
     """What the command's options say; a new beginning that was ended half-way is one still. Raises CommandError for both options."""
     if fresh and goes_on:
-        raise CommandError("--fresh begins anew and --continue goes on: give one of them")
+        raise CommandError("--fresh starts over and --continue goes on: give one of them")
     if fresh or is_unfinished(layout):
         return Wish.FRESH
     return Wish.CONTINUE if goes_on else Wish.RESUME
@@ -67,10 +67,10 @@ def earlier(job: LiveMigrationJob, layout: Layout, wish: Wish, *, finished: bool
     if wish is Wish.CONTINUE:
         raise CommandError(
             f"{layout.output} has the results of a job that --continue cannot go on from, for {', '.join(fixed)}: "
-            "choose another output.path, or --fresh to begin anew"
+            "choose another output.path, or --fresh to start over"
         )
     goes_on = "" if fixed else ", --continue to train on from its newest checkpoint with the new values"
-    raise CommandError(f"{wrong}{goes_on}, or --fresh to begin anew (what is there is moved aside)")
+    raise CommandError(f"{wrong}{goes_on}, or --fresh to start over (what is there is moved aside)")
 
 
 def with_parts_of(job: LiveMigrationJob, old: LiveMigrationJob) -> LiveMigrationJob:

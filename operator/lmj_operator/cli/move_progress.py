@@ -1,4 +1,4 @@
-"""How far moves are, for whoever waits for them: bars on a terminal, lines elsewhere."""
+"""How far moves are, for the user who waits for them: bars on a terminal, lines elsewhere."""
 
 import sys
 import time

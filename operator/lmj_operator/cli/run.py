@@ -14,7 +14,7 @@ def run(
     output: OutputOption = Output.TEXT,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines, also on a terminal.")] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Begin anew. What is in the output folder is moved into a folder earlier-N there.")
+        bool, typer.Option("--fresh", help="Start over. What is in the output folder is moved into a folder earlier-N there.")
     ] = False,
     goes_on: Annotated[
         bool,

@@ -74,7 +74,7 @@ def run_job(file: Path, sets: Sequence[str], output: Output, *, plain: bool, fre
             stored = _read(store) if wish is not Wish.FRESH else None
             job = store.identified(job, datetime.now(UTC), anew=stored is None)
             if wish is Wish.FRESH and (aside := move_aside(layout, job.metadata.name)) is not None:
-                notices.append(f"begins anew: what was in {layout.output} is in {aside} now")
+                notices.append(f"starts over: what was in {layout.output} is in {aside} now")
             for line in notices:
                 reporter.say(line)
             status = adopt(stored or JobStatus(), job.metadata.name, steady_time(), goes_on=changed)
@@ -106,7 +106,7 @@ def _read(store: RunStore) -> JobStatus | None:
 
 def _nothing_to_do(status: JobStatus, layout: Layout, reporter: Reporter) -> int:
     result, lines = summary(status, layout, None)
-    lines = ["finished already, nothing to do: --fresh trains it anew, --continue with more epochs or steps for longer", *lines]
+    lines = ["finished already, nothing to do: --fresh trains it again, --continue with more epochs or steps for longer", *lines]
     reporter.result({**result, "exitCode": SUCCEEDED}, lines)
     return SUCCEEDED
 

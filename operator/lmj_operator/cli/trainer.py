@@ -41,7 +41,7 @@ def become(command: str, arguments: Sequence[str]) -> NoReturn:
 def check_job(job: LiveMigrationJob, say: Callable[[str], None]) -> str:
     """Have the trainer look at the job's data and model, before anything is started; returns what it printed.
 
-    ``say`` gets a line at once, for it takes seconds, and each that the check says meanwhile. Raises CommandError with its ``error:`` line,
+    ``say`` gets a line at once, because it takes seconds, and each that the check says meanwhile. Raises CommandError with its ``error:`` line,
     and exit code 2 when the job is at fault, 1 when the check is.
     """
     return _asked("check", {"--job": job}, say)

@@ -39,7 +39,7 @@ def _version(metadata: Mapping[str, Any]) -> int:
 
 
 class Controller:
-    """A task for each job. Made before the watches start, and given its place before they tell of the first job."""
+    """A task for each job. Made before the watches start, and given its place before they report the first job."""
 
     def __init__(self) -> None:
         self.cache = Cache(self._wake)

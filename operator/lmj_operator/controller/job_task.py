@@ -41,7 +41,7 @@ the first is to train while the last waits, rather than all of them have a part 
 START_SECONDS = 0.25
 """Pods come one by one, and so do their agents and their workers: what comes in so long is looked at in one pass."""
 REST_SECONDS = 30.0
-"""A job of which nothing is heard is looked at so often: watches and agents tell of what happens."""
+"""A job of which nothing is heard is looked at so often: watches and agents report what happens."""
 
 
 @dataclass(frozen=True, slots=True)

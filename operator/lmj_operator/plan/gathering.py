@@ -22,7 +22,7 @@ def gather_left(observed: Observed, now: float) -> float:
 
 
 def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, step: int, now: float) -> bool:
-    """Whether they are not asked to leave yet, for a view can still be had that has more than the newest checkpoint.
+    """Whether they are not asked to leave yet, because a view can still be had that has more than the newest checkpoint.
 
     ``view``: the newest; ``step``: the highest committed that anybody told of. Once one was asked to leave the others are too: it
     starts no worker any more.
@@ -34,7 +34,7 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
     if step <= durable:
         return False
     if runs(ranks, view):
-        # All leave such a view at the next boundary, for a follower: who was asked to leave would do so with the rest, and save nothing.
+        # All leave such a view at the next boundary, because a follower: who was asked to leave would do so with the rest, and save nothing.
         return any(to_be_left(f, view) for f in ranks)
     # Of a rank without memory its neighbour may have a snapshot.
     enough = any if observed.spec.recovery.memory_snapshot is not None else all

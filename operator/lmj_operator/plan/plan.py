@@ -19,6 +19,6 @@ class Plan:
     wake_after: float | None = None
     """Seconds; None: nothing will change by itself."""
     due_after: float | None = None
-    """Seconds until something is due that nobody will tell of. Where every change is told, nothing needs a look before."""
-    brisk: bool = False
+    """Seconds until something is due that nobody will report. Where every change is told, nothing needs a look before."""
+    urgent: bool = False
     """All ranks wait for what comes next: the news is looked at as it comes."""

@@ -217,7 +217,7 @@ def _train(scene: Scene, course: _Course, nodes: list[NodeFailures]) -> Plan:
     limit = observed.spec.active_deadline_seconds
     due = [*waits, *([started + limit - now] if limit is not None else [])]
     wake = min([*waits, POLL_SECONDS if view_runs else CHANGING_SECONDS])
-    return Plan(status, message, elsewhere.actions, wake, min(due, default=None), brisk=elsewhere.brisk)
+    return Plan(status, message, elsewhere.actions, wake, min(due, default=None), urgent=elsewhere.urgent)
 
 
 def _phase(status: JobStatus, runs: bool, failed: bool) -> Phase:

@@ -17,7 +17,7 @@ _WITHOUT_STANDBYS = frozenset({Phase.SUSPENDING, Phase.SUSPENDED, *TERMINAL})
 
 
 def _fruitless(scene: Scene) -> Mapping[int, int]:
-    """Restarts without a new step, by rank: a new row begins with the next failure, for the step that ended it is remembered then."""
+    """Restarts without a new step, by rank: a new row begins with the next failure, because the step that ended it is remembered then."""
     status = scene.observed.status
     return fruitless(status, scene.step if scene.failures else 0)
 

@@ -35,7 +35,7 @@ def suspend(scene: Scene) -> Plan:
     )
     if final is not None:
         return end(scene, Phase.FAILED, final.message)
-    # What a view for the last checkpoint mended is over, and its cost known, before the job rests.
+    # What a view for the last checkpoint fixed is over, and its cost known, before the job rests.
     mended = scene.newest is not None and all(
         f.in_phase(*_SAVES) and f.worker is not None and f.worker.view == scene.newest.number for f in scene.ranks
     )

@@ -102,7 +102,7 @@ def test_whoever_was_followed_is_told_by_the_storage(tmp_path: Path) -> None:
     assert successor(tmp_path, mine) is None
     put(tmp_path, 5, 1)
     put(tmp_path, 20, 9, job="another")
-    put(tmp_path, 20, 8, run=B)  # its views are counted anew
+    put(tmp_path, 20, 8, run=B)  # its views are counted again
     put(tmp_path, 20, 8, run=None)
     put(tmp_path, 30, 7, complete=False)
     assert successor(tmp_path, mine) is None

@@ -1,4 +1,4 @@
-"""A backward pass in two halves, or in one, tells of each weight when its gradient is what it will be."""
+"""A backward pass in two halves, or in one, reports each weight when its gradient is what it will be."""
 
 from __future__ import annotations
 

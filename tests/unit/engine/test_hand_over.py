@@ -268,7 +268,7 @@ def test_a_pod_that_takes_a_place_has_a_snapshot_before_the_next_is_due(
         shelf.forget(-1)
     seen.clear()
     assert pair.run(2, Resume(step=7, common_snapshot=6)) == [WorkerPhase.COMPLETED] * 2
-    # When rank 0 tells of step 9, rank 1 may have the snapshot of 9 already.
+    # When rank 0 reports step 9, rank 1 may have the snapshot of 9 already.
     assert all(has is not None and 8 in has.own for has in seen[9]), seen
     assert pair.warnings == []
     assert losses(pair.job) == undisturbed(job, monkeypatch)

@@ -131,7 +131,7 @@ def test_a_newer_view_ends_the_one_being_served(inbox: Inbox) -> None:
 
 
 def test_a_newer_view_that_comes_late_does_not_end_itself(inbox: Inbox) -> None:
-    """The reading thread may tell of a view after the computing one has joined it."""
+    """The reading thread may report a view after the computing one has joined it."""
     inbox.open(2)
     inbox.supersede(2, "view 2: rank 1 was replaced")
     inbox.check()

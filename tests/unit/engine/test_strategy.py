@@ -63,7 +63,7 @@ class PlainLoop:
         return counts
 
     def rehearse(self) -> None:
-        """Nothing is chosen anew."""
+        """Nothing is chosen again."""
 
 
 @pytest.fixture

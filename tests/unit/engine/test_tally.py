@@ -1,4 +1,4 @@
-"""What a follower tells of its copy."""
+"""What a follower reports of its copy."""
 
 from lmj_api.protocol import Copied
 from lmj_trainer.follow.tally import Tally

@@ -23,7 +23,7 @@ def key_of(kind: str) -> tuple[str, str]:
 
 
 def told(at: Fixture, kind: str) -> None:
-    """The watch tells of the object as it is: its metadata."""
+    """The watch reports the object as it is: its metadata."""
     resource, thing = KINDS[kind], at.api.objects[key_of(kind)]
     at.cache.children.put(resource, {"metadata": copy.deepcopy(thing["metadata"])})
 

@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def same_as(name: str, *objects: dict[str, Any]) -> None:
-    """``LMJ_UPDATE_GOLDEN=1`` writes the file anew; what changed is for a person to read."""
+    """``LMJ_UPDATE_GOLDEN=1`` writes the file again; what changed is for a person to read."""
     file = GOLDEN / name
     text = yaml.safe_dump_all(objects, sort_keys=True, width=120)
     if os.environ.get("LMJ_UPDATE_GOLDEN"):

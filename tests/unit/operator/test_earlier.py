@@ -47,11 +47,11 @@ def test_another_job_is_told_what_differs_and_what_to_do(tmp_path: Path) -> None
     trained(tmp_path)
     assert refusal(tmp_path, Wish.RESUME, learning_rate=1e-4, epochs=5) == (
         f"{tmp_path} has the results of another job (training.epochs 3 → 5, training.learningRate 5e-05 → 0.0001): choose another "
-        "output.path, --continue to train on from its newest checkpoint with the new values, or --fresh to begin anew (what is there "
+        "output.path, --continue to train on from its newest checkpoint with the new values, or --fresh to start over (what is there "
         "is moved aside)"
     )
     assert refusal(tmp_path, Wish.RESUME, seed=1).endswith(
-        "(training.seed 0 → 1): choose another output.path, or --fresh to begin anew (what is there is moved aside)"
+        "(training.seed 0 → 1): choose another output.path, or --fresh to start over (what is there is moved aside)"
     )
     assert "for training.seed 0 → 1:" in refusal(tmp_path, Wish.CONTINUE, seed=1, epochs=5)
 

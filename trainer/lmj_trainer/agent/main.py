@@ -106,7 +106,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         supervisor.drain()
         stop.set()
 
-    # Who runs the job wants nothing more of this pod; whoever sends SIGTERM may not know that a rank is in it.
+    # The owner of the job wants nothing more of this pod; the sender of SIGTERM may not know that a rank is in it.
     loop.add_signal_handler(signal.SIGINT, stop_at_once)
     if arguments.lifeline:
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))

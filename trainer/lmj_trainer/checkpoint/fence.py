@@ -17,7 +17,7 @@ def declare_over(root: Ref, run: Run, view: int) -> None:
     """Leave word in ``root`` that ``view`` of ``run``, and all before it, are over. Raises OSError.
 
     Who looks for the newest checkpoint does this first. A member of such a view that finds no word after its manifest is in place knows
-    that its checkpoint is seen by whoever looks, and so that the next view does not stand on one that it removes for its own.
+    that every reader sees its checkpoint, and so that the next view does not stand on one that it removes for its own.
     """
     if not root.is_folder():
         return  # nobody has written anything
@@ -42,7 +42,7 @@ def successor(root: Ref, mine: Manifest) -> str | None:
     for name in folders(root):
         step, view = parse_checkpoint_name(name)
         if view <= mine.view or name != checkpoint_name(step, view, owner.run):
-            continue  # not newer, or another run's, whose views are counted anew
+            continue  # not newer, or another run's, whose views are counted again
         manifest = survey_one(root / name)
         if manifest is not None and manifest.view == view and owner.same_run(Owner.of(manifest)):
             return name

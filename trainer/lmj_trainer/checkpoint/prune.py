@@ -24,7 +24,7 @@ def surplus(checkpoints: Iterable[CheckpointInfo], keep: int, run: Run | None = 
 
     One with a problem neither goes (it may be the user's only copy, and evidence) nor counts. Of several that were the best
     in their time the newest is the best: it beat the others. ``run``: whose are the newer of one step. So what an earlier run has left,
-    and this one has begun with, goes when it has ``keep`` of its own. ``others``: names of those that are nobody's to remove, for they are
+    and this one has begun with, goes when it has ``keep`` of its own. ``others``: names of those that are nobody's to remove, because they are
     another job's or a later run's. Raises ValueError when ``keep`` is less than 1.
     """
     if keep < 1:
@@ -57,7 +57,7 @@ def remove(root: Ref, names: Sequence[str]) -> None:
 def discard(folder: Ref) -> None:
     """Remove a checkpoint's folder: the manifest first, the owner's file last.
 
-    So a removal that is torn leaves a half-written checkpoint, never a torn one that claims to be good, and whoever clears later knows
+    So a removal that is torn leaves a half-written checkpoint, never a torn one that claims to be good, and a later clean-up knows
     whose it is.
     """
     (folder / MANIFEST).delete()

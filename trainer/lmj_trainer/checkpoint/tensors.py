@@ -28,7 +28,7 @@ _PIECE = 8 << 20  # bytes written and hashed at a time
 def write_tensors(path: Ref, tensors: Iterable[tuple[str, Tensor]], frozen: Mapping[str, str] | None = None) -> ManifestFile:
     """Write float32 CPU ``tensors`` as a safetensors file, durably and atomically; the digest is taken on the way.
 
-    ``frozen``: digests of weights that belong to them and are not written, for they never change.
+    ``frozen``: digests of weights that belong to them and are not written, because they never change.
 
     The library's writer would need a second pass for the digest; the format is a length, a JSON header and the bytes in order.
     """
@@ -90,7 +90,7 @@ def require_frozen(folder: Ref, manifest: Manifest, frozen: Mapping[str, str]) -
                 if name in missing and missing.pop(name) != digest:
                     raise UserError(
                         f"{name} of model.source is not what checkpoint {folder.name} was made with: put that model back, "
-                        "or begin anew in another output.path"
+                        "or start over in another output.path"
                     )
     if missing:
         raise KeyError(f"{folder} knows nothing of {min(missing)}, which was not trained")

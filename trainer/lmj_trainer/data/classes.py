@@ -1,4 +1,4 @@
-"""Whether the values of a column can be classes: checked where the job does not name its labels, for every value would become one."""
+"""Whether the values of a column can be classes: checked where the job does not name its labels, because every value would become one."""
 
 import math
 import unicodedata

@@ -60,7 +60,7 @@ class DataSource:
         return saved.open_hub(self.name, self._config, self._revision)
 
     def digest(self) -> str:
-        """What it is made of: of the content of files; of a hub dataset its name, for its content is not here."""
+        """What it is made of: of the content of files; of a hub dataset its name, because its content is not here."""
         if self.kind == "hub":
             return f"hub:{self.name}:{self._config}:{self._revision}"
         return digest_path(Path(self.name))

@@ -15,7 +15,7 @@ MARKS = ("NaN", "nan", "NAN", "<NA>", "NaT", "#N/A", "NULL", "null")
 
 
 def check_texts(rows: Rows, say: Callable[[str], None]) -> None:
-    """UserError for a text that is null, or blank in a file, which its owner can mend; ``say`` gets a warning of those that may be meant."""
+    """UserError for a text that is null, or blank in a file, which its owner can fix; ``say`` gets a warning of those that may be meant."""
     import pyarrow as pa
     from pyarrow import compute
 

@@ -208,7 +208,7 @@ class Source:
             self._release()
 
     def _await(self, stream: Stream, holds: Callable[[], bool], what: str) -> None:
-        """Wait until ``holds``; a follower that takes next to nothing meanwhile is let go, for training waits too, and all others with it."""
+        """Wait until ``holds``; a follower that takes next to nothing meanwhile is let go, because all ranks wait with it."""
         end = time.monotonic() + self._longest
         while not (stream.over or holds()):
             enough = stream.taken + WINDOW

@@ -14,7 +14,7 @@ WINDOW = 24 << 20
 
 
 class Stream:
-    """One follower, from Begin on. For whoever has the source's turn."""
+    """One follower, from Begin on. Used by the thread that has the source's turn."""
 
     def __init__(self, address: str) -> None:
         self.address = address

@@ -1,4 +1,4 @@
-"""What a follower has taken so far, for whoever waits for it."""
+"""What a follower has taken so far, for those who wait for it."""
 
 from __future__ import annotations
 

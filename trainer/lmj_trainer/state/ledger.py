@@ -1,7 +1,7 @@
 """The ledger of a stage's memory: which step the block holds, and how far the change to the next one has got.
 
 The memory is a file without a name that the agent owns, so it outlives the worker. A worker may be killed between any two of its
-instructions: each field is one aligned word that is written once it is true, so whoever maps the memory next knows what it finds.
+instructions: each field is one aligned word that is written once it is true, so the next process that maps the memory knows what it finds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A shelf: the last two snapshots of one rank's state, in memory that outlives the worker.
 
-Each lies in a slot of its own, and a slot's step is written last: whoever maps the shelf after a death at any instant finds of each slot
+Each lies in a slot of its own, and a slot's step is written last: a process that maps the shelf after a death at any instant finds of each slot
 either a whole snapshot or none.
 """
 
@@ -47,7 +47,7 @@ class Shelf:
         """``descriptor``: the agent's file, with what an earlier worker left there; None: memory that ends with this process."""
         self._descriptor = descriptor
         self.layout: int | None = None
-        """Digest of what lies where in a snapshot; None: the shelf is bare."""
+        """Digest of what lies where in a snapshot; None: the shelf is empty."""
         self.elements = 0
         self._counts: memoryview[int] | None = None
         self._measures: memoryview[float] | None = None
@@ -91,7 +91,7 @@ class Shelf:
         return next((slot for slot in range(SLOTS) if self._step(slot) == step), None)
 
     def values(self, slot: int) -> Tensor:
-        """What lies in ``slot``, float32 ``[elements]``: a view, for reading and for writing. Raises RuntimeError of a bare shelf."""
+        """What lies in ``slot``, float32 ``[elements]``: a view, for reading and for writing. Raises RuntimeError when the shelf is empty."""
         if self._values is None:
             raise RuntimeError("there is nothing on the shelf: prepare it first")
         return self._values[slot * self.elements : (slot + 1) * self.elements]

@@ -174,7 +174,7 @@ class StageState:
         self._ledger.populate()
 
     def commit(self, coefficient: float, rate: float) -> None:
-        """The next step is committed: whoever has this memory takes it, with its gradients times ``coefficient``, at learning ``rate``."""
+        """The next step is committed: each process with this memory takes it, with gradients times ``coefficient``, at learning ``rate``."""
         counts, measures = self._ledger.counts, self._ledger.measures
         counts[Count.DONE] = counts[Count.UNDO] = 0
         measures[Measure.COEFFICIENT], measures[Measure.RATE] = coefficient, rate
@@ -285,7 +285,7 @@ _Span = tuple[slice, bool, list[tuple[str, slice]]]
 def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
     """Offset of each tensor in an array of the block, the groups as spans of it, and its size.
 
-    Large tensors first, chunk by chunk; small ones go together, for a call costs more than they do.
+    Large tensors first, chunk by chunk; small ones go together, because a call costs more than they do.
     """
     offsets: dict[str, int] = {}
     spans: list[_Span] = []

@@ -36,7 +36,7 @@ def initialise(stage: Stage, state: StageState, model: Model) -> list[str]:
 def freeze(stage: Stage, model: Model, device: torch.device) -> list[str]:
     """Give ``stage`` the weights that it does not train: those of the model's source, or a function of the seed.
 
-    They are no part of the state: whoever needs them makes them again, and ``stage.frozen`` says which they are. Returns and raises as
+    They are no part of the state: each process makes them again, and ``stage.frozen`` says which they are. Returns and raises as
     :func:`initialise`.
     """
     # Not mapped from the file: what is computed with them depends, in the last bits, on where in a cache line they lie.

@@ -37,7 +37,7 @@ class Kind(StrEnum):
     KEPT = "kept"
     """The answer to it."""
     RESTORE = "restore"
-    """To the rank before: a piece of its snapshot, for it has it no more."""
+    """To the rank before: a piece of its snapshot, because it has it no more."""
     RESTORED = "restored"
     """The answer to it."""
     FINISHED = "finished"

@@ -21,7 +21,7 @@ class FeedOverError(Exception):
 
 
 class _Once:
-    """An answer that is given once, by whoever is first."""
+    """An answer that is given once, by the first caller."""
 
     def __init__(self, done: Done) -> None:
         self._done, self._given, self._lock = done, False, threading.Lock()

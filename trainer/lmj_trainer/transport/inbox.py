@@ -79,7 +79,7 @@ class Inbox:
         return True
 
     def fail(self, view: int, reason: str, rank: int | None = None) -> None:
-        """Break ``view``, for peer ``rank`` is lost: whoever waits, or will, gets :class:`ViewBrokenError`. The first reason stays."""
+        """Break ``view``, because peer ``rank`` is lost: every waiter, now and later, gets :class:`ViewBrokenError`. The first reason stays."""
         with self._changed:
             if view == self._view:
                 if rank is not None:

@@ -32,7 +32,7 @@ class Transport(Protocol):
         """Wait until all that was sent has been taken (or its peer is lost), at most ``timeout`` seconds."""
 
     def keep(self, address: str, lost: Callable[[str], None]) -> None:
-        """Have a link to ``address``, whoever is in the view; ``lost`` is told, in any thread, when it broke. Nothing is raised."""
+        """Have a link to ``address``, whether or not it is in the view; ``lost`` is told, in any thread, when it broke. Nothing is raised."""
 
     def drop(self, address: str) -> None:
         """Nothing is told to it any more, nor of it."""

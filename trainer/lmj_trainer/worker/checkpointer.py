@@ -15,7 +15,7 @@ from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, part_file
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, EventKind
 from lmj_api.topology import LEADER
-from lmj_trainer.checkpoint.litter import clear, sign
+from lmj_trainer.checkpoint.leftovers import clear, sign
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import remove
 from lmj_trainer.checkpoint.tensors import write_tensors
@@ -138,7 +138,7 @@ class Checkpointer:
         self.problem = None
         now = time.monotonic()
         self._late = step, now + patience
-        # Others wait for a message of whoever waits: with a third of their patience left over they still have two.
+        # Others wait for a message of the rank that waits: with a third of their patience left over they still have two.
         self._promising_until = now + min(_PROMISING_SECONDS, patience / 3)
         self._awaited = awaited
         self._copied.clear()
@@ -224,7 +224,7 @@ class Checkpointer:
         self.problem = problem
         for other in topology.followers:
             self._transport.send(other, Envelope(view, Kind.DURABLE, step, attempt, rank, problem))
-        # Not before: what an older view, cut off, finishes until then is a checkpoint. After a failure too, for the disk may be full.
+        # Not before: what an older view, cut off, finishes until then is a checkpoint. After a failure too, because the disk may be full.
         self._clear(view)
 
     def _part(self, view: int, step: int, attempt: int, other: int, patience: float) -> tuple[ManifestFile | None, str]:
@@ -255,7 +255,7 @@ class Checkpointer:
                 log.info("%s was half-written when its view ended: removed", name)
 
     def _discard(self, view: int, step: int) -> None:
-        """What was written of it goes, for a disk that is full would stay so."""
+        """What was written of it goes, because a disk that is full would stay so."""
         self._failed.add(checkpoint_name(step, view, self._owner.run))
         for name in sorted(self._failed):
             try:

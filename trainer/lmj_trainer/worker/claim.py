@@ -40,7 +40,7 @@ def _continues(new: JobSpec, old: JobSpec) -> bool:
 
 
 class Claimant:
-    """Rank 0's word whose the results are, given again until it is on storage: whoever goes on from them later asks for it."""
+    """Rank 0's record of whose the results are, written again until it is on storage: a later run that goes on from them reads it."""
 
     def __init__(self, job: LiveMigrationJob, warn: Warn) -> None:
         self._job, self._warn, self._claimed = job, warn, False

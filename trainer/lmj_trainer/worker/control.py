@@ -27,7 +27,7 @@ class Control:
         self._follower: str | None = None
         self.draining = threading.Event()
         self.handover = 0
-        """Number of the newest view that is to be left at a boundary, for this rank's follower takes its place; 0: none."""
+        """Number of the newest view that is to be left at a boundary, because this rank's follower takes its place; 0: none."""
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
     def on_newer_view(self, call: Callable[[int, str], None]) -> None:

@@ -72,7 +72,7 @@ class Ending:
         self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, "export"))
         results = [e for e in recorder.evaluations if e.step == chosen]
         attempt = self._save(layout, folder, step, results, recorder)
-        # Told to the agent before the others leave: from here on the job has succeeded, whoever dies.
+        # Told to the agent before the others leave: from here on the job has succeeded, whatever dies.
         self.control.emit(EventKind.COMPLETED, f"model of step {chosen} saved in {layout.model}")
         self.group.tell(Kind.FINISHED, step, attempt)
         self.group.flush(_FLUSH_SECONDS)
@@ -95,7 +95,7 @@ class Ending:
                 problem = f"{layout.model} cannot be written: {error}"
                 if time.monotonic() >= deadline:
                     raise UserError(
-                        f"{problem}, nor could it within {limit:g} s (checkpoint.retrySeconds); make room or mend the storage, and run the"
+                        f"{problem}, nor could it within {limit:g} s (checkpoint.retrySeconds); make room or fix the storage, and run the"
                         " job again: it goes on from its newest checkpoint"
                     ) from error
             else:

@@ -41,7 +41,7 @@ def export(
     mark: str,
     allowed: Callable[[], None],
 ) -> None:
-    """Write the model's folder, and the adapter's before it, each atomically: whoever finds it finds it whole. Older ones are replaced.
+    """Write the model's folder, and the adapter's before it, each atomically: a reader finds it whole or not at all. Older ones are replaced.
 
     ``mark``: for names of what only this one writes. ``allowed`` raises when another has taken its place, or when
     that cannot be told: then nothing is replaced.

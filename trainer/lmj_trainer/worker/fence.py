@@ -43,7 +43,7 @@ class Claim(Message):
 
 
 class Fence:
-    """A folder of claims, numbered from 1. The one with the highest number counts; each number is given once, by the storage, to whoever
+    """A folder of claims, numbered from 1. The one with the highest number counts; each number is given once, by the storage, to the one that
     creates its file first. So one that looked, slept, and wakes when another has come, cannot put its claim above the other's.
 
     A claim that is not the newest any more is removed by its successor: to hold is to find one's own as one wrote it. It is opened for

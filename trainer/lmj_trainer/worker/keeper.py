@@ -114,7 +114,7 @@ class Keeper:
         with self._turn:
             slot = self._shelf.find(step) if self._shelf is not None else None
             if self._shelf is None or slot is None:
-                # The operator was told of it, and it is gone: whoever waits for it must hear of that.
+                # The operator was told of it, and it is gone: those who wait for it must hear of that.
                 self._send(rank, view, step, 0, None)
                 return
             head = Head(self._shelf.layout or 0, self._shelf.elements, self._shelf.facts(slot))

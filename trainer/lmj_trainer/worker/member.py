@@ -92,7 +92,7 @@ def join(
     spec = job.spec
     device = pick_device(spec.training.device, rank)
     make_deterministic(device, spec.training.computing_threads)
-    # On a cluster nobody looked before: no restart mends what is wrong here.
+    # On a cluster nobody looked before: no restart fixes what is wrong here.
     refuse_other(job, lambda message: control.emit(EventKind.WARNING, message))
     check_frozen_source(spec)
     spec = keep(spec, say)

@@ -41,7 +41,7 @@ class MetricsFile:
         os.ftruncate(self._file, end)
 
     def append(self, content: bytes) -> None:
-        """Write whole lines. Raises OSError when it could not write all of them: then the file is to be opened anew."""
+        """Write whole lines. Raises OSError when it could not write all of them: then the file is to be opened again."""
         while content:
             content = content[os.write(self._file, content) :]
 

@@ -20,7 +20,7 @@ class Pace:
         self.begin()
 
     def begin(self) -> None:
-        """Throughput starts anew: what was done last was no step."""
+        """Throughput starts again: what was done last was no step."""
         self._recent.clear()
         self._recent.append(time.monotonic())
 

@@ -149,7 +149,7 @@ class RecordFiles:
         except FileNotFoundError:
             return []
         except (ValueError, RecursionError) as error:
-            self._warn(f"{path} is no list of evaluations, and is written anew: {error}")
+            self._warn(f"{path} is no list of evaluations, and is written again: {error}")
             return []
         good, wrong = [], 0
         for entry in entries if isinstance(entries, list) else [entries]:

@@ -30,7 +30,7 @@ _LAST_PATIENCE = 10.0
 
 class Recorder:
     """Records, in a thread of its own and in the order of steps, what is in the journal. Storage that is full, gone, read-only or hangs does not
-    stop training: what could not be written stays in the journal, for whoever is rank 0 when it can be.
+    stop training: what could not be written stays in the journal, for the rank 0 that can write it.
 
     A recorder that another came after, of a newer view or run, records nothing any more. Methods are for the compute thread.
     """
@@ -174,7 +174,7 @@ class Recorder:
         except (ViewBrokenError, UserError) as error:
             self._give_up(files, error)
         except Exception as error:
-            # The thread's end would be a recorder that never answers: whoever asks next raises it.
+            # The thread's end would be a recorder that never answers: the next call raises it.
             log.exception("cannot record")
             self._give_up(files, error)
         else:

@@ -42,7 +42,7 @@ class Retention:
     def add(self, mine: Manifest, info: CheckpointInfo, before: list[CheckpointInfo]) -> list[str]:
         """Know ``mine``, which is in place, and remove what is too much: names of those that went. Raises OSError.
 
-        ``before``: :attr:`known` when it was begun. None goes when its view is over: whoever looked for the newest checkpoint before
+        ``before``: :attr:`known` when it was begun. None goes when its view is over: a reader that looked for the newest checkpoint before
         ``mine`` was there has declared that first, and goes on from one of those. Who looks later sees ``mine``.
         """
         older = [c.model_copy(update={"best": False}) if info.best else c for c in before if c.name != info.name]

@@ -59,7 +59,7 @@ class Saving:
     def good(self, step: int) -> tuple[list[CheckpointInfo], list[str]]:
         """Those up to ``step``, and names of them that are not this run's to remove: another job's, or a later run's.
 
-        None of a folder that cannot be read now, or hangs, for the view may go on from memory.
+        None of a folder that cannot be read now, or hangs, because the view may go on from memory.
         """
         digest, training = self._owner.state_digest, self._job.spec.training
         try:
@@ -129,7 +129,7 @@ class Saving:
             if not again:
                 raise UserError(
                     f"the last checkpoint, of step {step}, could not be written within {limit:g} s (checkpoint.retrySeconds): "
-                    f"{problem}; make room or mend the storage, and run the job again: it goes on from its newest checkpoint"
+                    f"{problem}; make room or fix the storage, and run the job again: it goes on from its newest checkpoint"
                 )
             self.start(recorder, attempt, awaited=True)
 

@@ -76,7 +76,7 @@ class Trainer:
         self._transport, self._control = transport, control
         self._layout = Layout.of(spec)
         self.optimizer = AdamW(state, spec.training)
-        # Shorter than what counts as a hang, so that whoever waits says for whom, and that one alone is restarted.
+        # Shorter than what counts as a hang, so that the rank that waits says for which, and only that one is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
         objective = TASKS[spec.model.task].objective(prepared.labels)
@@ -294,7 +294,7 @@ class Trainer:
         if not evaluates:
             return commit.decision
         decision = self._boundary(recorder)
-        # An evaluation is no step: throughput starts anew.
+        # An evaluation is no step: throughput starts again.
         self._pace.begin()
         return decision
 

@@ -18,10 +18,10 @@ from lmj_operator.backend.telling import Call
 log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 60.0
-"""What an agent said is believed for so long, while it is listened to and tells of nothing new: all that changes comes with an event."""
+"""What an agent said is believed for so long, while it is listened to and reports nothing new: all that changes comes with an event."""
 
 SCAN_SECONDS = 1.0
-"""The same until it has looked through the checkpoints, for the end of that comes without an event."""
+"""The same until it has looked through the checkpoints, because the end of that comes without an event."""
 
 DARK_SECONDS = 5.0
 """An agent whose machine was not there is asked again after so long, or when it was heard: no other has to wait for it meanwhile."""
@@ -245,7 +245,7 @@ class Agents:
             known = self._known[key]
             known.heard, known.dark_until = True, 0.0
             if known.json is None and not known.asked:
-                # It did not answer when it was asked; from now on its events tell of everything, those of before too.
+                # It did not answer when it was asked; from now on its events report everything, those of before too.
                 self.news.put(PodEvent(pod, rank, None))
 
         while True:

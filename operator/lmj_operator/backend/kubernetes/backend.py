@@ -69,7 +69,7 @@ TOLD_SECONDS = 5.0
 """A pod that is deleted hears of it within so long, or has less time than its agent thinks."""
 
 DELETE_AGAIN_SECONDS = 10.0
-"""A deletion that the watch did not tell of by then is asked for again."""
+"""A deletion that the watch did not report by then is asked for again."""
 
 
 class KubernetesBackend:
@@ -86,7 +86,7 @@ class KubernetesBackend:
         clock: Callable[[], float] = steady_time,
     ) -> None:
         self.job = job
-        """The job; whoever watches it sets it anew when its spec changes."""
+        """The job; its watcher sets it again when its spec changes."""
         self.deleted = False
         """Set when the job is being deleted."""
         self.problem: str | None = None

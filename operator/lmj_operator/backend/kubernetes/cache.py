@@ -113,7 +113,7 @@ class Cache:
             self._wake(key)
 
     def add_pod(self, pod: Object) -> None:
-        """A pod was just made, which is no news for who made it: known until the watch tells of it."""
+        """A pod was just made, which is no news for who made it: known until the watch reports it."""
         if (key := job_key(pod)) is not None:
             self._pods.setdefault(key, {}).setdefault(pod["metadata"]["name"], slim(pod))
 

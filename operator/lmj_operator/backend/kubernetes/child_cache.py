@@ -1,4 +1,4 @@
-"""What the watches tell of jobs' objects besides their pods, by metadata alone. Reading it costs no call."""
+"""What the watches report jobs' objects besides their pods, by metadata alone. Reading it costs no call."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The job's objects besides its pods: there before the first pod and as they should be, whoever changed them; removed after the last."""
+"""The job's objects besides its pods: there before the first pod and as they should be, whatever changed them; removed after the last."""
 
 import asyncio
 import hashlib
@@ -96,7 +96,7 @@ class Children:
     async def keep(self, job: LiveMigrationJob) -> None:
         """What was made is as it should be: the spec may have changed, and people change and delete objects. Raises as :meth:`ensure`.
 
-        Not the claims: what has no room for another one would keep the others from being mended.
+        Not the claims: what has no room for another one would keep the others from being fixed.
         """
         async with self._making:
             # What was asked for and is not there yet, creation asks for again. Of what an operator before this one made nothing is known.

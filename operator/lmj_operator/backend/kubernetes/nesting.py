@@ -1,6 +1,6 @@
 """How deep what the API server delivers may be nested, before anybody parses it.
 
-Whoever may make a job writes its template, of which the server bounds the size alone. A parser, and whoever walks through a value,
+A user who may make a job writes its template, of which the server bounds only the size. A parser, and code that walks through a value,
 gives up at a depth of its own, and that would end more than the one job.
 """
 

@@ -17,7 +17,7 @@ START_SECONDS = 60.0
 
 
 class StatusConflict(Exception):  # noqa: N818 - it names what happened
-    """Somebody else changed the job since it was last read; it was read again, and this pass must be made anew."""
+    """Somebody else changed the job since it was last read; it was read again, and this pass must be made again."""
 
 
 class JobGone(Exception):  # noqa: N818 - it names what happened

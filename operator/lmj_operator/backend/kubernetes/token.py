@@ -36,7 +36,7 @@ class Token:
         """The Secret is there, with the token that agents were started with, if that is known. Raises ApiError, and ActionError.
 
         ``there``: as far as the watch told there is one. One that holds another token than we know was changed by somebody: it is
-        made anew.
+        made again.
         """
         body = build_secret(job, self._known or secrets.token_urlsafe(32))
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]

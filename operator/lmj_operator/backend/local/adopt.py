@@ -6,7 +6,7 @@ from lmj_operator.plan.observe.times import rfc3339
 
 
 def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> JobStatus:
-    """The status to go on from, at ``now``: suspended, for no process outlives its command; the plan wakes it with new pods.
+    """The status to go on from, at ``now``: suspended, because no process outlives its command; the plan wakes it with new pods.
 
     A new command is a person's decision, so it starts with a full restart budget; incidents, the view and the serials stay.
     A job that has succeeded is returned as it is, unless it ``goes_on``: it is to be trained for longer.

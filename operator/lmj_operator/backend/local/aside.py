@@ -1,6 +1,6 @@
-"""Begin anew in an output folder: what is there goes into a folder of its own, and nothing is removed.
+"""Start over in an output folder: what is there goes into a folder of its own, and nothing is removed.
 
-Hours of training are in it, and whoever begins anew is often wrong about what they need no more; a folder is removed in a second.
+Hours of training are in it, and people who begin again are often wrong about what they no longer need; a folder is removed in a second.
 """
 
 import json
@@ -16,7 +16,7 @@ _BOOKKEEPING = ("status.json", "job.json", "migrate")
 
 
 def is_unfinished(layout: Layout) -> bool:
-    """Whether somebody began to begin anew, and was ended: then what is left there is of no whole run."""
+    """Whether somebody began to start over, and was ended: then what is left there is of no whole run."""
     return _mark(layout).exists()
 
 

@@ -98,7 +98,7 @@ class LocalBackend:
             if self._told_stored:
                 text = f"{self._store.status_file} cannot be written: {error.strerror}; training goes on"
                 self._events.put_nowait(PodEvent("", 0, Event(time=steady_time(), kind=EventKind.WARNING, message=text)))
-            # Pods end with this process, so nobody else acts on what is stored; and to end a run for it would lose what it has in memory.
+            # Pods end with this process, so nobody else acts on what is stored; and to end a run because of it would lose what it has in memory.
             self._told_stored = False
         else:
             self._stored = self._told_stored = True

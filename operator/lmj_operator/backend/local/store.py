@@ -80,7 +80,7 @@ class RunStore:
         write_atomically(self.request_file, text.encode())
 
     def identified(self, job: LiveMigrationJob, now: datetime, *, anew: bool) -> LiveMigrationJob:
-        """``job`` with the identity of the run in this folder, or (``anew``: its views are counted from 1) a new one. A later run is later
+        """``job`` with the identity of the run in this folder, or (``again``: its views are counted from 1) a new one. A later run is later
         by its time too, whatever the clock says. The identity is kept by :meth:`write_job`.
         """
         stored = self._read_metadata()

@@ -14,7 +14,7 @@ MOST = 300
 
 
 def incidents(told: Sequence[Incident], status: JobStatus | None) -> str:
-    """All that the status tells of."""
+    """All that the status reports."""
     if status is None:
         return "<h2>Incidents and moves</h2>\n<p>Not known: the folder holds no status (on a cluster, give --status).</p>"
     if not told:

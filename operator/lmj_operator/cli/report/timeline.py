@@ -1,4 +1,4 @@
-"""Where each rank was, and when: what a status tells of it, as a value and as an SVG."""
+"""Where each rank was, and when: what a status reports it, as a value and as an SVG."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Timeline:
 
 
 def timeline_of(status: JobStatus | None, begin: float | None, end: float | None) -> Timeline | None:
-    """What ``status`` tells of a run from ``begin`` to ``end``; None: too little is known."""
+    """What ``status`` reports a run from ``begin`` to ``end``; None: too little is known."""
     if status is None or begin is None or end is None or not 0 < end - begin < LONGEST or not 0 < begin < 1e11:
         return None
     told = [(number, i, at) for number, i in enumerate(status.incidents, 1) if (at := _seconds(i, begin, end)) is not None]

@@ -22,7 +22,7 @@ nothing is waited for: two who do not see it are enough. One that its peers do s
 
 
 class Remedy(StrEnum):
-    """What mends a failure."""
+    """What fixes a failure."""
 
     WORKER = "worker"
     """Another worker in the same pod."""
@@ -45,7 +45,7 @@ class Failure:
     remedy: Remedy
     exit_code: int | None = None
     final: bool = False
-    """A user's error: no restart mends it."""
+    """A user's error: no restart fixes it."""
     noticed_by: str = "the operator"
     """As in :class:`lmj_api.status.Incident`."""
     blames_node: bool = False

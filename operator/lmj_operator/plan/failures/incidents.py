@@ -72,7 +72,7 @@ def settle(
     """
     settled: list[Incident] = []
     lost = 0
-    # Of many that end in one pass none goes before the next: that pass tells of all.
+    # Of many that end in one pass none goes before the next: that pass reports all.
     for incident in newest(incidents):
         if incident.steps_lost is None and running is not None and running.number > incident.view:
             cost = max(0, incident.step - running.resume.step - lost)

@@ -13,7 +13,7 @@ from lmj_operator.plan.membership.membership import joined, left
 from lmj_operator.plan.observe.facts import RankFacts, in_sync
 
 DROP_GRACE_SECONDS = 1.0
-"""A member that dropped the view tells of a broken peer before the peer's agent does: wait so long for the cause to show."""
+"""A member that dropped the view reports a broken peer before the peer's agent does: wait so long for the cause to show."""
 
 LINK_VIEWS = 3
 """With so many views in a row that one link broke, without a new step, one of its two ranks moves."""
@@ -59,7 +59,7 @@ def moves_apart(failure: Failure, ranks: tuple[RankFacts, ...], incidents: Seque
         return failure
 
     def blame(facts: RankFacts) -> tuple[int, bool, int]:
-        """Who lost more peers, else who can be had elsewhere without a loss; rank 0 last, for it records."""
+        """Who lost more peers, else who can be had elsewhere without a loss; rank 0 last, because it records."""
         mine = facts.pod.name if facts.pod is not None else None
         peers = {other if one == mine else one for one, other in row if mine in (one, other)}
         return len(peers), _is_kept_elsewhere(facts), facts.rank

@@ -15,7 +15,7 @@ from lmj_operator.plan.observe.observed import Observed, PodObserved
 
 
 def without_strays(observed: Observed) -> Observed:
-    """``observed``, where no agent tells of such a checkpoint."""
+    """``observed``, where no agent reports such a checkpoint."""
     newest = newest_view(observed.status, observed.pods)
     run = observed.run
     if newest is None or not any(is_stray(c, newest, run) for pod in observed.pods if pod.agent for c in pod.agent.checkpoints):
@@ -33,7 +33,7 @@ def is_stray(checkpoint: CheckpointInfo, newest: View, run: Run) -> bool:
     except ValueError:
         return False
     another = run.known and run_of_checkpoint(checkpoint.name) not in (None, run.short)
-    # 0: the name tells of none.
+    # 0: the name reports none.
     return (another or 0 < number < newest.number) and checkpoint.step > newest.resume.step
 
 

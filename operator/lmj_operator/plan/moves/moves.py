@@ -138,7 +138,7 @@ def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, n
         return _cause(pod, spec) is None  # that it was not to be had then is no reason to stay where the rank may not
     if entry.cause is MoveCause.REQUESTED or pod is None or pod.node != entry.node:
         return True
-    # Another placement is another move: its time begins anew, and one that was given up has another chance.
+    # Another placement is another move: its time starts over, and one that was given up has another chance.
     return _cause(pod, spec) is not None and (pod.leaves or pod.node_leaving is not None or pod.misplaced == entry.reason)
 
 

@@ -25,7 +25,7 @@ class Relocation:
     """All of the pass so far, with new pods told which nodes they avoid or have to be on, and what is to be done for moves and followers."""
     due: tuple[float, ...]
     """Seconds until something is due."""
-    brisk: bool
+    urgent: bool
     """All ranks wait for a follower to take a place."""
 
 

@@ -168,7 +168,7 @@ def copied(entry: FollowerStatus | None) -> str:
 
 
 def _stale_no_more(stale: Condition, newer: CheckpointInfo | None, now: float, generation: int | None) -> Condition:
-    """The condition ``stale`` when nobody tells of trouble: a pod that is new tells of none either, so only a newer checkpoint ends it."""
+    """The condition ``stale`` when nobody reports trouble: a pod that is new reports none either, so only a newer checkpoint ends it."""
     if stale.status != "True" or newer is None:
         return stale
     text = f"the checkpoint of step {newer.step} is durable"

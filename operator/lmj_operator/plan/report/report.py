@@ -67,7 +67,7 @@ def evaluations(ranks: tuple[RankFacts, ...], old: list[Evaluation]) -> list[Eva
 
 
 def checkpoint(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | None) -> CheckpointInfo | None:
-    """The newest usable checkpoint: what rank 0 knows if it has looked since ``newest`` began, else what anybody tells of or has told."""
+    """The newest usable checkpoint: what rank 0 knows if it has looked since ``newest`` began, else what anybody reports or has told."""
     old, first = observed.status.checkpoint, ranks[LEADER].agent
     if first is not None and has_looked(first, newest):
         seen = [c for c in first.checkpoints if c.problem is None]
@@ -84,7 +84,7 @@ def checkpoint_trouble(ranks: tuple[RankFacts, ...]) -> CheckpointTrouble | None
 
 
 def is_renewed(old: CheckpointInfo | None, saved: CheckpointInfo | None) -> bool:
-    """Whether ``saved`` was made since ``old`` was the newest: no clock is asked, for each pod has its own."""
+    """Whether ``saved`` was made since ``old`` was the newest: no clock is asked, because each pod has its own."""
     return saved is not None and (old is None or saved.step > old.step)
 
 

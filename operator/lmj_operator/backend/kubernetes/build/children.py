@@ -59,7 +59,7 @@ def build_disruption_budget(job: LiveMigrationJob) -> Object:
     """
     pods = job.spec.world_size * (2 if job.spec.recovery.hot_standby else 1)
     if job.spec.migration.off_nodes is not MigrationStrategy.NEVER:
-        # More than there ever are: none is evicted, for the operator moves each off a node that is drained, and ends it then.
+        # More than there ever are: none is evicted, because the operator moves each off a node that is drained, and ends it then.
         pods = 2 * job.spec.world_size + 1
     # A standby that may be evicted as well is none of them.
     ranks = [{"key": labels.ROLE, "operator": "NotIn", "values": [labels.STANDBY]}]

@@ -73,7 +73,7 @@ def build_pod(
         )
     _check_places(job, pod["spec"], trainer)
     pod["metadata"]["annotations"][labels.DIGEST] = _digest(pod)
-    # Behind the digest: that a node is avoided by now is no reason to make a pod anew that waits already.
+    # Behind the digest: that a node is avoided by now is no reason to make a pod again that waits already.
     pod["spec"] = placed(pod["spec"], avoid, node)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
