@@ -59,7 +59,7 @@ class Dataset(Message):
     revision: Name | None = None
     """Branch, tag or commit of a hub id."""
     text: Annotated[list[Name], Field(min_length=1, max_length=2)]
-    """Column of the text, or the two columns of a pair. To label words: a column of lists of words, or of words with spaces between."""
+    """Column of the text, or the two columns of a pair; to label words, a column of lists of words (or of words with spaces between)."""
     label: Name
     """Column of the label: names as in ``model.labels``, or their numbers; of words a list of as many, or these with spaces between."""
     splits: Splits = Splits()

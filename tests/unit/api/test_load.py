@@ -126,7 +126,10 @@ def test_a_misspelt_field_is_not_missing_as_well() -> None:
 def test_a_missing_field_is_explained() -> None:
     doc = document()
     del doc["spec"]["dataset"]["text"]
-    assert problem(doc) == "spec.dataset.text: missing (Column of the text, or the two columns of a pair.)"
+    assert problem(doc) == (
+        "spec.dataset.text: missing (Column of the text, or the two columns of a pair; to label words, a column of lists of "
+        "words (or of words with spaces between).)"
+    )
 
 
 def test_several_mistakes_are_told_up_to_a_limit() -> None:
