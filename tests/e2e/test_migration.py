@@ -132,7 +132,7 @@ def assert_it_tells(job: ClusterJob, rank: int, node: str, *, live: bool = True)
         assert copied["done"] == copied["size"] > 0
         assert copied["gradients"] > 0
         assert len(copied["digest"]) == 32
-        assert copied["levelStep"] <= incident["step"]
+        assert copied["inSyncStep"] <= incident["step"]
     assert 0 <= incident["pauseSeconds"] <= incident["seconds"]
 
 
