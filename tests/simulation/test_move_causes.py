@@ -260,7 +260,7 @@ def test_strategy_never_ends_a_live_move() -> None:
     assert_clean(cluster, 0)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 12])
+@pytest.mark.parametrize("ranks", [1, 2, 4, pytest.param(12, marks=pytest.mark.slow)])
 def test_ranks_for_which_all_nodes_are_as_bad_come_to_rest(ranks: int) -> None:
     """As when all are about to be taken away, and the pods tolerate it: each move ends on another such node."""
     spec = job_spec(ranks, migration={"strategy": "Checkpoint"}, model={"scratch": {"layers": ranks}})

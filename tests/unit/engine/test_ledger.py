@@ -289,7 +289,7 @@ def test_killed_at_every_word_while_another_state_is_taken(memory: int, committe
     assert seen == {3, -1, 2}
 
 
-@pytest.mark.parametrize("steps", [60, pytest.param(150, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [25, pytest.param(150, marks=pytest.mark.slow)])
 def test_killed_at_any_moment(memory: int, steps: int) -> None:
     """Real processes and real SIGKILLs."""
     state = fresh(memory)

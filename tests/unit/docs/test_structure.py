@@ -1,0 +1,25 @@
+"""What CONTRIBUTING says of the code's structure, where no linter says it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FOLDERS = ["crds", "operator", "trainer", "benchmarks", "tools", "examples"]
+MOST_LINES = 60
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_function_is_long(folder: str) -> None:
+    functions = [
+        (path.relative_to(ROOT), node)
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert functions
+    lengths = [((node.end_lineno or 0) - node.lineno + 1, f"{path}: {node.name}") for path, node in functions]
+    assert [name for length, name in lengths if length > MOST_LINES] == []
