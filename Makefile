@@ -19,7 +19,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-e2e test-all mutants bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
+.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-integration test-e2e test-all mutants bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -128,11 +128,15 @@ yaml: $(STAMP)
 	@echo "==> yamllint"
 	@$(BIN)/yamllint --strict .
 
-test: cluster-programs check test-unit test-e2e ## Everything a change must pass: check, unit tests, then the real command.
+test: cluster-programs check test-unit test-integration test-e2e ## Everything a change must pass: check, then all tests that are not slow.
 
-test-unit: $(STAMP) helm ## Only the fast tests.
+test-unit: $(STAMP) ## Only the fast tests: under a minute on two cores.
 	@echo "==> unit tests"
-	@OMP_NUM_THREADS=1 $(PYTEST) -q -n 2 --dist loadfile -m 'not e2e and not slow'
+	@OMP_NUM_THREADS=1 $(PYTEST) tests/unit tests/simulation -q -n 2 --dist loadfile -m 'not integration and not e2e and not slow'
+
+test-integration: $(STAMP) helm ## Only the tests that start processes or servers, or train a whole small job.
+	@echo "==> integration tests"
+	@OMP_NUM_THREADS=1 $(PYTEST) -q -n 2 --dist loadfile -m 'integration and not e2e and not slow'
 
 test-e2e: $(STAMP) ## Only the tests that run the real command with real processes.
 	@echo "==> end-to-end tests"

@@ -72,7 +72,7 @@ def test_the_budget_ends_it_and_memory_is_not_believed_for_ever(tmp_path: Path) 
     step = POISON - 1
     assert reasons[1:4] == [f"goes on from step {step}, which all have in memory"] * 3
     run = json.loads((job.output / ".lmj" / "job.json").read_text())["metadata"]["uid"][:8]
-    back = f"goes back to checkpoint step-000000004-v1-{run}, for what is in memory failed"
+    back = f"goes back to checkpoint step-000000004-v1-{run} because what is in memory failed"
     assert reasons[4:] == [f"{back} {tries} times in a row" for tries in (4, 5)]
     status = job.status()
     assert status["phase"] == "Failed"
@@ -89,7 +89,7 @@ def test_it_costs_the_worker_then_the_pod(tmp_path: Path) -> None:
     assert pods == ["tiny-r1-1", "tiny-r1-1", "tiny-r1-2"]
     status = job.status()
     assert (status["phase"], status["restarts"]) == ("Succeeded", 3)
-    why = "the pod is replaced, for 1 restarts of its worker brought no new step (recovery.workerRestarts 1)"
+    why = "the pod is replaced because 1 restarts of its worker brought no new step (recovery.workerRestarts 1)"
     assert status["incidents"][1]["message"].endswith(why)
     assert status["nodes"] == [], "one machine has no node to avoid"
     assert list(job.losses()) == list(range(1, 13))

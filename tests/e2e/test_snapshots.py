@@ -28,7 +28,7 @@ def lose_pod(job: Job, process: subprocess.Popen[str], rank: int) -> None:
     view = job.status()["view"]
     assert view["resume"] == {**view["resume"], "snapshot": True, "checkpoint": None, "fetched": [rank]}, view
     reason = f"the snapshot of step {view['resume']['step']} in memory (rank {rank}'s comes from rank {1 - rank})"
-    assert f"goes back to {reason}, for rank {rank} has nothing in memory" in view["reason"]
+    assert f"goes back to {reason} because rank {rank} has nothing in memory" in view["reason"]
     wait_until(lambda: last_step(job) > at + BOUND, process)
 
 

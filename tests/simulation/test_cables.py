@@ -28,7 +28,7 @@ def test_one_of_the_two_ranks_moves_to_another_node(one: str, other: str, one_wa
     assert cluster.status.restarts == 3
     told = [(i.kind, i.rank) for i in cluster.status.incidents]
     assert told[-1] == ("ViewDropped", 1)
-    assert "rank 1 moves off b, for its link to rank 0 (sim-r0-1) broke in 3 views without a new step" in (
+    assert "rank 1 moves off b because its link to rank 0 (sim-r0-1) broke in 3 views without a new step" in (
         cluster.status.incidents[-1].message
     )
     [bad] = cluster.status.nodes

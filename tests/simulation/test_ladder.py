@@ -50,7 +50,7 @@ def test_a_worker_that_dies_again_and_again_costs_its_pod() -> None:
     pods = ["sim-r1-1", "sim-r1-1", "sim-r1-2", "sim-r1-2", "sim-r1-2", "sim-r1-3"]
     assert seen == list(zip(pods, [1, 2, 0, 1, 2, 0], strict=True))
     told = [i.message for i in cluster.status.incidents]
-    why = "the pod is replaced, for 2 restarts of its worker brought no new step (recovery.workerRestarts 2)"
+    why = "the pod is replaced because 2 restarts of its worker brought no new step (recovery.workerRestarts 2)"
     assert told[2] == f"worker 3 of sim-r1-1 killed by SIGKILL; {why}"
     assert cluster.status.restarts == 6
     assert rest(cluster).status.phase is Phase.SUCCEEDED
@@ -145,7 +145,7 @@ def test_a_node_on_which_all_fails_is_avoided_and_an_operator_that_starts_anew_k
     assert pod_of(cluster, 1).node == "a"
     [bad] = cluster.status.nodes
     assert (bad.node, len(bad.times), bad.avoided_since is not None) == ("b", 2, True)
-    assert "node b is avoided, for 2 failures there in " in cluster.status.incidents[-1].message
+    assert "node b is avoided: 2 failures there in " in cluster.status.incidents[-1].message
     assert rest(cluster).status.phase is Phase.SUCCEEDED
 
 
@@ -231,5 +231,5 @@ def test_a_rule_sends_to_the_next_node(what: str) -> None:
     assert pod_of(cluster, 1).name == "sim-r1-2"
     assert pod_of(cluster, 1).node == "a"
     assert cluster.status.nodes[0].reason == "recovery.rules[0] (exit code 137)"
-    assert "node b is avoided, for recovery.rules[0] (exit code 137)" in cluster.status.incidents[-1].message
+    assert "node b is avoided: recovery.rules[0] (exit code 137)" in cluster.status.incidents[-1].message
     assert rest(cluster).status.phase is Phase.SUCCEEDED

@@ -41,7 +41,7 @@ def test_the_budget_ends_the_job_with_the_last_reason() -> None:
     assert cluster.status.phase is Phase.FAILED
     assert (
         cluster.status.message
-        == "worker 3 of sim-r0-1 killed by SIGKILL; given up, for recovery.maxRestarts 2 is used up, the last 3 of them on step 4"
+        == "worker 3 of sim-r0-1 killed by SIGKILL; given up because recovery.maxRestarts 2 is used up, the last 3 of them on step 4"
     )
     assert not cluster.pods
     assert cluster.status.finished is not None

@@ -87,7 +87,7 @@ def test_a_node_that_takes_no_pod_is_not_moved_to_and_the_rank_stays() -> None:
     assert own(cluster, 1).name == name
     given_up = cluster.status.moves[0].given_up
     assert given_up is not None
-    assert given_up.endswith("for its pod waits (Unschedulable: 0 of 2 nodes are available): it stays")
+    assert given_up.endswith("because its pod waits (Unschedulable: 0 of 2 nodes are available): it stays")
     assert (cluster.status.phase, cluster.status.restarts, cluster.status.followers) == (Phase.RUNNING, 0, [])
     assert len(cluster.living()) == 2
 

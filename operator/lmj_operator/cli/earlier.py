@@ -66,7 +66,7 @@ def earlier(job: LiveMigrationJob, layout: Layout, wish: Wish, *, finished: bool
         return Earlier(old, ", ".join(map(str, fields)))
     if wish is Wish.CONTINUE:
         raise CommandError(
-            f"{layout.output} has the results of a job that --continue cannot go on from, for {', '.join(fixed)}: "
+            f"{layout.output} has the results of a job that --continue cannot go on from because of {', '.join(fixed)}: "
             "choose another output.path, or --fresh to start over"
         )
     goes_on = "" if fixed else ", --continue to train on from its newest checkpoint with the new values"

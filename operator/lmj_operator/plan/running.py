@@ -58,7 +58,7 @@ def run(scene: Scene) -> Plan:
         if not cost.allowed and leaving(observed):
             return suspend(scene)
         if not cost.allowed:
-            return end(scene, Phase.FAILED, f"{scene.failures[-1].message}; given up, for {cost.reason}")
+            return end(scene, Phase.FAILED, f"{scene.failures[-1].message}; given up because {cost.reason}")
         not_before = cost.not_before
         reason = f"{scene.failures[-1].message}; {cost.reason}"
         scene = scene.changed(

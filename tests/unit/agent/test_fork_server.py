@@ -20,7 +20,10 @@ Make = Callable[..., Any]
 P, K = WorkerPhase, EventKind
 MARK = f"of-process-{os.getpid()}"
 """On the command lines of this run's fake workers: another run on this machine has its own."""
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets an agent adopt the workers of its fork server")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets an agent adopt the workers of its fork server"),
+]
 
 
 def alive(pid: int) -> bool:

@@ -10,6 +10,8 @@ import pytest
 
 from lmj_trainer import linux
 
+pytestmark = pytest.mark.integration
+
 GROUP = Path("/proc/self/autogroup")
 STANDS_BACK = """
 import threading

@@ -12,6 +12,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from lmj_api.protocol import AgentState, EventKind, Holding, WorkerPhase
 from lmj_trainer.agent.server import LARGEST_BODY, make_app
 
+pytestmark = pytest.mark.integration
+
 Make = Callable[..., Any]
 TOKEN = "a token"
 

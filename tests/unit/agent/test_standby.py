@@ -14,6 +14,8 @@ from lmj_trainer.agent.server import make_app
 from lmj_trainer.agent.standby import PreparationError
 from lmj_trainer.errors import UserError
 
+pytestmark = pytest.mark.integration
+
 Make = Callable[..., Any]
 TOKEN = "a token"
 PREPARED = 'say:{"time":1,"kind":"preparing","message":"all-is-here"}'

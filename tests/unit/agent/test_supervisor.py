@@ -17,6 +17,8 @@ from lmj_api.protocol import CheckpointInfo, EventKind, WorkerPhase
 from lmj_trainer.agent import supervisor
 from lmj_trainer.agent.fencing import Answer
 
+pytestmark = pytest.mark.integration
+
 Make = Callable[..., Any]
 P, K = WorkerPhase, EventKind
 SECONDS = 20.0

@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.integration
+
 TOOL = Path(__file__).parents[3] / "tools" / "crd.py"
 
 

@@ -17,6 +17,8 @@ import lmj_operator
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.cli.main import app
 
+pytestmark = pytest.mark.integration
+
 CRD = "livemigrationjobs.lmj.dev"
 NOT_A_CALL: set[Call] = {("lmj.dev", "livemigrationjobs/finalizers", "update")}
 """What an admission plugin asks for where owner references block deletion."""

@@ -14,6 +14,8 @@ from lmj_api.names import checkpoint_name, part_file
 from lmj_trainer.durable import write_atomically
 from lmj_trainer.store import posix
 
+pytestmark = pytest.mark.integration
+
 DIGEST = "d" * 32
 OPERATIONS = ("open", "fsync", "replace", "unlink", "rmdir", "mkdir", "scandir")
 

@@ -16,6 +16,8 @@ from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, part_file
 from lmj_trainer.durable import write_atomically
 
+pytestmark = pytest.mark.integration
+
 DIGEST = "d" * 32
 
 

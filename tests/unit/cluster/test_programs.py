@@ -93,10 +93,10 @@ def test_who_comes_second_says_that_it_waits(go: Path, tmp_path: Path) -> None:
     assert binaries.MODULES[0].folder.is_dir()
 
 
-def test_unit_tests_wait_for_helm_alone() -> None:
+def test_integration_tests_wait_for_helm_alone() -> None:
     plan = subprocess.run(["make", "--dry-run", "test"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
     lines = plan.splitlines()
     (everything,) = (n for n, line in enumerate(lines) if line.rstrip().endswith("-m cluster build >/dev/null 2>&1 </dev/null &"))
     (helm,) = (n for n, line in enumerate(lines) if "-m cluster build helm" in line)
-    (unit,) = (n for n, line in enumerate(lines) if "not e2e and not slow" in line)
-    assert everything < helm < unit
+    (integration,) = (n for n, line in enumerate(lines) if "'integration and not e2e" in line)
+    assert everything < helm < integration

@@ -15,6 +15,8 @@ from cluster.calls import Target, Write, target_of
 from cluster.faults import CutWatch, Delay, Drop, Fault, Program, Refuse, Rule, Stale
 from cluster.proxy import Moment, Proxy, in_thread
 
+pytestmark = pytest.mark.integration
+
 PODS = "/api/v1/namespaces/default/pods"
 
 

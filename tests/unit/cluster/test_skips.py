@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.integration
+
 TESTS = Path(__file__).parents[2]
 FILES = {
     "gpu/test_cuda.py": "import pytest\n\ndef test_gpu():\n    pytest.skip('no GPU')\n",

@@ -13,6 +13,8 @@ from lmj_trainer import gpu
 from lmj_trainer.check import Summary, check, read_job, run
 from lmj_trainer.errors import UserError
 
+pytestmark = pytest.mark.integration
+
 
 def test_a_good_job_in_numbers(job: Any, tmp_path: Path) -> None:
     summary = check(job(dataset__splits={"validationFraction": 0.2}))

@@ -15,6 +15,8 @@ from hub import Hub
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.hub import patiently
 
+pytestmark = pytest.mark.integration
+
 MODEL = "someone/tiny"
 PROGRAM = """
 import json, sys

@@ -19,6 +19,8 @@ from lmj_trainer.check import check
 from lmj_trainer.data.look import first_rows, guess, others_of
 from lmj_trainer.errors import UserError
 
+pytestmark = pytest.mark.integration
+
 DATA = Path(__file__).parents[3] / "examples" / "data"
 
 

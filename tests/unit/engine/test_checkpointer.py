@@ -34,6 +34,8 @@ from lmj_trainer.worker.saving import Saving
 
 from .small_job import small_job
 
+pytestmark = pytest.mark.integration
+
 PATIENCE = 30.0
 RUN, OTHER = (Run(id=f"{digit * 8}-0000-4000-8000-000000000000", begun=begun) for digit, begun in (("b", 2.0), ("a", 1.0)))
 OWNER = Owner("job", "d", RUN)

@@ -14,6 +14,8 @@ from lmj_api.protocol import Command, CommandKind, Event, EventKind
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.worker.control import Control
 
+pytestmark = pytest.mark.integration
+
 DEADLINE = 30.0
 
 

@@ -27,6 +27,8 @@ from lmj_trainer.worker.recorder import Recorder
 
 from .small_job import Line, make, start, view, weights
 
+pytestmark = pytest.mark.integration
+
 
 def allowed() -> None:
     """Nobody else came."""

@@ -15,6 +15,8 @@ from tests.on_disk import declare_over, scan
 
 from lmj_api.run import Run
 
+pytestmark = pytest.mark.integration
+
 DEADLINE = 120
 
 # Rank 0 of a view of two. Rank 1's part was written by this process too; its message comes when the test says so.

@@ -25,6 +25,8 @@ from lmj_trainer.transport.parts import Part, State
 
 from .pair import SECONDS, Pair
 
+pytestmark = pytest.mark.integration
+
 
 def test_level_from_wherever_it_began(pair: Pair) -> None:
     for _ in range(3):

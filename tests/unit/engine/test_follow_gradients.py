@@ -20,6 +20,8 @@ from lmj_trainer.transport.parts import ROW, Gradients, Part, Prepared
 
 from .pair import SECONDS, Pair, eventually, source_model
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def packs(monkeypatch: pytest.MonkeyPatch) -> threading.Event:

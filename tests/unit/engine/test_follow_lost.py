@@ -15,6 +15,8 @@ from lmj_trainer.transport.parts import InSync, Part
 
 from .pair import SECONDS, Pair, eventually
 
+pytestmark = pytest.mark.integration
+
 
 def test_training_goes_on_without_a_follower_that_is_gone(pair: Pair) -> None:
     pair.source.follow("nobody")

@@ -18,6 +18,8 @@ from lmj_trainer.transport.parts import Begin, Part, Prepared
 
 from .pair import SECONDS, Pair, eventually
 
+pytestmark = pytest.mark.integration
+
 
 def test_a_step_is_prepared_at_the_follower_before_it_is_told(pair: Pair) -> None:
     pair.follow()

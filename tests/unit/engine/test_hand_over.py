@@ -28,6 +28,8 @@ from lmj_trainer.worker.trainer import Trainer
 
 from .small_job import Line, elsewhere, losses, make, start, view, weights
 
+pytestmark = pytest.mark.integration
+
 SECONDS = 60.0
 BEST = 8
 

@@ -25,6 +25,8 @@ from lmj_trainer.task.sequence_classification.heads import HEADS
 
 from .conftest import RANDOM, small_config
 
+pytestmark = pytest.mark.integration
+
 TRAINING = Training(weight_decay=0.02)
 COEFFICIENT, RATE = 0.37, 1e-3
 SMALL = small_config(vocab_size=1201, num_hidden_layers=1)

@@ -21,6 +21,8 @@ from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze, initialise
 from lmj_trainer.task.sequence_classification.heads import HEADS
 
+pytestmark = pytest.mark.integration
+
 FAMILIES = ["bert", "distilbert", "roberta", "electra"]
 SCRATCH = Model.model_validate({"scratch": {}, "lora": {}})
 CPU = torch.device("cpu")

@@ -25,6 +25,8 @@ from lmj_trainer.worker import recorder as recorder_module
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.recorder import Recorder
 
+pytestmark = pytest.mark.integration
+
 SECONDS = 30.0
 """For anything that is expected to happen."""
 

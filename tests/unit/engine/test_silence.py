@@ -12,7 +12,10 @@ import pytest
 
 from lmj_trainer.transport.silence import Flow, SilenceWatch
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the watch is Linux's")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="the watch is Linux's"),
+]
 
 SECONDS = 0.4
 DEADLINE = 10.0

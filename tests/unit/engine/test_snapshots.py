@@ -27,6 +27,8 @@ from lmj_trainer.worker.snapshots import MemorySnapshots
 from .conftest import small_config, small_state
 from .pair import eventually
 
+pytestmark = pytest.mark.integration
+
 SECONDS = 20.0
 EVERY = 10
 

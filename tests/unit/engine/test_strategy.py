@@ -18,6 +18,8 @@ from lmj_trainer.transport.inbox import ViewBrokenError
 
 from .small_job import Line, elsewhere, losses, make, start, view, weights
 
+pytestmark = pytest.mark.integration
+
 if TYPE_CHECKING:
     from lmj_trainer.group.commit import Report
     from lmj_trainer.group.group import Group

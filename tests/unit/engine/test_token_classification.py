@@ -39,6 +39,8 @@ from lmj_trainer.transport.inbox import ViewBrokenError
 from .conftest import small_config
 from .small_job import Line, elsewhere, losses, make, start, view, weights
 
+pytestmark = pytest.mark.integration
+
 TASK = TokenClassification()
 TAGS = ["B-PER", "I-PER", "O"]
 

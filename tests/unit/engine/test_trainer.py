@@ -28,6 +28,8 @@ from lmj_trainer.worker import saving as saving_module
 
 from .small_job import Line, at, elsewhere, losses, make, start, view, weights
 
+pytestmark = pytest.mark.integration
+
 
 def test_from_the_start_to_a_model(job: LiveMigrationJob) -> None:
     line = Line()

@@ -20,6 +20,8 @@ from cluster import Unavailable, packages
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.packing import Packed
 
+pytestmark = pytest.mark.integration
+
 _spec = importlib.util.spec_from_file_location("engine_peers", Path(__file__).with_name("peers.py"))
 peers = sys.modules["engine_peers"] = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(peers)

@@ -15,6 +15,8 @@ from lmj_operator.backend.agent_client import AgentError, AnswerError, MachineEr
 from lmj_operator.backend.kubernetes import agents as module
 from lmj_operator.backend.kubernetes.agents import Agents, _Known, _Urgency, said_already, with_event
 
+pytestmark = pytest.mark.integration
+
 DELAY = 0.05
 READY = WorkerState(incarnation=1, phase=WorkerPhase.READY, address="a:1")
 RUNNING = WorkerState(incarnation=1, phase=WorkerPhase.RUNNING, address="a:1", view=3)

@@ -14,6 +14,8 @@ from lmj_operator.backend.kubernetes import backend as module
 from lmj_operator.backend.port import ActionError
 from lmj_operator.plan import CreatePod, Drain, LeaveView, PodPhase, StartWorker
 
+pytestmark = pytest.mark.integration
+
 
 async def test_pods_made_at_the_same_time_make_the_rest_once(at: Fixture) -> None:
     await asyncio.gather(at.backend.apply(CreatePod(0, 1)), at.backend.apply(CreatePod(1, 1)))

@@ -15,6 +15,8 @@ from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.plan import CreatePod, DeletePod, PodPhase, Stay
 from lmj_operator.plan.membership.looking import SILENT_SECONDS
 
+pytestmark = pytest.mark.integration
+
 
 async def test_a_pod_is_told_to_go_once(at: Fixture) -> None:
     at.api.objects["pods", "tiny-r0-1"] = running()

@@ -28,6 +28,8 @@ from lmj_operator.plan.failures.failures import Failure, Remedy
 from lmj_operator.plan.failures.incidents import record, settle
 from lmj_operator.plan.report.conditions import conditions
 
+pytestmark = pytest.mark.integration
+
 SECONDS = 10.0
 
 

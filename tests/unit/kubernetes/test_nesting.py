@@ -18,6 +18,8 @@ from lmj_operator.backend.kubernetes.nesting import DEEPEST, shallow
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.controller.session import session_of
 
+pytestmark = pytest.mark.integration
+
 LEVELS = 9_000
 """A real API server takes no more than 10,000."""
 

@@ -15,6 +15,8 @@ from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
 from lmj_operator.controller.controller import Controller, watches
 
+pytestmark = pytest.mark.integration
+
 SECONDS = 20.0
 
 

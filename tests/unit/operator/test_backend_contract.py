@@ -25,6 +25,8 @@ from lmj_operator.cli.options import Output
 from lmj_operator.cli.status import status as show_status
 from lmj_operator.plan import CreatePod, DeletePod, Drain, EnlistPod, LeaveView, PodObserved, PodPhase, PutView, StartWorker
 
+pytestmark = pytest.mark.integration
+
 AGENT = Path(__file__).with_name("scripted_agent.py")
 SECONDS = 20.0
 

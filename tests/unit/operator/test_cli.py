@@ -27,6 +27,8 @@ from lmj_operator.cli.table import status_lines
 from lmj_operator.plan import Plan
 from lmj_operator.plan.observe.units import duration, size
 
+pytestmark = pytest.mark.integration
+
 JOB = """
 apiVersion: lmj.dev/v1alpha1
 kind: LiveMigrationJob

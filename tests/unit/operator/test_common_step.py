@@ -47,15 +47,15 @@ def test_rank_0_may_be_the_one_that_has_not_heard() -> None:
 @pytest.mark.parametrize(
     ("holdings", "reason"),
     [
-        ([AT_8, None], "goes back to checkpoint step-000000005, for rank 1 has nothing in memory"),
-        ([None, AT_8, None], "goes back to checkpoint step-000000005, for ranks 0, 2 have nothing in memory"),
-        ([AT_8, Holding(step=7)], "goes back to checkpoint step-000000005, for rank 1 is at step 7 and rank 0 at step 8"),
-        ([Holding(step=7), AT_8], "goes back to checkpoint step-000000005, for rank 0 is at step 7 and rank 1 at step 8"),
+        ([AT_8, None], "goes back to checkpoint step-000000005 because rank 1 has nothing in memory"),
+        ([None, AT_8, None], "goes back to checkpoint step-000000005 because ranks 0, 2 have nothing in memory"),
+        ([AT_8, Holding(step=7)], "goes back to checkpoint step-000000005 because rank 1 is at step 7 and rank 0 at step 8"),
+        ([Holding(step=7), AT_8], "goes back to checkpoint step-000000005 because rank 0 is at step 7 and rank 1 at step 8"),
         (
             [Holding(step=6, prepared=True), AT_8],
-            "goes back to checkpoint step-000000005, for rank 0 is at step 6 and rank 1 at step 8",
+            "goes back to checkpoint step-000000005 because rank 0 is at step 6 and rank 1 at step 8",
         ),
-        ([Holding(step=4)] * 2, "goes on from checkpoint step-000000005, for the memory is of step 4"),
+        ([Holding(step=4)] * 2, "goes on from checkpoint step-000000005 because the memory is of step 4"),
         ([None, None], "starts from checkpoint step-000000005"),
     ],
 )
@@ -67,7 +67,7 @@ def test_memory_that_fails_again_and_again_is_not_believed() -> None:
     assert common_step([AT_8, AT_8], [GOOD], MEMORY_TRIES)[0] == Resume(step=8)
     resume, reason = common_step([AT_8, AT_8], [GOOD], MEMORY_TRIES + 1)
     assert resume == UNBELIEVED
-    assert reason == "goes back to checkpoint step-000000005, for what is in memory failed 4 times in a row"
+    assert reason == "goes back to checkpoint step-000000005 because what is in memory failed 4 times in a row"
     at_start = [Holding(step=0)] * 2
     assert common_step(at_start, [], MEMORY_TRIES)[0] == Resume(step=0)
     assert common_step(at_start, [], MEMORY_TRIES + 1)[0] == Resume(step=0, believed=False)
@@ -81,7 +81,7 @@ def test_memory_is_not_believed_where_one_rank_has_none_either() -> None:
 
 def test_from_the_beginning() -> None:
     assert common_step([None, None], []) == (Resume(step=0), "starts from the beginning")
-    assert common_step([AT_8, None], []) == (Resume(step=0), "goes back to the beginning, for rank 1 has nothing in memory")
+    assert common_step([AT_8, None], []) == (Resume(step=0), "goes back to the beginning because rank 1 has nothing in memory")
 
 
 def has(*own: int, kept: tuple[int, ...] = ()) -> Snapshots:
@@ -102,7 +102,7 @@ def test_back_to_the_newest_snapshot() -> None:
     holdings, snapshots = lost(1)
     assert common_step(holdings, [GOOD], 1, snapshots) == (
         Resume(step=10, snapshot=True, fetched=[1]),
-        "goes back to the snapshot of step 10 in memory (rank 1's comes from rank 2), for rank 1 has nothing in memory",
+        "goes back to the snapshot of step 10 in memory (rank 1's comes from rank 2) because rank 1 has nothing in memory",
     )
     holdings, snapshots = lost(2)
     assert common_step(holdings, [], 1, snapshots)[0] == Resume(step=10, snapshot=True, fetched=[2])
@@ -157,7 +157,7 @@ def test_a_worker_whose_state_went_with_it_has_its_own_snapshot() -> None:
     """On a GPU the state is the process's, the snapshots are the agent's."""
     resume, reason = common_step([None, AT_12], [GOOD], 1, ALL[:2])
     assert resume == Resume(step=10, snapshot=True)
-    assert reason.startswith("goes back to the snapshot of step 10 in memory (each rank has its own), for rank 0")
+    assert reason.startswith("goes back to the snapshot of step 10 in memory (each rank has its own) because rank 0")
     assert (
         common_step([None, None], [GOOD], 1, ALL[:2])[1]
         == "starts from the snapshot of step 10 in memory (each rank has its own)"

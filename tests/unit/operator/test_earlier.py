@@ -53,7 +53,7 @@ def test_another_job_is_told_what_differs_and_what_to_do(tmp_path: Path) -> None
     assert refusal(tmp_path, Wish.RESUME, seed=1).endswith(
         "(training.seed 0 → 1): choose another output.path, or --fresh to start over (what is there is moved aside)"
     )
-    assert "for training.seed 0 → 1:" in refusal(tmp_path, Wish.CONTINUE, seed=1, epochs=5)
+    assert "because of training.seed 0 → 1:" in refusal(tmp_path, Wish.CONTINUE, seed=1, epochs=5)
 
 
 def test_the_same_job_goes_on(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 from lmj_operator.backend import event_stream as module
 from lmj_operator.backend.event_stream import LONGEST, MOST_UNREAD, TURNS, StreamError, lines
 
+pytestmark = pytest.mark.integration
+
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 SECONDS = 10.0

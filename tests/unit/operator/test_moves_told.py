@@ -43,7 +43,7 @@ def moved(**more: Any) -> Incident:
 
 
 def test_the_condition_says_how_far_it_is() -> None:
-    leaves = "rank 1 leaves node1, for node node1 is cordoned: its new pod is"
+    leaves = "rank 1 leaves node1 because node node1 is cordoned: its new pod is"
     assert told(follower("Starting")) == ("Starting", f"{leaves} starting")
     half = follower(done=257_000_000, eta_seconds=2.4)
     assert told(half) == ("Copying", f"{leaves} copying, 257.0 MB of 514.0 MB, 0:02 left")

@@ -16,6 +16,8 @@ from lmj_operator.backend import reach
 from lmj_operator.backend.agent_client import AgentClient, AgentError, MachineError
 from lmj_operator.backend.reach import is_there
 
+pytestmark = pytest.mark.integration
+
 DEADLINE = 10.0
 
 

@@ -8,6 +8,8 @@ from pydantic import ValidationError
 from lmj_api.spec import Recovery, RecoveryRule, RuleAction
 from lmj_operator.plan.failures.rules import CHARACTERS, judge
 
+pytestmark = pytest.mark.integration
+
 
 def rules(*documents: dict[str, object]) -> list[RecoveryRule]:
     return Recovery.model_validate({"rules": list(documents)}).rules

@@ -19,6 +19,8 @@ from lmj_operator.backend.local.process import has_open
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.cli.logs import LogReader, log_files
 
+pytestmark = pytest.mark.integration
+
 HOLDER = """
 import signal, sys, time
 from pathlib import Path

@@ -12,6 +12,8 @@ from lmj_operator.cli.errors import BAD_INPUT, CommandError
 from lmj_operator.cli.load import read_job
 from lmj_operator.cli.yaml_file import LARGEST, YamlProblem, parse
 
+pytestmark = pytest.mark.integration
+
 JOB = """\
 apiVersion: lmj.dev/v1alpha1
 kind: LiveMigrationJob

@@ -14,6 +14,8 @@ from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
 from lmj_operator.cli.errors import CommandError
 from lmj_operator.cli.report.command import read_run
 
+pytestmark = pytest.mark.integration
+
 JOB: dict[str, Any] = {
     "apiVersion": "lmj.dev/v1alpha1",
     "kind": "LiveMigrationJob",

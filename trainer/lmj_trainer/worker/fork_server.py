@@ -155,6 +155,6 @@ def _become_child_of(agent: int) -> None:
     while (parent := os.getppid()) == between and between != agent and time.monotonic() < deadline:
         time.sleep(0.0001)  # the kernel tells nobody of a new parent
     linux.die_with_parent()
-    # Looked at again, for the agent may have ended in between: then nobody will end this process.
+    # Looked at again, because the agent may have ended in between: then nobody will end this process.
     if parent != agent or os.getppid() != agent:
         raise RuntimeError(f"process {os.getppid()} is the parent of a new worker, where its agent, {agent}, should be")

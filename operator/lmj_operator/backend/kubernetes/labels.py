@@ -1,4 +1,4 @@
-"""Names, labels, ports and paths of a job's objects: fixed, for running jobs were made with them."""
+"""Names, labels, ports and paths of a job's objects: fixed, because running jobs were made with them."""
 
 from lmj_api.names import GROUP, parse_pod_name
 from lmj_api.spec import LiveMigrationJob

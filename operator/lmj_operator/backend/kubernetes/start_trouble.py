@@ -1,4 +1,4 @@
-"""Why a pod that a node has taken does not start, in the kubelet's words: its events, for its status says nothing of a volume."""
+"""Why a pod that a node has taken does not start, in the kubelet's words: its events, because its status says nothing of a volume."""
 
 import logging
 import re

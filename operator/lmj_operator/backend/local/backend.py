@@ -214,7 +214,7 @@ class LocalBackend:
         self._events.put_nowait(PodEvent(pod.place.name, pod.rank, None))
 
     async def _listen(self, pod: LocalPod) -> None:
-        # A file is polled, for want of a portable way to wait for one; the wait ends with the agent's process.
+        # A file is polled, because there is no portable way to wait for one; the wait ends with the agent's process.
         while (client := self._client(pod)) is None:  # noqa: ASYNC110
             await asyncio.sleep(ADDRESS_POLL_SECONDS)
         self._events.put_nowait(PodEvent(pod.place.name, pod.rank, None))

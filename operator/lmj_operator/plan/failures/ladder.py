@@ -30,5 +30,5 @@ def fruitless(status: JobStatus, step: int) -> Mapping[int, int]:
 def _raised(failure: Failure, restarts: int, most: int) -> Failure:
     if failure.remedy is not Remedy.WORKER or restarts < most:
         return failure
-    why = f"the pod is replaced, for {restarts} restarts of its worker brought no new step (recovery.workerRestarts {most})"
+    why = f"the pod is replaced because {restarts} restarts of its worker brought no new step (recovery.workerRestarts {most})"
     return replace(failure, remedy=Remedy.POD, message=f"{failure.message}; {why}")

@@ -69,7 +69,7 @@ def moves_apart(failure: Failure, ranks: tuple[RankFacts, ...], incidents: Seque
     assert goes.pod is not None
     why = f"its link to rank {stays.rank} ({stays.pod.name}) broke in {views} views without a new step"
     where = f"moves off {goes.pod.node}" if goes.pod.node is not None else "gets another pod"
-    text = f"{failure.message}; rank {goes.rank} {where}, for {why}"
+    text = f"{failure.message}; rank {goes.rank} {where} because {why}"
     return replace(
         failure, rank=goes.rank, pod=goes.pod.name, peer=stays.pod.name, message=text, remedy=Remedy.POD, next_node=why
     )

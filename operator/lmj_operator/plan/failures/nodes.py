@@ -1,4 +1,4 @@
-"""Nodes on which the job's workers and pods fail, and which of them its next pods avoid. Kept in the status, for nobody else remembers."""
+"""Nodes on which the job's workers and pods fail, and which of them its next pods avoid. Kept in the status, because nobody else remembers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -64,7 +64,7 @@ def explained(
     """``failures``, those that brought a node to be avoided with a clause on it."""
     old = avoided(before)
     new = {
-        e.node: f"node {e.node} is avoided, for {e.reason}"
+        e.node: f"node {e.node} is avoided: {e.reason}"
         for e in after
         if e.avoided_since is not None and e.rank is None and e.node not in old
     }
@@ -77,7 +77,7 @@ def explained(
 def stranded(pods: Iterable[PodObserved], nodes: Iterable[NodeFailures], rule: AvoidNode, now: float) -> tuple[PodObserved, ...]:
     """Pods that no node takes, made since nodes are avoided, when one has waited for ``rule.fallback_seconds``.
 
-    Avoiding is asked of the scheduler as a requirement, for as a preference it would lose to spreading and to images that lie on the
+    Avoiding is asked of the scheduler as a requirement, because as a preference it would lose to spreading and to images that lie on the
     node; and an autoscaler makes a node for a requirement alone. But a job that no other node can take must not wait for ever.
     """
     since = [entry.avoided_since for entry in nodes if entry.avoided_since is not None]

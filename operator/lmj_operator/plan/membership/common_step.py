@@ -32,7 +32,7 @@ def common_step(
         durable = Resume(step=good.step, checkpoint=good.name, believed=believed)
     at = f"checkpoint {good.name}" if good is not None else "the beginning"
     back = durable
-    # Of one step: the snapshot, for nothing has to be read.
+    # Of one step: the snapshot, because nothing has to be read.
     common = newest_common(snapshots, topology) if believed else None
     if common is not None and common.step >= durable.step:
         back = Resume(step=common.step, snapshot=True, fetched=list(common.fetched))
@@ -41,13 +41,13 @@ def common_step(
         return back, f"starts from {at}"
     missing = lacking(topology, holdings)
     if missing is not None:
-        return back, f"goes back to {at}, for {missing}"
+        return back, f"goes back to {at} because {missing}"
     steps = [-1 if held is None else held.step for held in holdings]
     newest = max(steps)
     if newest < back.step:
-        return back, f"goes on from {at}, for the memory is of step {newest}"
+        return back, f"goes on from {at} because the memory is of step {newest}"
     if not believed:
-        return durable, f"goes back to {at}, for what is in memory failed {tries} times in a row"
+        return durable, f"goes back to {at} because what is in memory failed {tries} times in a row"
     everywhere = common.step if common is not None else None
     resume = Resume(step=newest, told_by=steps.index(newest), common_snapshot=everywhere)
     return resume, f"goes on from step {newest}, which all have in memory"

@@ -50,7 +50,7 @@ def last_saver(ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, ...], now:
             if pod.agent.worker.phase in _SAVES:
                 return pod.name, None
             continue
-        # None: nobody asked it, for nothing runs in it.
+        # None: nobody asked it, because nothing runs in it.
         left = pod.unreachable_since + SILENT_SECONDS - now if pod.unreachable_since is not None and not pod.dark else 0.0
         if left > 0:
             return pod.name, left

@@ -235,5 +235,5 @@ def _given_up(entry: MoveStatus, facts: RankFacts, spec: Migration) -> MoveStatu
         return entry.model_copy(update={"given_up": f"{late}: it stays"})
     if waits is not None and (facts.pod is None or facts.pod.node_leaving is None):
         # Another pod would wait for the same, and training with it.
-        return entry.model_copy(update={"given_up": f"{late}, for its pod waits ({waits.reason}: {waits.message}): it stays"})
+        return entry.model_copy(update={"given_up": f"{late} because its pod waits ({waits.reason}: {waits.message}): it stays"})
     return entry.model_copy(update={"given_up": f"{late}: it moves through a checkpoint", "strategy": "Checkpoint"})

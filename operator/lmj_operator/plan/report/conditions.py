@@ -141,7 +141,7 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
             if move.strategy == "Checkpoint"
             else f"its new pod is {_words(_state(move, entry))}{copied(entry)}"
         )
-        told.append(f"rank {move.rank} leaves {where}, for {move.reason}: {how}")
+        told.append(f"rank {move.rank} leaves {where} because {move.reason}: {how}")
     return min((_state(move, entry) for move, entry in under_way), key=order.index), "; ".join(told)
 
 
