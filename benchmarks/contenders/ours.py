@@ -15,7 +15,7 @@ from common import THREADS, Workload, answer, serve
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Training
 from lmj_api.topology import Topology
-from lmj_trainer.data.order import micro_batches
+from lmj_trainer.data.order import Indices, micro_batches
 from lmj_trainer.group.commit import Decision, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.model.partition import partition
@@ -37,11 +37,15 @@ rank, stages = int(os.environ["RANK"]), 2
 class Batches:
     """The benchmark's batches behind the engine's interface."""
 
-    def train(self, step: int) -> list[Inputs]:
-        ids, mask, labels = work.data(step)
-        return [
-            Inputs(ids[part], mask[part], None, labels[part]) for part in micro_batches(np.arange(work.batch), work.micro_batches)
-        ]
+    shards = 1
+
+    def train(self, step: int) -> list[list[Indices]]:
+        self._data = work.data(step)
+        return [micro_batches(np.arange(work.batch), work.micro_batches)]
+
+    def inputs(self, split: str, rows: Indices) -> Inputs:
+        ids, mask, labels = self._data
+        return Inputs(ids[rows], mask[rows], None, labels[rows])
 
 
 class Quiet:
@@ -66,7 +70,7 @@ answer(address=transport.address)
 peer = sys.stdin.readline().strip()
 transport.join(1, rank, {1 - rank: peer})
 group = Group(transport, rank, Topology(stages), 600.0)
-pipeline = Pipeline(stage, group, Batches(), TextObjective(("0", "1")))  # type: ignore[arg-type]
+pipeline = Pipeline(stage, state, group, Batches(), TextObjective(("0", "1")))  # type: ignore[arg-type]
 optimizer = AdamW(state, training)
 folder = os.environ.get("BENCH_CHECKPOINT")
 checkpointer = Checkpointer(posix.folder(Path(folder or ".")), 2, state, transport, Quiet()) if folder else None  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from lmj_api.base import Message
 from lmj_api.spec.dataset import Dataset, Splits
 from lmj_api.spec.job import JobSpec
 from lmj_api.spec.model import Model
-from lmj_api.spec.pipeline import Pipeline
+from lmj_api.spec.pipeline import DataParallel, Pipeline
 from lmj_api.spec.training import LearningRateSchedule, Training
 
 Fields = dict[str, str]
@@ -63,6 +63,7 @@ TRAINING: Fields = {
     "precision": "forward and backward",
     "continues": "the state that it goes on from",
 }
+DATA_PARALLEL: Fields = {"shards": "the order of the gradient's sum, which changes its bits, and the masks of dropout"}
 PIPELINE: Fields = {"micro_batches": "the order of the gradient's sum, which changes its bits, and the masks of dropout"}
 
 IGNORED: dict[type[Message], Fields] = {
@@ -78,6 +79,7 @@ IGNORED: dict[type[Message], Fields] = {
         "stages": "tensors are named by layer: any number of stages loads them",
         "layers": "as stages",
     },
+    DataParallel: {"replicas": "who computes a shard, not what it is"},
     JobSpec: {
         "strategy": "how the work is shared, not what it is",
         "checkpoint": "when state is saved, not what it is",
@@ -126,6 +128,7 @@ def state_fields(spec: JobSpec) -> dict[str, Any]:
         "dataset": _dataset(spec.dataset),
         "training": _training(spec.training),
         "pipeline": _pick(spec.pipeline, PIPELINE),
+        **_data_parallel(spec.data_parallel),
     }
 
 
@@ -138,6 +141,7 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields = state_fields(spec)
     fields["model"].setdefault("lora", None)
     fields["training"].setdefault("continues", [])
+    fields.setdefault("data_parallel", {"shards": 1})
     if finished:
         test = {"test": _name(spec.dataset.splits.test)}
         caps = {"test": spec.dataset.max_samples.test}
@@ -195,6 +199,11 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
     if not dataset.splits.test_fraction:
         del samples["test"]  # test rows come from elsewhere: how many there are changes nothing here
     return _pick(dataset, DATASET) | {"source": _name(dataset.source), "splits": splits, "max_samples": samples}
+
+
+def _data_parallel(data_parallel: DataParallel) -> dict[str, Any]:
+    # A job of one shard is what it was before there were any.
+    return {} if data_parallel.shards == 1 else {"data_parallel": _pick(data_parallel, DATA_PARALLEL)}
 
 
 def _training(training: Training) -> dict[str, Any]:

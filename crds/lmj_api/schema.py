@@ -32,6 +32,15 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "training.batchSize must be a multiple of pipeline.microBatches",
         ),
         (
+            "(self.pipeline.microBatches * self.training.gradientAccumulationSteps) % self.dataParallel.shards == 0",
+            "pipeline.microBatches times training.gradientAccumulationSteps must be a multiple of dataParallel.shards",
+        ),
+        ("self.dataParallel.replicas <= self.dataParallel.shards", "dataParallel.replicas is at most dataParallel.shards"),
+        (
+            "self.dataParallel.replicas == 1 || (!self.recovery.hotStandby && !has(self.recovery.memorySnapshot))",
+            "recovery.hotStandby and recovery.memorySnapshot keep what other replicas hold anyway: leave them out",
+        ),
+        (
             "self.training.warmupSteps == 0 || self.training.warmupRatio == 0.0",
             "training: set warmupSteps or warmupRatio, not both",
         ),
@@ -47,6 +56,9 @@ RULES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "strategy": [("self == oldSelf", f"strategy {_FIXED}")],
+    "dataParallel": [
+        ("self == oldSelf", f"dataParallel {_FIXED}"),
+    ],
     "pipeline": [
         ("self == oldSelf", f"pipeline {_FIXED}"),
         ("!has(self.layers) || size(self.layers) == self.stages", "layers needs one number for each stage"),

@@ -7,7 +7,7 @@ from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
 from lmj_api.spec.model import Architecture, Lora, Model, Scratch, Task
 from lmj_api.spec.output import Output, Weights
-from lmj_api.spec.pipeline import Pipeline, Strategy
+from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
 from lmj_api.spec.recovery import AvoidNode, Recovery, RecoveryRule, RuleAction
 from lmj_api.spec.storage import AccessMode, Storage, Volume
@@ -19,6 +19,7 @@ __all__ = [
     "AvoidNode",
     "Checkpoint",
     "CleanPodPolicy",
+    "DataParallel",
     "Dataset",
     "Device",
     "JobSpec",

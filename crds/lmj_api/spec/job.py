@@ -12,7 +12,7 @@ from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.migration import Migration
 from lmj_api.spec.model import Model
 from lmj_api.spec.output import Output
-from lmj_api.spec.pipeline import Pipeline, Strategy
+from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement
 from lmj_api.spec.recovery import Recovery
 from lmj_api.spec.storage import Storage
@@ -27,6 +27,8 @@ class JobSpec(Message):
     """How ranks share the work."""
     pipeline: Pipeline = Pipeline()
     """Stages and micro-batches."""
+    data_parallel: DataParallel = DataParallel()
+    """Copies of the pipeline, and the parts of a batch that they share."""
     model: Model
     """The model."""
     dataset: Dataset
@@ -61,12 +63,28 @@ class JobSpec(Message):
         size, parts = self.training.batch_size, self.pipeline.micro_batches
         if size % parts:
             raise ValueError(f"training.batchSize {size} is not a multiple of pipeline.microBatches {parts}")
+        pieces, shards = parts * self.training.gradient_accumulation_steps, self.data_parallel.shards
+        if pieces % shards:
+            raise ValueError(
+                f"the {pieces} micro-batches of a step (pipeline.microBatches times training.gradientAccumulationSteps) cannot be shared"
+                f" among dataParallel.shards {shards}: make them a multiple of it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_copy_in_memory(self) -> Self:
+        if self.data_parallel.replicas > 1:
+            for name, wanted in (("hotStandby", self.recovery.hot_standby), ("memorySnapshot", self.recovery.memory_snapshot)):
+                if wanted:
+                    raise ValueError(
+                        f"recovery.{name} keeps what other replicas hold anyway: leave it out, or set dataParallel.replicas 1"
+                    )
         return self
 
     @property
     def topology(self) -> Topology:
         """Which rank computes what."""
-        return Topology(self.pipeline.stages)
+        return Topology(self.pipeline.stages, self.data_parallel.replicas)
 
     @property
     def world_size(self) -> int:

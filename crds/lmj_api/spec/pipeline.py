@@ -14,6 +14,24 @@ class Strategy(StrEnum):
     PIPELINE = "Pipeline"
 
 
+class DataParallel(Message):
+    """How many copies of the pipeline share the work of a step. The number of copies is not part of the result: losses and weights are the
+    same to the bit.
+    """
+
+    shards: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Parts of a step's batch, of equal size, whose gradients are added in one fixed order whichever copy computes them. It is part of the
+    result, and the largest number of replicas. ``microBatches`` times ``training.gradientAccumulationSteps`` must be a multiple of it."""
+    replicas: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Copies of the pipeline, each with a rank for each stage; at most ``shards``. A number that divides ``shards`` shares the work evenly."""
+
+    @model_validator(mode="after")
+    def _a_shard_each(self) -> Self:
+        if self.replicas > self.shards:
+            raise ValueError(f"replicas {self.replicas} is more than shards {self.shards}: each replica needs a shard")
+        return self
+
+
 class Pipeline(Message):
     """The pipeline: its stages (one rank each) and the micro-batches that flow through them."""
 

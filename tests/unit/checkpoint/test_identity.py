@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from lmj_api.base import Message
-from lmj_api.identity import DATASET, IGNORED, MODEL, PIPELINE, SPLITS, TRAINING, differences
-from lmj_api.spec import Dataset, JobSpec, Model, Pipeline, Splits, Training
+from lmj_api.identity import DATA_PARALLEL, DATASET, IGNORED, MODEL, PIPELINE, SPLITS, TRAINING, differences
+from lmj_api.spec import DataParallel, Dataset, JobSpec, Model, Pipeline, Splits, Training
 from lmj_trainer.checkpoint.identity import state_digest
 
 BASE: dict[str, Any] = {
@@ -29,7 +29,14 @@ def digest(**parts: dict[str, Any] | bool) -> str:
 
 @pytest.mark.parametrize(
     ("part", "depends"),
-    [(Model, MODEL), (Dataset, DATASET), (Splits, SPLITS), (Training, TRAINING), (Pipeline, PIPELINE)],
+    [
+        (Model, MODEL),
+        (Dataset, DATASET),
+        (Splits, SPLITS),
+        (Training, TRAINING),
+        (Pipeline, PIPELINE),
+        (DataParallel, DATA_PARALLEL),
+    ],
 )
 def test_every_field_is_decided_on(part: type[Message], depends: dict[str, str]) -> None:
     assert set(depends) | set(IGNORED[part]) == set(part.model_fields)
@@ -37,7 +44,7 @@ def test_every_field_is_decided_on(part: type[Message], depends: dict[str, str])
 
 
 def test_every_part_is_decided_on() -> None:
-    assert {"model", "dataset", "training", "pipeline"} | set(IGNORED[JobSpec]) == set(JobSpec.model_fields)
+    assert {"model", "dataset", "training", "pipeline", "data_parallel"} | set(IGNORED[JobSpec]) == set(JobSpec.model_fields)
 
 
 @pytest.mark.parametrize(

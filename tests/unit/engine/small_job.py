@@ -83,7 +83,8 @@ def make(job: LiveMigrationJob, line: Line, rank: int = 0, network: dict[str, Me
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     each = config.num_hidden_layers // spec.pipeline.stages
     heads, model = TASKS[spec.model.task].heads, spec.model
-    layers = range(rank * each, (rank + 1) * each)
+    number = spec.topology.stage(rank)
+    layers = range(number * each, (number + 1) * each)
     stage = Stage(config, heads, layers, seed=spec.training.seed, lora=model.lora, source=model.source)
     freeze(stage, model, torch.device("cpu"))
     state = StageState(stage, torch.device("cpu"))

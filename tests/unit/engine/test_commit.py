@@ -47,10 +47,11 @@ def split(rows: int, seed: int) -> Split:
 PREPARED = PreparedDataset("digest", ("neg", "pos"), 0, 3001, Path("none"), {"train": split(64, 1), "validation": split(150, 2)})
 
 
-def spec(stages: int) -> JobSpec:
+def spec(stages: int, **data_parallel: int) -> JobSpec:
     return JobSpec.model_validate(
         {
             "pipeline": {"stages": stages, "microBatches": 4},
+            "dataParallel": data_parallel,
             "model": {"scratch": {}},
             "dataset": {"source": "none", "text": ["t"], "label": "l", "maxLength": 32},
             "training": {"batchSize": 16, "learningRate": 1e-3, "epochs": 2},
@@ -60,19 +61,29 @@ def spec(stages: int) -> JobSpec:
 
 
 class Ranks:
-    """Stages, one a thread."""
+    """Stages of replicas, one a thread."""
 
-    def __init__(self, make_state: Callable[..., Any], config: Any, cuts: Sequence[range], patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        make_state: Callable[..., Any],
+        config: Any,
+        cuts: Sequence[range],
+        patience: float = PATIENCE,
+        *,
+        replicas: int = 1,
+        shards: int = 1,
+    ) -> None:
         network: dict[str, MemoryTransport] = {}
-        self.transports = [MemoryTransport(network, f"rank-{rank}") for rank in range(len(cuts))]
+        topology = Topology(len(cuts), replicas)
+        self.transports = [MemoryTransport(network, f"rank-{rank}") for rank in topology.ranks]
         self.states, self.groups, self.pipelines = [], [], []
-        batches = Batches(PREPARED, spec(len(cuts)), torch.device("cpu"))
-        for rank, cut in enumerate(cuts):
-            stage, state = make_state(config, cut)
+        batches = Batches(PREPARED, spec(len(cuts), shards=shards, replicas=replicas), torch.device("cpu"))
+        for rank in topology.ranks:
+            stage, state = make_state(config, cuts[topology.stage(rank)])
             self.states.append(state)
-            self.groups.append(Group(self.transports[rank], rank, Topology(len(cuts)), patience))
-            self.pipelines.append(Pipeline(stage, self.groups[rank], batches, TextObjective(PREPARED.labels)))
-            self.transports[rank].join(1, rank, {r: f"rank-{r}" for r in range(len(cuts)) if r != rank})
+            self.groups.append(Group(self.transports[rank], rank, topology, patience))
+            self.pipelines.append(Pipeline(stage, state, self.groups[rank], batches, TextObjective(PREPARED.labels)))
+            self.transports[rank].join(1, rank, {r: f"rank-{r}" for r in topology.ranks if r != rank})
 
     def all(self, work: Callable[[int], Any]) -> list[Any]:
         """``work(rank)`` in all threads at once; the first exception by rank is raised."""

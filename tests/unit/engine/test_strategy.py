@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lmj_trainer.group.commit import Report
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
+    from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.strategy.batches import Batches
     from lmj_trainer.task.port import Counts, Objective
 
@@ -31,13 +32,14 @@ if TYPE_CHECKING:
 class PlainLoop:
     """Every rank would compute all of it, so there is one."""
 
-    def __init__(self, stage: Stage, group: Group, batches: Batches, objective: Objective) -> None:
+    def __init__(self, stage: Stage, state: StageState, group: Group, batches: Batches, objective: Objective) -> None:
         assert group.topology.size == 1
         self.stage, self.group, self.batches, self.objective = stage, group, batches, objective
 
     def gradients(self, step: int, final: Callable[[torch.Tensor], None] | None = None) -> list[float]:
         self.group.check()
-        batch = self.batches.train(step)
+        (shard,) = self.batches.train(step)
+        batch = [self.batches.inputs("train", rows) for rows in shard]
         samples = sum(self.objective.samples(inputs.labels) for inputs in batch)
         parts = []
         for number, inputs in enumerate(batch):

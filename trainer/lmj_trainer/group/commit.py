@@ -84,7 +84,7 @@ class Report:
     norms: Tensor
     """The 2-norm of each of its parameters' gradients, float32 ``[parameters]``."""
     losses: list[float]
-    """Of the micro-batches that it computed to the end, each weighed by its part of the samples."""
+    """Of what it computed to the end, each weighed by its part of the samples."""
 
 
 def agree(

@@ -109,6 +109,11 @@ class StageState:
         """What is to be recorded of all steps of which nobody has said that it is."""
         stage.materialise(device)
 
+    @property
+    def gradient(self) -> Tensor:
+        """All gradients, flat float32 ``[size]``, with zeros between them."""
+        return self.block[3 * self.size :]
+
     def arrays(self, span: slice, first: int = 0, last: int = 4) -> list[Tensor]:
         """``span`` of the arrays ``first`` to ``last`` (exclusive) of the block: 0 weights, 1 and 2 moments, 3 gradients."""
         return [self.block[k * self.size + span.start : k * self.size + span.stop] for k in range(first, last)]
@@ -214,7 +219,7 @@ class StageState:
         """Drop the gradients of a step that was not committed."""
         self._ledger.counts[Count.PREPARED] = -1
         if self.dirty:
-            self.block[3 * self.size :].zero_()
+            self.gradient.zero_()
             self.dirty = False
 
     # --- what rank 0 remembers ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lmj_trainer.data.batch import collate
-from lmj_trainer.data.order import micro_batches, step_rows, total_steps
+from lmj_trainer.data.order import Indices, micro_batches, step_rows, total_steps
 from lmj_trainer.model.stage import Inputs
 from lmj_trainer.task.registry import TASKS
 
@@ -24,16 +24,23 @@ class Batches:
 
     def __init__(self, prepared: PreparedDataset, spec: JobSpec, device: torch.device) -> None:
         self._prepared, self._training, self._device = prepared, spec.training, device
+        self.shards = spec.data_parallel.shards
+        """Parts of a step that are added up as a tree."""
         self._targets = TASKS[spec.model.task].targets
         self.rows = len(prepared.splits["train"])
         self.steps = total_steps(self.rows, spec.training)
-        self.micro_batches = spec.pipeline.micro_batches * spec.training.gradient_accumulation_steps
+        self._micro_batches = spec.pipeline.micro_batches * spec.training.gradient_accumulation_steps // self.shards
         self.samples = spec.training.batch_size * spec.training.gradient_accumulation_steps
 
-    def train(self, step: int) -> list[Inputs]:
-        """All micro-batches of the 0-based ``step``."""
+    def train(self, step: int) -> list[list[Indices]]:
+        """The rows of each micro-batch of the 0-based ``step``, by shard. Each shard's first one goes in halves."""
         rows = step_rows(self.rows, self._training, step)
-        return [self._inputs("train", part) for part in micro_batches(rows, self.micro_batches)]
+        return [micro_batches(part, self._micro_batches) for part in np.split(rows, self.shards)]
+
+    def targets(self, split: str, rows: Indices) -> torch.Tensor:
+        """The labels of a micro-batch alone, as :meth:`inputs` has them but for padding, on the CPU."""
+        data = self._prepared.splits[split]
+        return torch.from_numpy(self._targets(data, rows, data.max_length))
 
     def evaluation(self, split: str) -> list[np.ndarray]:
         """Rows of each micro-batch of ``split``, of similar length, longest first (so that a lack of memory shows at once)."""
@@ -44,9 +51,6 @@ class Batches:
 
     def inputs(self, split: str, rows: np.ndarray) -> Inputs:
         """The micro-batch of these rows."""
-        return self._inputs(split, rows)
-
-    def _inputs(self, split: str, rows: np.ndarray) -> Inputs:
         batch = collate(self._prepared.splits[split], rows, self._prepared.pad_id, self._targets)
 
         def tensor(array: np.ndarray) -> torch.Tensor:

@@ -21,7 +21,7 @@ class Strategy(Protocol):
     def gradients(self, step: int, final: Callable[[Tensor], None] | None = None) -> list[float]:
         """Add the gradients of the 0-based ``step`` up in the state. ``final`` is told of each parameter that has got its last part.
 
-        Returns the losses of the step's micro-batches that this rank computed, each weighed by its part of the samples.
+        Returns the losses of what this rank computed to the end, each weighed by its part of the samples.
         """
 
     def whole(self, reports: Sequence[Report]) -> tuple[float, Tensor]:

@@ -185,26 +185,20 @@ class Checkpointer:
         part: ManifestFile | None = None
         problem = ""
         started = time.time()
+        writes = rank in topology.writers
         try:
-            try:
-                yield_to_compute()
-                saved = self._state.saved
-                if self._copy is None:
-                    self._copy = torch.empty_like(saved, device="cpu")
-                self._copy.copy_(saved)
-                self._whole = True
-            finally:
-                self._copied.set()
-            folder = folder_of(self._root, step, view, self._owner.run)
-            sign(folder, self._owner)
-            part = write_tensors(folder / part_file(topology.part(rank)), self._state.tensors(self._copy), self._state.frozen)
+            if writes:
+                part = self._write(view, step, topology.part(rank))
         except (OSError, RuntimeError) as error:
             # RuntimeError: no memory for the copy. Training goes on; what is durable stays.
             problem = f"rank {rank} could not write: {error}"
+        finally:
+            self._copied.set()
         try:
             if facts is None:
-                payload = {"part": None if part is None else part.to_json(), "problem": problem}
-                self._transport.send(LEADER, Envelope(view, Kind.PART, step, attempt, rank, payload))
+                if writes:
+                    payload = {"part": None if part is None else part.to_json(), "problem": problem}
+                    self._transport.send(LEADER, Envelope(view, Kind.PART, step, attempt, rank, payload))
                 # Rank 0 waits for the others first, for as long.
                 self.problem = self._transport.inbox.take(Kind.DURABLE, step, attempt, LEADER, 2 * patience, view)
                 return
@@ -226,6 +220,19 @@ class Checkpointer:
             self._transport.send(other, Envelope(view, Kind.DURABLE, step, attempt, rank, problem))
         # Not before: what an older view, cut off, finishes until then is a checkpoint. After a failure too, because the disk may be full.
         self._clear(view)
+
+    def _write(self, view: int, step: int, part: int) -> ManifestFile:
+        """The file of ``part``, which is this rank's. Raises OSError or RuntimeError."""
+        yield_to_compute()
+        saved = self._state.saved
+        if self._copy is None:
+            self._copy = torch.empty_like(saved, device="cpu")
+        self._copy.copy_(saved)
+        self._whole = True
+        self._copied.set()
+        folder = folder_of(self._root, step, view, self._owner.run)
+        sign(folder, self._owner)
+        return write_tensors(folder / part_file(part), self._state.tensors(self._copy), self._state.frozen)
 
     def _part(self, view: int, step: int, attempt: int, other: int, patience: float) -> tuple[ManifestFile | None, str]:
         """The file that ``other`` wrote, or why it wrote none. Raises ViewBrokenError."""

@@ -80,7 +80,7 @@ class Trainer:
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
         objective = TASKS[spec.model.task].objective(prepared.labels)
-        self.strategy = STRATEGIES[spec.strategy](stage, self._group, batches, objective)
+        self.strategy = STRATEGIES[spec.strategy](stage, state, self._group, batches, objective)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._claimant = Claimant(job, self._warn)

@@ -1,8 +1,9 @@
-"""One stage's part in the steps and evaluations of one view."""
+"""One rank's part in the steps and evaluations of one view: a stage, for the shards of its replica."""
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,10 @@ from torch import Tensor
 from lmj_api.topology import LEADER
 from lmj_trainer.model.stage import Inputs, Place
 from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
+from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.strategy.pipeline.schedule import Op, Work, most_deferred, order
+from lmj_trainer.strategy.pipeline.sums import ShardSums
+from lmj_trainer.strategy.pipeline.tree import share, total_loss
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
@@ -20,67 +24,108 @@ if TYPE_CHECKING:
     from lmj_trainer.group.commit import Report
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
+    from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.strategy.batches import Batches
     from lmj_trainer.task.port import Counts, Objective
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A micro-batch that this replica computes."""
+
+    number: int
+    """Of all micro-batches of the step: what dropout is a function of."""
+    shard: int
+    inputs: Inputs
 
 
 class Pipeline:
     """Runs this rank's stage. All methods are for the compute thread; they raise ViewBrokenError when the view breaks."""
 
-    def __init__(self, stage: Stage, group: Group, batches: Batches, objective: Objective) -> None:
-        self._stage, self._group, self._batches, self._objective = stage, group, batches, objective
+    def __init__(self, stage: Stage, state: StageState, group: Group, batches: Batches, objective: Objective) -> None:
+        self._stage, self._state, self._group, self._batches, self._objective = stage, state, group, batches, objective
         topology, rank = group.topology, group.rank
+        self._shards = share(batches.shards, topology.replicas, topology.rank(rank).replica)
+        self._sums, self._exchange = ShardSums(state.gradient, batches.shards), Exchange(group, batches.shards)
         self._number, self._stages = topology.stage(rank), topology.stages
         self._before, self._after = topology.before(rank), topology.after(rank)
         self._end = topology.last(rank)
+        self._end_of_first = topology.last(LEADER)
         self._weights = [p for _, p in stage.parameters_by_name()]
         # The first stage has no input to give a gradient by, and recomputed activations can be walked through only once.
         self._cut = not stage.first and not stage.recompute
-        self._deferred: deque[Deferred] = deque()
+        self._deferred: deque[tuple[int, Deferred]] = deque()
+        """What is left to do for a micro-batch's weights, with its shard."""
         self._hidden: dict[int, Tensor] = {}
         self._outputs: dict[int, Tensor] = {}
-        self._losses: list[float] = []
+        self._losses: dict[int, float] = {}
+        """By shard, on the last stage."""
 
     def gradients(self, step: int, final: Done | None = None) -> list[float]:
-        """Run all micro-batches of the 0-based ``step``; gradients add up in the state.
+        """Run the micro-batches of the 0-based ``step`` that are this replica's; the gradient of all of them is in the state then.
 
-        ``final`` is told of each parameter when its gradient has got the last micro-batch's part, of those that get any.
-        Returns the losses of the micro-batches on the last stage, each weighed by its part of the samples; nothing on others.
+        ``final`` is told of each parameter when its gradient is complete, of those that get any.
+        Returns the loss of each of its shards on the last stage, weighed by the shard's part of the samples; nothing on others.
         """
         # A single stage waits for nobody: without this it would not notice that its view is over.
         self._group.check()
-        batch = self._batches.train(step)
-        samples = sum(self._objective.samples(inputs.labels) for inputs in batch)
-        self._losses = []
+        batch, samples = self._pieces(step)
+        self._losses = {}
+        self._sums.begin(self._shards)
+        # Else a parameter's gradient is complete only when all others are.
+        at_once = final if self._sums.in_place else None
         last = len(batch) - 1
         try:
             for op in order(self._number, self._stages, len(batch)):
-                self._make_room(step, op)
+                self._make_room(step, op, batch)
                 if op.work is Work.FORWARD:
-                    self._forward(step, op.micro_batch, batch[op.micro_batch], samples)
+                    self._forward(step, batch[op.micro_batch], samples)
                 else:
-                    self._backward(step, op.micro_batch, final if op.micro_batch == last else None)
+                    self._backward(step, batch[op.micro_batch], at_once if op.micro_batch == last else None)
             while self._deferred:
                 # First in, first out: what is added last is the last micro-batch's.
-                ends = final if len(self._deferred) == 1 else None
-                backward_weights(self._deferred.popleft(), self._weights, ends)
+                self._add_deferred(at_once if len(self._deferred) == 1 else None)
         finally:
             # Left by a broken view: graphs of a step that will be done again.
             self._deferred.clear()
             self._hidden.clear()
             self._outputs.clear()
-        return self._losses
+        sums = self._sums.end()
+        if len(self._shards) < self._batches.shards:
+            self._exchange.run(step, sums, self._state.gradient)
+        if final is not None and at_once is None:
+            for weight in self._weights:
+                final(weight)
+        return list(self._losses.values())
+
+    def _pieces(self, step: int) -> tuple[list[_Piece], int]:
+        """The micro-batches of this replica, and the samples of all replicas'."""
+        mine: list[_Piece] = []
+        samples, number = 0, 0
+        for shard, parts in enumerate(self._batches.train(step)):
+            for rows in parts:
+                if shard in self._shards:
+                    inputs = self._batches.inputs("train", rows)
+                    mine.append(_Piece(number, shard, inputs))
+                    samples += self._objective.samples(inputs.labels)
+                else:
+                    samples += self._objective.samples(self._batches.targets("train", rows))
+                number += 1
+        return mine, samples
 
     def whole(self, reports: Sequence[Report]) -> tuple[float, Tensor]:
-        """As of :class:`~lmj_trainer.strategy.port.Strategy`: stages have the model's parameters in order, the last one has the losses."""
-        return sum(reports[-1].losses), torch.cat([report.norms for report in reports])
+        """As of :class:`~lmj_trainer.strategy.port.Strategy`: stages have the model's parameters in order, last ones the losses of shards."""
+        topology, shards = self._group.topology, self._batches.shards
+        losses = [loss for report in reports for loss in report.losses]
+        norms = [reports[rank].norms for rank in topology.writers]
+        return total_loss(dict(enumerate(losses)), (0, shards)), torch.cat(norms)
 
     def rehearse(self) -> None:
         """Do the work of a micro-batch and forget it: kernels are chosen and memory is there when the first one comes that counts.
 
         Nothing is sent, and neither weights nor gradients change.
         """
-        inputs = self._batches.train(0)[0]
+        inputs = self._batches.inputs("train", self._batches.train(0)[0][0])
         hidden = None
         if not self._stage.first:
             size = self._stage.config.hidden_size
@@ -101,43 +146,52 @@ class Pipeline:
             for weight, grad in zip(self._weights, kept, strict=True):
                 weight.grad = grad
 
-    def _make_room(self, step: int, op: Op) -> None:
+    def _make_room(self, step: int, op: Op, batch: Sequence[_Piece]) -> None:
         # Nobody waits for weight gradients: do them while the next piece of work is not ready, and when too many wait.
-        while self._deferred and (len(self._deferred) > most_deferred(self._number, self._stages) or not self._ready(step, op)):
-            backward_weights(self._deferred.popleft(), self._weights)
+        most, number = most_deferred(self._number, self._stages), batch[op.micro_batch].number
+        while self._deferred and (len(self._deferred) > most or not self._ready(step, op.work, number)):
+            self._add_deferred(None)
 
-    def _ready(self, step: int, op: Op) -> bool:
+    def _add_deferred(self, final: Done | None) -> None:
+        shard, deferred = self._deferred.popleft()
+        self._sums.reach(shard)
+        backward_weights(deferred, self._weights, final)
+
+    def _ready(self, step: int, work: Work, number: int) -> bool:
         group = self._group
-        if op.work is Work.FORWARD:
-            return self._before is None or group.poll(Kind.ACTIVATION, step, self._before, op.micro_batch)
-        return self._after is None or group.poll(Kind.GRADIENT, step, self._after, op.micro_batch)
+        if work is Work.FORWARD:
+            return self._before is None or group.poll(Kind.ACTIVATION, step, self._before, number)
+        return self._after is None or group.poll(Kind.GRADIENT, step, self._after, number)
 
-    def _forward(self, step: int, micro_batch: int, inputs: Inputs, samples: int) -> None:
-        hidden = None
+    def _forward(self, step: int, piece: _Piece, samples: int) -> None:
+        hidden, micro_batch, inputs = None, piece.number, piece.inputs
         if self._before is not None:
             hidden = self._group.take(Kind.ACTIVATION, step, self._before, micro_batch).to(self._stage.device).requires_grad_()
             self._hidden[micro_batch] = hidden
         output = self._stage(inputs, hidden, Place(step, micro_batch))
         if self._after is None:
             output = self._objective.loss(output, inputs.labels) * (self._objective.samples(inputs.labels) / samples)
-            self._losses.append(output.item())
+            self._losses[piece.shard] = self._losses.get(piece.shard, 0.0) + output.item()
         else:
             self._group.send(self._after, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
         self._outputs[micro_batch] = output
 
-    def _backward(self, step: int, micro_batch: int, final: Done | None) -> None:
+    def _backward(self, step: int, piece: _Piece, final: Done | None) -> None:
+        micro_batch = piece.number
         output = self._outputs.pop(micro_batch)
         grad = None
         if self._after is not None:
             grad = self._group.take(Kind.GRADIENT, step, self._after, micro_batch).to(self._stage.device)
         if self._before is None:
+            self._sums.reach(piece.shard)
             backward(output, grad, self._weights, final)
             return
         hidden = self._hidden.pop(micro_batch)
         if self._cut:
             upstream, deferred = backward_input(output, grad, hidden, self._weights)
-            self._deferred.append(deferred)
+            self._deferred.append((piece.shard, deferred))
         else:
+            self._sums.reach(piece.shard)
             backward(output, grad, self._weights, final)
             assert hidden.grad is not None, "the output depends on the input"
             upstream = hidden.grad
@@ -149,6 +203,8 @@ class Pipeline:
 
         Returns the counts on rank 0, None on others.
         """
+        if self._group.rank > self._end_of_first:
+            return None
         parts = self._batches.evaluation(split)
         counts = self._objective.counts()
         ahead = 2 * self._stages

@@ -1,0 +1,144 @@
+"""Replicas of a pipeline take the steps that one takes, to the bit, whatever their number."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lmj_api.protocol import EventKind, WorkerPhase
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.view import Resume
+from lmj_trainer.transport.memory import MemoryTransport
+from lmj_trainer.worker import restoring as restoring_module
+
+from .small_job import Line, at, elsewhere, losses, make, start, view, weights
+from .test_commit import CUTS, NO_DROPOUT, Ranks, step
+
+REPLICAS = [1, 2, 3, 4]
+
+
+@pytest.fixture
+def make_group(make_state: Callable[..., Any], make_config: Callable[..., Any]) -> Callable[..., Ranks]:
+    return lambda cuts, **more: Ranks(make_state, make_config(**NO_DROPOUT), cuts, **more)
+
+
+def taken(group: Ranks, steps: int = 3) -> tuple[list[Any], list[dict[str, torch.Tensor]]]:
+    """What was committed, and the weights of each replica."""
+    commits = [step(group, number, 0.1) for number in range(steps)]
+    stages = group.groups[0].topology.stages
+    whole = [
+        {slot.name: slot.weight.clone() for state in group.states[first : first + stages] for slot in state.slots}
+        for first in range(0, len(group.states), stages)
+    ]
+    return [(c[0].loss, c[0].grad_norm, c[0].coefficient) for c in commits], whole
+
+
+@pytest.mark.parametrize("cuts", CUTS[:2])
+def test_any_number_of_replicas_takes_the_same_steps(make_group: Callable[..., Ranks], cuts: list[range]) -> None:
+    expected, (weights,) = taken(make_group(CUTS[0], shards=4))
+    for replicas in REPLICAS:
+        facts, copies = taken(make_group(cuts, replicas=replicas, shards=4))
+        assert facts == expected
+        for copy in copies:
+            assert all(torch.equal(copy[name], weight) for name, weight in weights.items())
+    assert all(coefficient < 1 for _, _, coefficient in expected)
+
+
+def test_shards_are_part_of_the_result(make_group: Callable[..., Ranks]) -> None:
+    assert taken(make_group(CUTS[0], shards=4))[0] != taken(make_group(CUTS[0], shards=2))[0]
+
+
+def test_each_parameter_is_final_once(make_group: Callable[..., Ranks]) -> None:
+    group = make_group(CUTS[0], replicas=2, shards=4)
+    told: list[list[int]] = [[], []]
+    finals: list[dict[int, torch.Tensor]] = [{}, {}]
+
+    def work(rank: int) -> None:
+        def final(weight: torch.Tensor) -> None:
+            told[rank].append(id(weight))
+            assert weight.grad is not None
+            finals[rank][id(weight)] = weight.grad.clone()
+
+        group.pipelines[rank].gradients(0, final)
+
+    group.all(work)
+    for rank in (0, 1):
+        weights = group.pipelines[rank]._weights
+        assert sorted(told[rank]) == sorted(id(weight) for weight in weights)
+        assert all(torch.equal(finals[rank][id(weight)], weight.grad) for weight in weights)
+
+
+def of(job: LiveMigrationJob, folder: Path, replicas: int, stages: int = 1) -> LiveMigrationJob:
+    """``job`` without dropout, whose generator is the process's, in four shards."""
+    document = elsewhere(job, folder).model_dump(by_alias=True, mode="json")
+    document["spec"]["pipeline"] |= {"stages": stages, "microBatches": 4}
+    document["spec"]["dataParallel"] = {"shards": 4, "replicas": replicas}
+    document["spec"]["model"]["scratch"]["dropout"] = 0.0
+    return LiveMigrationJob.model_validate(document)
+
+
+Train = Callable[..., list[Line]]
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch) -> Train:
+    """All ranks in threads, to the end."""
+    initialise, turn = restoring_module.initialise, threading.Lock()
+
+    def run(job: LiveMigrationJob, resume: Resume, number: int = 1) -> list[Line]:
+        network: dict[str, MemoryTransport] = {}
+        ranks = job.spec.world_size
+        all_drawn = threading.Barrier(ranks)
+
+        def in_turn(*arguments: Any) -> Any:
+            # From the generator of the process, which all ranks share here, and which a rank that trains seeds.
+            with turn:
+                fresh = initialise(*arguments)
+            all_drawn.wait(60)
+            return fresh
+
+        monkeypatch.setattr(restoring_module, "initialise", in_turn)
+        lines = [Line() for _ in range(ranks)]
+        trainers = [make(job, line, rank, network) for rank, line in enumerate(lines)]
+        with ThreadPoolExecutor(ranks) as pool:
+            futures = [pool.submit(trainer.run, view(number, resume, ranks)) for trainer in trainers]
+            done, others = wait(futures, 60, FIRST_EXCEPTION)
+            for trainer in trainers if others else []:
+                trainer._transport.inbox.supersede(number + 1, "another rank has failed")
+        for future in done:
+            future.result()
+        assert [future.result() for future in futures] == [WorkerPhase.COMPLETED] * ranks
+        return lines
+
+    return run
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_job_of_two_replicas_trains_evaluates_and_saves_as_one(
+    job: LiveMigrationJob, tmp_path: Path, train: Train, stages: int
+) -> None:
+    one, two = of(job, tmp_path / "one", 1), of(job, tmp_path / "two", 2, stages)
+    (alone,), lines = train(one, start()), train(two, start())
+    assert losses(two) == losses(one)
+    assert lines[0].evaluated() == alone.evaluated()
+    assert all(torch.equal(tensor, weights(two)[name]) for name, tensor in weights(one).items())
+    for folder in (tmp_path / "two" / "checkpoints").iterdir():
+        assert len(list(folder.glob("rank-*.safetensors"))) == stages, "each part is written once"
+
+
+def test_a_checkpoint_goes_on_in_another_number_of_replicas(job: LiveMigrationJob, tmp_path: Path, train: Train) -> None:
+    whole, parted = of(job, tmp_path / "whole", 2), of(job, tmp_path / "parted", 3)
+    train(whole, start())
+    lines = train(parted, start())
+    step = lines[0].of(EventKind.CHECKPOINTED)[0][1]["checkpoint"].step
+    assert step < len(losses(whole))
+    again = of(job, tmp_path / "parted", 4)
+    train(again, at(step), 2)
+    assert losses(again) == losses(whole)
+    assert all(torch.equal(tensor, weights(again)[name]) for name, tensor in weights(whole).items())

@@ -1,0 +1,102 @@
+"""The sum over shards: the same for every cut of the shards into replicas."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmj_trainer.strategy.pipeline.exchange import own_elements
+from lmj_trainer.strategy.pipeline.sums import ShardSums
+from lmj_trainer.strategy.pipeline.tree import halves, nodes, share, sibling, total, total_loss
+
+SHARDS = st.integers(1, 40)
+
+
+def tree_of(shards: int) -> str:
+    """Its additions, as text."""
+
+    def text(node: tuple[int, int]) -> str:
+        return str(node[0]) if node[1] - node[0] == 1 else "(" + " + ".join(map(text, halves(node))) + ")"
+
+    return text((0, shards))
+
+
+def test_the_tree_is_balanced_with_the_larger_half_first() -> None:
+    assert tree_of(1) == "0"
+    assert tree_of(4) == "((0 + 1) + (2 + 3))"
+    assert tree_of(5) == "(((0 + 1) + 2) + (3 + 4))"
+
+
+@given(SHARDS, st.integers(1, 40))
+def test_replicas_share_all_shards(shards: int, replicas: int) -> None:
+    shares = [share(shards, replicas, replica) for replica in range(replicas)]
+    assert [shard for held in shares for shard in held] == list(range(shards))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@given(SHARDS, st.data())
+def test_nodes_of_any_range_are_in_the_tree_and_as_large_as_can_be(shards: int, data: st.DataObject) -> None:
+    begin, end = sorted((data.draw(st.integers(0, shards)), data.draw(st.integers(0, shards))))
+    found = nodes(range(begin, end), (0, shards))
+    assert [shard for node in found for shard in range(*node)] == list(range(begin, end))
+    assert not any(sibling(right, (0, shards)) == left for left, right in pairwise(found)), "two halves would be their sum"
+    depth = shards.bit_length() + 1
+    assert len(found) <= 2 * depth
+
+
+@given(SHARDS, st.data())
+def test_a_sibling_is_the_left_half(shards: int, data: st.DataObject) -> None:
+    node, way = (0, shards), []
+    while node[1] - node[0] > 1 and data.draw(st.booleans()):
+        left, right = halves(node)
+        node = data.draw(st.sampled_from([left, right]))
+        way.append((node, left if node == right else None))
+    assert sibling(node, (0, shards)) == (way[-1][1] if way else None)
+
+
+@given(SHARDS, st.integers(1, 40), st.integers(0, 1000))
+def test_the_sum_is_the_same_for_any_number_of_replicas(shards: int, replicas: int, seed: int) -> None:
+    """Every replica's sums, put together: the bits of the tree in one place, which plain summing does not have."""
+    replicas = min(shards, replicas)
+    values = torch.randn(shards, 7, generator=torch.Generator().manual_seed(seed))
+    root = (0, shards)
+    expected = total({(shard, shard + 1): values[shard] for shard in range(shards)}, root)
+    parts = {}
+    for replica in range(replicas):
+        gradient = torch.zeros(7)
+        sums = ShardSums(gradient, shards)
+        held = share(shards, replicas, replica)
+        for _ in range(2):  # the second time in buffers that were used before
+            sums.begin(held)
+            gradient.zero_()
+            for shard in held:
+                sums.reach(shard)
+                gradient += values[shard]
+            found = sums.end()
+        parts |= {node: tensor.clone() for node, tensor in found.items()}
+    assert torch.equal(total(parts, root), expected)
+    losses = {shard: float(values[shard, 0]) for shard in range(shards)}
+    doubles = total({(shard, shard + 1): values[shard, :1].double() for shard in range(shards)}, root)
+    assert total_loss(losses, root) == doubles.item()
+
+
+@pytest.mark.parametrize(("shards", "replicas", "buffers"), [(4, 4, 0), (4, 2, 1), (8, 1, 3), (5, 1, 2), (1, 1, 0)])
+def test_buffers_beside_the_gradient(shards: int, replicas: int, buffers: int) -> None:
+    sums, held = ShardSums(torch.zeros(3), shards), share(shards, replicas, 0)
+    sums.begin(held)
+    most = 0
+    for shard in held:
+        sums.reach(shard)
+        most = max(most, len(sums._waiting))
+    sums.end()
+    assert most == buffers
+
+
+@given(st.integers(0, 500), st.integers(1, 9))
+def test_each_element_is_added_up_by_one_replica(size: int, replicas: int) -> None:
+    cuts = [own_elements(size, replicas, replica) for replica in range(replicas)]
+    assert [element for cut in cuts for element in range(cut.start, cut.stop)] == list(range(size))
