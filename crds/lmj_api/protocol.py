@@ -247,6 +247,8 @@ class AgentState(Message):
     """Who is to follow its worker; None: nobody, or it was lost."""
     handover: Count = 0
     """Number of the view that its worker is to leave at the next step boundary, so that its follower can take its place; 0: none."""
+    pause: Count = 0
+    """Number of the view that all are to leave at the next step boundary, so that the next one can have fewer members; 0: none."""
     checkpoints: Annotated[list[CheckpointInfo], FIRST, Field(max_length=MOST_CHECKPOINTS)] = []
     """Checkpoints that the pod sees, newest first; those with a problem too."""
     scanned: bool = False
@@ -338,6 +340,7 @@ class CommandKind(StrEnum):
     LEAVE = "leave"
     FOLLOWER = "follower"
     HANDOVER = "handover"
+    PAUSE = "pause"
     DRAIN = "drain"
 
 
@@ -346,11 +349,12 @@ class Command(Message):
 
     kind: CommandKind
     """``view``: join it. ``leave``: leave a view, or who is followed, and say what is in memory. ``follower``: have it follow.
-    ``handover``: have all leave a view at the next step boundary, with this rank's follower in sync. ``drain``: take a checkpoint and leave."""
+    ``handover``: have all leave a view at the next step boundary, with this rank's follower in sync. ``pause``: have all leave a
+    view at the next step boundary. ``drain``: take a checkpoint and leave."""
     view: View | None = None
     """``view``: which."""
     number: int | None = None
-    """``leave``, ``handover``: number of the view; older ones are left too, newer ones are not."""
+    """``leave``, ``handover``, ``pause``: number of the view; older ones are left too, newer ones are not."""
     follower: Member | None = None
     """``follower``: who; None: nobody any more."""
 
@@ -375,6 +379,7 @@ class ViewNumber(Message):
     """Body of ``POST /v1/leave``: have the worker leave this view and all before it. Idempotent; a worker in a newer view stays there.
 
     And of ``POST /v1/handover``: have all of the view leave it at the next step boundary, this rank's follower with them.
+    Of ``POST /v1/pause``: have all of the view leave it at the next step boundary.
     """
 
     number: Annotated[int, Field(ge=1, le=LARGEST)]

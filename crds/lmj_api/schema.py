@@ -35,6 +35,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "(self.pipeline.microBatches * self.training.gradientAccumulationSteps) % self.dataParallel.shards == 0",
             "pipeline.microBatches times training.gradientAccumulationSteps must be a multiple of dataParallel.shards",
         ),
+        (
+            "self.dataParallel.minReplicas <= self.dataParallel.replicas",
+            "dataParallel.minReplicas is at most dataParallel.replicas",
+        ),
         ("self.dataParallel.replicas <= self.dataParallel.shards", "dataParallel.replicas is at most dataParallel.shards"),
         (
             "self.dataParallel.replicas == 1 || (!self.recovery.hotStandby && !has(self.recovery.memorySnapshot))",

@@ -100,6 +100,23 @@ class FollowerStatus(Message):
     """Nothing is started for it before this time, seconds since the epoch."""
 
 
+class JoinStatus(Message):
+    """A replica that is not in the view and is to join it. Its ranks follow those of another meanwhile."""
+
+    replica: int
+    """The replica, from 0."""
+    source: int | None = None
+    """The replica that it follows; None: none yet."""
+    state: Literal["Waiting", "Starting", "Copying", "InSync"] = "Waiting"
+    """``Waiting``: it follows nobody. ``InSync``: it has all steps, and joins at the next step boundary."""
+    since: float = 0.0
+    """When it came to that, seconds since the epoch."""
+    failures: int = 0
+    """Times in a row that it was lost before it had joined."""
+    not_before: float = 0.0
+    """It follows nobody before this time, seconds since the epoch."""
+
+
 class MoveCause(StrEnum):
     """Why a rank is to run in another pod."""
 
@@ -275,6 +292,7 @@ class JobStatus(Message):
     serials: dict[str, int] = {}
     """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
     followers: list[FollowerStatus] = []
+    joins: list[JoinStatus] = []
     """Pods that keep a rank's state beside it, in order of rank."""
     moves: list[MoveStatus] = []
     """Ranks that are being moved, or could not be."""

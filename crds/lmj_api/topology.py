@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-LEADER: Final = 0
-"""The rank that decides for all: it records, commits and writes manifests."""
+FIRST: Final = 0
+"""The rank that leads where all are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +30,52 @@ class Topology:
 
     stages: int
     replicas: int = 1
+    absent: frozenset[int] = frozenset()
+    """Replicas that are not in the view. The others keep the numbers of their ranks."""
+
+    @classmethod
+    def of_view(cls, stages: int, ranks: Collection[int]) -> Topology:
+        """That of a view of ``ranks``, whatever number of replicas the job has by now."""
+        return cls(stages, max(ranks) // stages + 1).among(ranks)
+
+    def among(self, ranks: Collection[int]) -> Topology:
+        """That of the replicas of which all ranks are among ``ranks``."""
+        whole = [r for r in range(self.replicas) if all(rank in ranks for rank in self.ranks_of(r))]
+        return replace(self, absent=frozenset(range(self.replicas)) - frozenset(whole))
 
     @property
-    def size(self) -> int:
-        """Number of ranks: the world size."""
-        return self.stages * self.replicas
+    def present(self) -> Sequence[int]:
+        """The replicas in the view, in order."""
+        return [replica for replica in range(self.replicas) if replica not in self.absent]
+
+    def ranks_of(self, replica: int) -> Sequence[int]:
+        """The ranks of ``replica``, in order of stage."""
+        return range(replica * self.stages, (replica + 1) * self.stages)
 
     @property
     def ranks(self) -> Sequence[int]:
-        """Their numbers, in order."""
-        return range(self.size)
+        """The numbers of those in the view, in order."""
+        return [rank for replica in self.present for rank in self.ranks_of(replica)]
+
+    @property
+    def size(self) -> int:
+        """Number of ranks in the view: the world size."""
+        return self.stages * len(self.present)
+
+    @property
+    def leader(self) -> int:
+        """The rank that decides for all: it records, commits and writes manifests."""
+        return self.ranks[0]
 
     @property
     def followers(self) -> Sequence[int]:
         """All ranks but the leader, in order."""
-        return [rank for rank in self.ranks if rank != LEADER]
+        return self.ranks[1:]
 
     def rank(self, number: int) -> Rank:
-        """What the rank of this number is. Raises IndexError when there is none."""
-        if number not in self.ranks:
-            raise IndexError(f"rank {number}: there are ranks 0 to {self.size - 1}")
+        """What the rank of this number is, in the view or not. Raises IndexError when there is none."""
+        if not 0 <= number < self.stages * self.replicas:
+            raise IndexError(f"rank {number}: there are ranks 0 to {self.stages * self.replicas - 1}")
         replica, stage = divmod(number, self.stages)
         return Rank(number, stage, replica)
 
@@ -79,8 +105,8 @@ class Topology:
         return self.stage(rank)
 
     def holders(self, part: int) -> Sequence[int]:
-        """The ranks that hold ``part``, in order."""
-        return range(part, self.size, self.stages)
+        """The ranks in the view that hold ``part``, in order."""
+        return [replica * self.stages + part for replica in self.present]
 
     def writer(self, part: int) -> int:
         """The rank that writes ``part`` into a checkpoint."""

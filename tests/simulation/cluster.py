@@ -7,6 +7,7 @@ from lmj_api.protocol import AgentState, CheckpointInfo, WorkerPhase, WorkerStat
 from lmj_api.spec import JobSpec
 from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus
+from lmj_api.topology import FIRST
 from lmj_api.view import View
 from lmj_operator.backend.ages import by_own_clock
 from lmj_operator.plan import (
@@ -20,6 +21,7 @@ from lmj_operator.plan import (
     LeaveView,
     Look,
     Observed,
+    Pause,
     Plan,
     PodObserved,
     PodPhase,
@@ -59,6 +61,11 @@ class Cluster(World):
 
     def look(self) -> tuple[PodObserved, ...]:
         return tuple(self._pod_observed(p) for p in self.pods.values() if not p.forced)
+
+    def scale(self, replicas: int) -> None:
+        """Somebody wants so many."""
+        parts = self.spec.data_parallel.model_copy(update={"replicas": replicas})
+        self.spec = self.spec.model_copy(update={"data_parallel": parts})
 
     def observed(self, pods: tuple[PodObserved, ...] | None = None) -> Observed:
         return Observed(
@@ -125,7 +132,8 @@ class Cluster(World):
                 able = [node for node in self.nodes if node not in avoid and wanted in (None, node)]
                 node = able[rank % len(able)] if able else None
                 self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node))
-                self.look_through(self.pods[name])
+                if rank == FIRST:
+                    self.look_through(self.pods[name])
             case DeletePod(name):
                 if name in self.pods and self.pods[name].told_to_end is not None and not self.pods[name].gone:
                     self.pods[name].draining = True  # it goes by itself
@@ -154,6 +162,9 @@ class Cluster(World):
             case HandOver(name, number):
                 if name in self.pods and self.answers(self.pods[name]):
                     self.pods[name].handover = max(self.pods[name].handover, number)
+            case Pause(name, number):
+                if name in self.pods and self.answers(self.pods[name]):
+                    self.pods[name].pause = max(self.pods[name].pause, number)
             case Stay(name):
                 if name in self.pods and self.answers(self.pods[name]):
                     self.pods[name].staying = True
@@ -179,7 +190,8 @@ class Cluster(World):
             if pod.rank not in (None, rank):
                 raise Violation(f"{name} is rank {pod.rank} and is told to be rank {rank}")
             pod.rank, pod.warm = rank, False
-            self.look_through(pod)
+            if rank == FIRST:
+                self.look_through(pod)
         if pod.rank is None:
             raise Violation(f"worker {incarnation} of {name} is started without a rank")
         if self.gpu:
@@ -249,6 +261,7 @@ class Cluster(World):
                 draining=pod.draining,
                 follower=pod.follower,
                 handover=pod.handover,
+                pause=pod.pause,
             )
         code = -9 if pod.gone else None
         rank = None if pod.standby else pod.rank

@@ -56,6 +56,8 @@ class Pod:
     """It follows on, but its source has let go of it and it has not heard of that."""
     handover: int = 0
     """The view that its worker is to leave for its follower."""
+    pause: int = 0
+    """The view that all are to leave at the next boundary."""
     node: str | None = "node"
     """None: no node takes it."""
     known: set[int] = field(default_factory=set)

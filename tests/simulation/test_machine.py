@@ -18,6 +18,7 @@ from .cluster import Cluster
 RANKS = 3
 PICK = st.integers(0, 5)
 RECOVERY = {"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4, "avoidNode": {"fallbackSeconds": 30}}
+PARTS = {"stages": 1, "microBatches": 4}
 SPEC = job_spec(RANKS, recovery=RECOVERY)
 
 
@@ -193,7 +194,7 @@ class Faults(RuleBasedStateMachine):
         assert all(i.steps_lost is not None and i.seconds is not None for i in cluster.status.incidents)
 
 
-class FaultsWithReplicas(Faults):
+class FaultsWithHotStandbys(Faults):
     """The same, each rank with a follower."""
 
     spec = job_spec(RANKS, recovery={**RECOVERY, "hotStandby": True})
@@ -224,6 +225,22 @@ class FaultsWithBoth(FaultsWithStandbys):
     spec = job_spec(RANKS, recovery={**RECOVERY, "standby": 2, "hotStandby": True})
 
 
+class FaultsWithReplicas(Faults):
+    """Three replicas of one stage."""
+
+    spec = job_spec(1, pipeline=PARTS, dataParallel={"shards": 4, "replicas": 3}, recovery=RECOVERY)
+
+    @rule(replicas=st.integers(1, 4))
+    def scale(self, replicas: int) -> None:
+        self.cluster.scale(replicas)
+
+
+class FaultsWithReplicasOfStages(FaultsWithReplicas):
+    """Two replicas of two stages."""
+
+    spec = job_spec(2, pipeline={**PARTS, "stages": 2}, dataParallel={"shards": 4, "replicas": 2}, recovery=RECOVERY)
+
+
 def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase]]:
     """Test cases of ``machine``: a few histories for every change, and many for the slow tests."""
     stories = settings(stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -239,7 +256,9 @@ def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type
 
 
 TestFaults, TestManyFaults = examples(Faults)
-TestFaultsWithReplicas, TestManyFaultsWithReplicas = examples(FaultsWithReplicas)
+TestFaultsWithHotStandbys, TestManyFaultsWithHotStandbys = examples(FaultsWithHotStandbys)
 TestFaultsWithCheckpoints, TestManyFaultsWithCheckpoints = examples(FaultsWithCheckpoints)
 TestFaultsWithStandbys, TestManyFaultsWithStandbys = examples(FaultsWithStandbys)
 TestFaultsWithBoth, TestManyFaultsWithBoth = examples(FaultsWithBoth)
+TestFaultsWithReplicas, TestManyFaultsWithReplicas = examples(FaultsWithReplicas)
+TestFaultsWithReplicasOfStages, TestManyFaultsWithReplicasOfStages = examples(FaultsWithReplicasOfStages)

@@ -318,13 +318,13 @@ class World:
         if step == self.steps:
             self.exported = True
             self._become(group[0], WorkerPhase.COMPLETED)
-        elif any(self._hands_over(pod, view) for pod in group):
+        elif any(self._hands_over(pod, view) or pod.pause >= view.number for pod in group):
             for pod in group:
                 if self._hands_over(pod, view):
                     target, pod.follower = self._target(pod), None
                     assert target is not None
                     self._leave(target, "it takes over")
-                self._leave(pod, f"a follower takes over at step {step}")
+                self._leave(pod, f"the next view has other members, from step {step} on")
         elif stop:
             for pod in group:
                 if pod.draining:

@@ -25,8 +25,14 @@ class DataParallel(Message):
     replicas: Annotated[int, Field(ge=1, le=1024)] = 1
     """Copies of the pipeline, each with a rank for each stage; at most ``shards``. A number that divides ``shards`` shares the work evenly."""
 
+    min_replicas: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Copies that are enough to train: when one is lost the others go on at once, and take it back when it is there again. With fewer than this,
+    training waits."""
+
     @model_validator(mode="after")
     def _a_shard_each(self) -> Self:
+        if self.min_replicas > self.replicas:
+            raise ValueError(f"minReplicas {self.min_replicas} is more than replicas {self.replicas}")
         if self.replicas > self.shards:
             raise ValueError(f"replicas {self.replicas} is more than shards {self.shards}: each replica needs a shard")
         return self

@@ -75,6 +75,10 @@ class AgentClient:
         """Have ``follower`` follow the pod's worker; what the agent knows then. Raises :class:`AgentError`."""
         return await self._call("PUT", "follower", FollowRequest(follower=follower).to_json(), CALL_SECONDS)
 
+    async def pause(self, number: int) -> AgentState:
+        """Have the worker's group leave view ``number`` at the next step boundary."""
+        return await self._call("POST", "pause", ViewNumber(number=number).to_json(), CALL_SECONDS)
+
     async def hand_over(self, number: int) -> AgentState:
         """Have all of view ``number`` leave it at the next step boundary, this rank's follower with them. Raises :class:`AgentError`."""
         return await self._call("POST", "handover", ViewNumber(number=number).to_json(), CALL_SECONDS)

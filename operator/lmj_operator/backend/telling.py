@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from lmj_api.protocol import AgentState
 from lmj_operator.backend.agent_client import AgentClient
-from lmj_operator.plan import Drain, Follow, HandOver, LeaveView, Look, PutView, StartWorker, Stay
+from lmj_operator.plan import Drain, Follow, HandOver, LeaveView, Look, Pause, PutView, StartWorker, Stay
 
 Call = Callable[[AgentClient], Awaitable[AgentState]]
-Told = Drain | Follow | HandOver | LeaveView | Look | PutView | StartWorker | Stay
+Told = Drain | Follow | HandOver | LeaveView | Look | Pause | PutView | StartWorker | Stay
 
 
 def call_of(action: Told) -> Call:
@@ -25,6 +25,8 @@ def call_of(action: Told) -> Call:
             return lambda agent: agent.put_follower(follower)
         case HandOver(_, number):
             return lambda agent: agent.hand_over(number)
+        case Pause(_, number):
+            return lambda agent: agent.pause(number)
         case Stay():
             return lambda agent: agent.stay()
         case Drain():

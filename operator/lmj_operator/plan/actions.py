@@ -113,6 +113,17 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Have all of view ``number``, of which ``pod`` is a member, leave it at the next step boundary."""
+
+    pod: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"pause {self.pod} after view {self.number}"
+
+
+@dataclass(frozen=True, slots=True)
 class HandOver:
     """Have all of view ``number`` leave it at the next step boundary, so that the follower of ``pod`` can take its place."""
 
@@ -135,4 +146,4 @@ class EnlistPod:
         return f"enlist {self.pod} as rank {self.rank}"
 
 
-Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Look | Follow | HandOver | Stay | Drain | EnlistPod
+Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Look | Follow | HandOver | Pause | Stay | Drain | EnlistPod

@@ -5,6 +5,7 @@ from typing import TypedDict
 from lmj_api.status import (
     FollowerStatus,
     Incident,
+    JoinStatus,
     MoveStatus,
     NodeFailures,
     Promotion,
@@ -28,6 +29,7 @@ class Changes(TypedDict, total=False):
     standbys: list[StandbyStatus]
     warm_standbys: int
     followers: list[FollowerStatus]
+    joins: list[JoinStatus]
     moves: list[MoveStatus]
     move_request: str | None
     move_refused: str | None

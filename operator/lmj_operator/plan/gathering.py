@@ -38,10 +38,19 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
         return any(to_be_left(f, view) for f in ranks)
     # Of a rank without memory its neighbour may have a snapshot.
     enough = any if observed.spec.recovery.memory_snapshot is not None else all
-    if not enough(_may_hold(f) for f in ranks):
+    if not enough(_may_hold(ranks[m.rank]) for m in view.members if m.rank < len(ranks)):
         return False
     choice = next_view(
-        observed.spec.topology, ranks, view, now, observed.pods, in_row(observed.status, step), saved, observed.status.look_since
+        observed.spec.topology,
+        ranks,
+        view,
+        now,
+        observed.pods,
+        in_row(observed.status, step),
+        saved,
+        observed.status.look_since,
+        observed.status.left_since,
+        observed.spec.data_parallel.min_replicas,
     )
     holds = joined(ranks, view) and not any(left(f, view) for f in ranks)
     if choice.view is None or not (choice.formed or holds):

@@ -13,6 +13,7 @@ from lmj_operator.plan.failures.ladder import climb
 from lmj_operator.plan.failures.links import find_dropped
 from lmj_operator.plan.failures.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.gathering import gather_left
+from lmj_operator.plan.membership.choice import due_times, to_shrink
 from lmj_operator.plan.membership.looking import early_look
 from lmj_operator.plan.membership.membership import next_view, runs
 from lmj_operator.plan.moves.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
@@ -153,7 +154,8 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
         promotions=kept_promotions(observed, taken.wanted, taken.promotions), serials=serials
     )
     reason = "; ".join(filter(None, (reason, taken.reason)))
-    made = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now)
+    members = frozenset(m.pod for m in scene.newest.members) if scene.newest is not None else frozenset()
+    made = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now, members)
     scene, course = _course(scene, not_before, grace, reason)
     course = replace(course, actions=made + course.actions)
     waiting = scene.waiting
@@ -168,17 +170,25 @@ def _course(scene: Scene, not_before: float, grace: float | None, reason: str) -
     waits: tuple[float, ...] = (not_before - now,) if now < not_before else ()
     actions: tuple[Action, ...] = ()
     saved = checkpoint(observed, scene.ranks, view)
-    asked = early_look(scene.ranks, view, observed.pods, saved, now)
-    if grace is not None:
+    asked = early_look(observed.spec.topology, scene.ranks, view, observed.pods, saved, now)
+    replicas = observed.spec.topology.replicas > 1
+    if replicas:
+        waits += tuple(due_times(scene.left_since, now))
+    elif grace is not None:
         waits += (grace,)
         why = why or "a member left the view; its cause may still show"
-    elif not scene.failures and now >= not_before:
+    # What failed is replaced later and on its own: other replicas do not wait for it.
+    if replicas or (grace is None and not scene.failures and now >= not_before):
         tries, since = in_row(observed.status, scene.step), observed.status.look_since
-        choice = next_view(observed.spec.topology, scene.ranks, view, now, observed.pods, tries, saved, since)
-        view, why = choice.view, choice.reason
+        least = observed.spec.data_parallel.min_replicas
+        choice = next_view(
+            observed.spec.topology, scene.ranks, view, now, observed.pods, tries, saved, since, scene.left_since, least
+        )
+        view, why = choice.view, choice.reason if choice.formed or not replicas else (why or choice.reason)
         if view is not None:
             actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)
             actions += view_actions(scene.ranks, view)
+        actions += to_shrink(scene.ranks, view)
         if choice.wait is not None:
             asked = asked or choice.wait.look
             waits += (choice.wait.due,) if choice.wait.due is not None else ()

@@ -28,7 +28,7 @@ def _told(scene: Scene, view: View | None) -> Told:
     steps = [worker.progress.step for worker in workers if worker.progress is not None]
     # One that took its last step late, on another's word, has the shorter pause.
     pauses = [worker.paused_seconds for worker in workers if worker.paused_seconds is not None]
-    return Told(max(pauses, default=None), min(steps) if len(steps) == len(scene.ranks) else 0)
+    return Told(max(pauses, default=None), min(steps) if view is not None and len(steps) == len(view.members) else 0)
 
 
 def status_of(
@@ -41,7 +41,7 @@ def status_of(
     at = progress(scene.ranks, view, old.progress)
     done = phase is Phase.SUCCEEDED
     saved = checkpoint(scene.observed, scene.ranks, scene.newest)
-    evaluated = evaluations(scene.ranks, old.evaluations)
+    evaluated = evaluations(scene.ranks, scene.newest, old.evaluations)
     incidents, lost = settle(
         scene.changes.get("incidents", old.incidents),
         view if runs else None,
@@ -64,7 +64,7 @@ def status_of(
                 now,
                 scene.waiting,
                 observed.problem,
-                checkpoint_trouble(scene.ranks),
+                checkpoint_trouble(scene.ranks, scene.newest),
                 saved,
                 is_renewed(old.checkpoint, saved),
                 scene.changes.get("moves", ()),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmj_api.topology import LEADER, Rank, Topology
+from lmj_api.topology import FIRST, Rank, Topology
 
 TOPOLOGIES = st.builds(Topology, st.integers(1, 8), st.integers(1, 8))
 
@@ -36,7 +36,7 @@ def test_each_part_of_the_state_is_held_by_one_rank_of_each_replica_and_written_
         assert [topology.rank(rank).replica for rank in topology.holders(part)] == list(range(topology.replicas))
         assert {topology.part(rank) for rank in topology.holders(part)} == {part}
         assert topology.part(topology.writer(part)) == part
-    assert LEADER in topology.writers, "the leader has a part to write beside the manifest"
+    assert FIRST in topology.writers, "the leader has a part to write beside the manifest"
 
 
 @given(TOPOLOGIES)
@@ -59,3 +59,21 @@ def test_each_rank_keeps_the_snapshots_of_another(topology: Topology) -> None:
 def test_there_is_no_other_rank(number: int) -> None:
     with pytest.raises(IndexError, match=f"rank {number}: there are ranks 0 to 5"):
         Topology(2, 3).rank(number)
+
+
+def test_replicas_that_are_not_there_leave_the_numbers_of_the_others_as_they_are() -> None:
+    topology = Topology(2, 3).among([1, 2, 3, 4])
+    assert list(topology.present) == [1]
+    assert (list(topology.ranks), topology.size, topology.leader, topology.followers) == ([2, 3], 2, 2, [3])
+    assert (list(topology.holders(1)), topology.writers) == ([3], [2, 3])
+    assert topology.rank(5) == Rank(5, 1, 2), "it is known what it is"
+
+
+@given(TOPOLOGIES, st.data())
+def test_a_view_of_some_is_as_one_of_all(topology: Topology, data: st.DataObject) -> None:
+    there = data.draw(st.sets(st.sampled_from(range(topology.replicas)), min_size=1))
+    some = topology.among([rank for replica in there for rank in topology.ranks_of(replica)])
+    assert list(some.present) == sorted(there)
+    assert [some.stage(rank) for rank in some.ranks] == list(range(some.stages)) * len(there)
+    assert [some.leader, *some.followers] == list(some.ranks)
+    assert set(some.writers) <= set(some.ranks)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Resume
+from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import restoring as restoring_module
 
@@ -83,40 +84,65 @@ def of(job: LiveMigrationJob, folder: Path, replicas: int, stages: int = 1) -> L
     return LiveMigrationJob.model_validate(document)
 
 
-Train = Callable[..., list[Line]]
+class Workers:
+    """All ranks of a job in threads, whose trainers live on from view to view."""
 
-
-@pytest.fixture
-def train(monkeypatch: pytest.MonkeyPatch) -> Train:
-    """All ranks in threads, to the end."""
-    initialise, turn = restoring_module.initialise, threading.Lock()
-
-    def run(job: LiveMigrationJob, resume: Resume, number: int = 1) -> list[Line]:
-        network: dict[str, MemoryTransport] = {}
-        ranks = job.spec.world_size
-        all_drawn = threading.Barrier(ranks)
+    def __init__(self, job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.job, network = job, dict[str, MemoryTransport]()
+        self.lines = [Line() for _ in range(job.spec.world_size)]
+        self.trainers = [make(job, line, rank, network) for rank, line in enumerate(self.lines)]
+        initialise, turn = restoring_module.initialise, threading.Lock()
+        drawn = threading.Barrier(len(self.lines))
 
         def in_turn(*arguments: Any) -> Any:
             # From the generator of the process, which all ranks share here, and which a rank that trains seeds.
             with turn:
                 fresh = initialise(*arguments)
-            all_drawn.wait(60)
+            drawn.wait(60)
             return fresh
 
         monkeypatch.setattr(restoring_module, "initialise", in_turn)
-        lines = [Line() for _ in range(ranks)]
-        trainers = [make(job, line, rank, network) for rank, line in enumerate(lines)]
-        with ThreadPoolExecutor(ranks) as pool:
-            futures = [pool.submit(trainer.run, view(number, resume, ranks)) for trainer in trainers]
-            done, others = wait(futures, 60, FIRST_EXCEPTION)
+
+    def run(self, resume: Resume, *, ranks: Sequence[int] | None = None, number: int = 1, until: int | None = None) -> list[Line]:
+        """A view of ``ranks`` (None: all) to the end, or until every rank has committed step ``until``, and it breaks."""
+        members = list(range(len(self.lines))) if ranks is None else list(ranks)
+        trainers = [self.trainers[rank] for rank in members]
+
+        def stop(kind: EventKind, details: dict[str, Any]) -> None:
+            if kind is EventKind.COMMITTED and details["progress"].step == until:
+                raise ViewBrokenError(f"step {until} is committed")
+
+        for rank in members:
+            self.lines[rank].on = stop
+        whole = view(number, resume, len(self.lines))
+        now = whole.model_copy(update={"members": [whole.members[rank] for rank in members]})
+        with ThreadPoolExecutor(len(members)) as pool:
+            futures = [pool.submit(trainer.run, now) for trainer in trainers]
+            done, others = wait(futures, 60, FIRST_EXCEPTION if until is None else ALL_COMPLETED)
             for trainer in trainers if others else []:
                 trainer._transport.inbox.supersede(number + 1, "another rank has failed")
+        if until is not None:
+            assert all(isinstance(future.exception(), ViewBrokenError) for future in futures)
+            return self.lines
         for future in done:
             future.result()
-        assert [future.result() for future in futures] == [WorkerPhase.COMPLETED] * ranks
-        return lines
+        assert [future.result() for future in futures] == [WorkerPhase.COMPLETED] * len(members)
+        return self.lines
 
-    return run
+
+Together = Callable[[LiveMigrationJob], Workers]
+Train = Callable[..., list[Line]]
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> Together:
+    return lambda job: Workers(job, monkeypatch)
+
+
+@pytest.fixture
+def train(together: Together) -> Train:
+    """All ranks in threads, to the end."""
+    return lambda job, resume, number=1: together(job).run(resume, number=number)
 
 
 @pytest.mark.parametrize("stages", [1, 2])
@@ -142,3 +168,20 @@ def test_a_checkpoint_goes_on_in_another_number_of_replicas(job: LiveMigrationJo
     train(again, at(step), 2)
     assert losses(again) == losses(whole)
     assert all(torch.equal(tensor, weights(again)[name]) for name, tensor in weights(whole).items())
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_a_lost_replica_costs_no_step_and_no_bit(
+    job: LiveMigrationJob, tmp_path: Path, together: Together, stages: int, lost: int
+) -> None:
+    """The others go on from what they have in memory, whoever led before; evaluations and the best weights are those of one."""
+    one, four = of(job, tmp_path / "one", 1), of(job, tmp_path / "four", 4, stages)
+    (alone,) = together(one).run(start())
+    group = together(four)
+    group.run(start(), until=6)
+    rest = [rank for rank in range(4 * stages) if rank // stages != lost]
+    lines = group.run(Resume(step=6, told_by=rest[0]), ranks=rest, number=2)
+    assert losses(four) == losses(one)
+    assert alone.evaluated() == {k: v for line in lines for k, v in line.evaluated().items()}
+    assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())

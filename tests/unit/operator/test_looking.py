@@ -6,6 +6,7 @@ import pytest
 
 from lmj_api.protocol import AgentState, Holding, WorkerPhase, WorkerState
 from lmj_api.status import RankStatus
+from lmj_api.topology import Topology
 from lmj_api.view import Member, Resume, View
 from lmj_operator.plan.membership.looking import LOOK_SECONDS, newest_possible, to_wait_for
 from lmj_operator.plan.observe.facts import RankFacts
@@ -55,7 +56,7 @@ def rank(
     ],
 )
 def test_what_may_have_been_saved(ranks: list[RankFacts], bound: int | None) -> None:
-    assert newest_possible(tuple(ranks), VIEW) == bound
+    assert newest_possible(Topology(3), tuple(ranks), VIEW) == bound
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -63,6 +64,6 @@ def test_no_time_counts_while_nobody_may_look_yet(trains: bool) -> None:
     """Who trains in the view may be about to save its last checkpoint."""
     phase = WorkerPhase.RUNNING if trains else WorkerPhase.READY
     ranks = (rank(0, 15), rank(1, None, phase=phase), rank(2, None, pod="pod-9"))
-    wait = to_wait_for(ranks, VIEW, (), None, Resume(step=12, snapshot=True), 1000.0, 1000.0 + LOOK_SECONDS)
+    wait = to_wait_for(Topology(3), ranks, VIEW, (), None, Resume(step=12, snapshot=True), 1000.0, 1000.0 + LOOK_SECONDS)
     assert (wait is not None) is trains
     assert wait is None or (wait.look, wait.since) == (None, None)

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob, Training
-from lmj_api.topology import LEADER
+from lmj_api.topology import FIRST
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.children import Children
@@ -166,7 +166,7 @@ async def begin(supervisor: Supervisor, job: LiveMigrationJob, kind: WorkerKind)
     """
     if supervisor.state.rank is None:
         await standby.wait(supervisor)
-    if not kind.saves or supervisor.state.rank != LEADER:
+    if not kind.saves or supervisor.state.rank != FIRST:
         supervisor.found([])
         return
     await look(supervisor, checkpoints_of(job.spec), state_digest(job.spec), job.metadata.run, job.spec.training)

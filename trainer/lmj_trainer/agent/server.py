@@ -40,6 +40,7 @@ def make_app(supervisor: Supervisor, token: str) -> web.Application:
             web.post("/v1/look", routes.look),
             web.put("/v1/follower", routes.follower),
             web.post("/v1/handover", routes.handover),
+            web.post("/v1/pause", routes.pause),
             web.post("/v1/stay", routes.stay),
             web.post("/v1/drain", routes.drain),
         ]
@@ -99,6 +100,11 @@ class Routes:
     async def handover(self, request: web.Request) -> web.Response:
         """Body: ViewNumber. Answers the AgentState."""
         self._supervisor.hand_over((await _body(request, ViewNumber)).number)
+        return _answer(self._supervisor.answer)
+
+    async def pause(self, request: web.Request) -> web.Response:
+        """Body: ViewNumber. Answers the AgentState."""
+        self._supervisor.pause((await _body(request, ViewNumber)).number)
         return _answer(self._supervisor.answer)
 
     async def stay(self, _: web.Request) -> web.Response:

@@ -111,6 +111,13 @@ class Supervisor:
             if self._process is not None:
                 self._process.send(Command(kind=CommandKind.HANDOVER, number=number))
 
+    def pause(self, number: int) -> None:
+        """Have the worker's group leave view ``number`` at the next step boundary."""
+        if self.state.pause < number:
+            self.state = self.state.model_copy(update={"pause": number})
+            if self._process is not None:
+                self._process.send(Command(kind=CommandKind.PAUSE, number=number))
+
     def _tell_follower(self) -> None:
         if self._process is not None:
             self._process.send(Command(kind=CommandKind.FOLLOWER, follower=self.state.follower))

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmj_api.topology import LEADER
 from lmj_trainer.errors import UserError
 from lmj_trainer.state.optimizer import clip_coefficient, gradient_norms, total_norm
 from lmj_trainer.transport.envelope import Kind
@@ -32,7 +31,7 @@ class Wish:
     stop: bool = False
     """It is to leave."""
     pause: bool = False
-    """Its follower is to take its place."""
+    """Its follower is to take its place, or the next view is to have other members."""
     unsent: bool = False
     """Its newest snapshot in memory is not with its neighbour yet, so no other is to be begun."""
     without_snapshot: bool = False
@@ -59,7 +58,7 @@ class Decision:
     stop: bool = False
     """Leave the view after it: a member is to leave."""
     pause: bool = False
-    """Leave the view, with nothing to be written: a member's follower takes its place."""
+    """Leave the view, with nothing to be written: a member's follower takes its place, or the next view has other members."""
     recorded: int = 0
     """All that is to be recorded of steps up to this one is on storage: the others need not keep it."""
 
@@ -114,7 +113,7 @@ def agree(
     prepared()
     group.check()  # it may have broken meanwhile, and from here on others count on this rank
     if not group.leads:
-        group.send(LEADER, Kind.PREPARED, step, payload={"norms": norms, "losses": losses, "wish": vars(wish)})
+        group.send(group.leader, Kind.PREPARED, step, payload={"norms": norms, "losses": losses, "wish": vars(wish)})
         answer = group.take(Kind.COMMIT, step, promised=True)
         if answer is None:  # rank 0 has left the view, and so will this one, as soon as it hears why
             abandoned()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmj_api.topology import LEADER
 from lmj_trainer.transport.envelope import Envelope
 
 if TYPE_CHECKING:
@@ -23,10 +22,19 @@ class Group:
         self.rank, self.topology = rank, topology
         self._transport, self._patience = transport, patience
 
+    def enter(self, topology: Topology) -> None:
+        """A view of ``topology`` begins."""
+        self.topology = topology
+
+    @property
+    def leader(self) -> int:
+        """The rank that decides for all."""
+        return self.topology.leader
+
     @property
     def leads(self) -> bool:
         """Whether this rank decides for all."""
-        return self.rank == LEADER
+        return self.rank == self.leader
 
     @property
     def others(self) -> Sequence[int]:
@@ -47,9 +55,10 @@ class Group:
         for rank in self.others:
             self.send(rank, kind, step, index, payload)
 
-    def take(self, kind: Kind, step: int, sender: int = LEADER, index: int = 0, *, promised: bool = False) -> Any:
-        """Wait for a message. ``promised``: for a while even when the view is to be left meanwhile."""
-        return self._transport.inbox.take(kind, step, index, sender, self._patience, promised=promised)
+    def take(self, kind: Kind, step: int, sender: int | None = None, index: int = 0, *, promised: bool = False) -> Any:
+        """Wait for a message of ``sender`` (None: the leader). ``promised``: for a while even when the view is to be left meanwhile."""
+        source = self.leader if sender is None else sender
+        return self._transport.inbox.take(kind, step, index, source, self._patience, promised=promised)
 
     def poll(self, kind: Kind, step: int, sender: int, index: int) -> bool:
         """Whether a message is there to be taken."""

@@ -14,7 +14,6 @@ import torch
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, part_file
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, EventKind
-from lmj_api.topology import LEADER
 from lmj_trainer.checkpoint.leftovers import clear, sign
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import remove
@@ -198,9 +197,9 @@ class Checkpointer:
             if facts is None:
                 if writes:
                     payload = {"part": None if part is None else part.to_json(), "problem": problem}
-                    self._transport.send(LEADER, Envelope(view, Kind.PART, step, attempt, rank, payload))
+                    self._transport.send(topology.leader, Envelope(view, Kind.PART, step, attempt, rank, payload))
                 # Rank 0 waits for the others first, for as long.
-                self.problem = self._transport.inbox.take(Kind.DURABLE, step, attempt, LEADER, 2 * patience, view)
+                self.problem = self._transport.inbox.take(Kind.DURABLE, step, attempt, topology.leader, 2 * patience, view)
                 return
             parts = [part]
             for other in [writer for writer in topology.writers if writer != rank]:

@@ -27,6 +27,7 @@ class Control:
         self._follower: str | None = None
         self.draining = threading.Event()
         self.handover = 0
+        self.pause = 0
         """Number of the newest view that is to be left at a boundary, because this rank's follower takes its place; 0: none."""
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
@@ -81,6 +82,8 @@ class Control:
                     self._on_newer_view(command.number + 1, f"view {command.number} lost a member")
                 elif command.kind is CommandKind.HANDOVER and command.number is not None:
                     self.handover = max(self.handover, command.number)
+                elif command.kind is CommandKind.PAUSE and command.number is not None:
+                    self.pause = max(self.pause, command.number)
                 elif command.kind is CommandKind.FOLLOWER:
                     self._follower = command.follower.address if command.follower is not None else None
                     self._on_follower(self._follower)

@@ -6,7 +6,7 @@ from pathlib import Path
 from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind, Progress
 from lmj_api.spec import LiveMigrationJob
-from lmj_api.topology import LEADER
+from lmj_api.topology import FIRST
 from lmj_trainer.wording import WARNING
 from lmj_trainer.worker.control import Control
 
@@ -47,7 +47,7 @@ def teller(control: Control, rank: int | None) -> Say:
     def say(text: str) -> None:
         if not text.startswith(WARNING):
             control.emit(EventKind.PREPARING, text, progress=Progress(step=0, steps=1, epoch=0.0, activity=f"prepare: {text}"))
-        elif rank == LEADER:
+        elif rank == FIRST:
             control.emit(EventKind.WARNING, text.removeprefix(WARNING))
 
     return say

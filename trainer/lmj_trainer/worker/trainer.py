@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
-from lmj_api.topology import LEADER
+from lmj_api.topology import Topology
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.data.order import steps_per_epoch
@@ -94,9 +94,10 @@ class Trainer:
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
         self.snapshots = MemorySnapshots(every, rank, spec.topology, state, transport, shelves, self._patience, self._warn)
         board = spec.output.tensorboard
-        self._recorder = Recorder(self._layout, state.journal, tensorboard=board, warn=self._warn) if self._group.leads else None
+        may_lead = spec.topology.stage(rank) == 0
+        self._recorder = Recorder(self._layout, state.journal, tensorboard=board, warn=self._warn) if may_lead else None
         self._asked = _UNASKED
-        """On rank 0: what anybody needs at a boundary, once its evaluation is over."""
+        """On the leader: what anybody needs at a boundary, once its evaluation is over."""
         # The others wait for this rank meanwhile.
         patience, longest = min(_FOLLOWER_PATIENCE, self._patience / 4), self._patience / 2
         self._source = Source(transport, state, self._let_go, patience, longest, spec.migration.bandwidth_mbps)
@@ -111,16 +112,17 @@ class Trainer:
 
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
+        self._group.enter(Topology.of_view(self._spec.pipeline.stages, [m.rank for m in view.members]))
         self.snapshots.join(view.number)
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._asked = _UNASKED
         updated = self.optimizer.taken
         self._restoring.restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
-        recorder = self._recorder
+        recorder = self._recorder if self._group.leads else None
         if recorder is not None:
             self._claimant.claim()
-            recorder.begin(Claim(run=self._job.metadata.run, view=view.number, pod=view.members[LEADER].pod), view.resume.step)
+            recorder.begin(Claim(run=self._job.metadata.run, view=view.number, pod=view.members[0].pod), view.resume.step)
         try:
             if recorder is not None:
                 recorder.check()
@@ -145,13 +147,13 @@ class Trainer:
         """
         state, step = self._state, resume.step
         # The rank that the view names has the step for certain; rank 0, if it is another, may be one behind it.
-        if resume.told_by == self._rank != LEADER:
-            self._group.send(LEADER, Kind.TOLD, step, payload={"committed": state.committed, "line": state.line})
+        if resume.told_by == self._rank != self._group.leader:
+            self._group.send(self._group.leader, Kind.TOLD, step, payload={"committed": state.committed, "line": state.line})
         if recorder is None:
             word = self._group.take(Kind.RESUME, step)
         else:
             committed, line = state.committed, state.line
-            if resume.told_by != LEADER:
+            if resume.told_by != self._group.leader:
                 told = self._group.take(Kind.TOLD, step, resume.told_by)
                 committed, line = told["committed"], told["line"]
             progress = Progress.model_validate_json(line) if line is not None else None
@@ -192,7 +194,10 @@ class Trainer:
         if not self._group.leads:
             told = [e.to_json() for e in journal.evaluations()]
             self._group.send(
-                LEADER, Kind.LINES, step, payload={"lines": [tuple(line) for line in journal.lines()], "evaluations": told}
+                self._group.leader,
+                Kind.LINES,
+                step,
+                payload={"lines": [tuple(line) for line in journal.lines()], "evaluations": told},
             )
             return
         for rank in self._group.others:
@@ -204,6 +209,11 @@ class Trainer:
     def _hands_over(self) -> bool:
         """Whether this rank's follower takes its place at the next boundary."""
         return self._control.handover >= self._transport.inbox.view and self._source.in_sync
+
+    @property
+    def _pauses(self) -> bool:
+        """Whether all are to leave the view at the next boundary, because the next one has fewer members."""
+        return self._control.pause >= self._transport.inbox.view
 
     def _take_step(self) -> None:
         """Make the update of the committed step."""
@@ -238,7 +248,7 @@ class Trainer:
                 if self._hands_over:
                     self._source.hand_over()
                     self._control.emit(EventKind.FOLLOWER_LOST, f"the follower takes over at step {self._state.step}")
-                raise ViewBrokenError(f"a follower takes over at step {self._state.step}")
+                raise ViewBrokenError(f"the next view has other members, from step {self._state.step} on")
             if last:
                 self._ending.run(self._evaluator.test, recorder)
                 return WorkerPhase.COMPLETED
@@ -269,7 +279,7 @@ class Trainer:
         kept, source = self.snapshots, self._source
         try:
             losses = self.strategy.gradients(state.step, source.final if source.follows else None)
-            wish = Wish(self._control.draining.is_set(), self._hands_over, kept.unsent, kept.empty)
+            wish = Wish(self._control.draining.is_set(), self._hands_over or self._pauses, kept.unsent, kept.empty)
             commit = agree(
                 self._group,
                 state,
@@ -337,6 +347,8 @@ class Trainer:
             decision = Decision(**word["decision"])
             self._state.journal.evaluated(Evaluation.model_validate_json(word["evaluation"]))
             self._state.journal.settle(decision.recorded)
+            # Whichever rank leads the next view.
+            self._state.best, self._state.evaluated = Best(*word["best"]), step
             return decision
         before = self._state.best
         # Done again after a death in it, it was the best once already.
@@ -347,5 +359,13 @@ class Trainer:
         self._evaluator.report(result, best)
         asked, self._asked = self._asked, _UNASKED
         decision = self._decision(step, asked | Wish(stop=self._control.draining.is_set()), best=best)
-        self._group.tell(Kind.BOUNDARY, step, payload={"decision": vars(decision), "evaluation": result.to_json()})
+        self._group.tell(
+            Kind.BOUNDARY,
+            step,
+            payload={
+                "decision": vars(decision),
+                "evaluation": result.to_json(),
+                "best": (self._state.best.step, self._state.best.accuracy),
+            },
+        )
         return decision

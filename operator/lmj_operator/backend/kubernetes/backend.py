@@ -14,7 +14,6 @@ from lmj_api.protocol import AgentState, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus, StandbyState
-from lmj_api.topology import LEADER
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
@@ -45,6 +44,7 @@ from lmj_operator.plan import (
     LeaveView,
     Look,
     Observed,
+    Pause,
     PodObserved,
     PodPhase,
     PutView,
@@ -162,7 +162,7 @@ class KubernetesBackend:
                 await self._delete(name)
             case EnlistPod(name, rank, serial):
                 await self._enlist(name, rank, serial)
-            case Drain() | Follow() | HandOver() | LeaveView() | Look() | PutView() | StartWorker() | Stay():
+            case Drain() | Follow() | HandOver() | LeaveView() | Look() | Pause() | PutView() | StartWorker() | Stay():
                 await self._tell(action.pod, call_of(action))
 
     async def events(self) -> AsyncIterator[PodEvent]:
@@ -226,12 +226,18 @@ class KubernetesBackend:
         return [self._with_agent(pod, seen, known[seen.name], at) if seen.name in known else seen for pod, seen in pods]
 
     def _is_asked(self, pod: Object, seen: PodObserved) -> bool:
-        """Whether the agent of ``pod`` is asked: it runs, or it was rank 0's and may save a checkpoint before it ends."""
+        """Whether the agent of ``pod`` is asked: it runs, or its rank may have led and may save a checkpoint before it ends."""
         if seen.phase is not PodPhase.TERMINATING:
             return seen.phase is PodPhase.RUNNING
         status = self._store.status
         rank = next((p.rank for p in status.promotions if p.pod == seen.name), seen.rank)
-        if rank != LEADER or self.deleted or status.phase in TERMINAL or not is_started(pod):
+        if (
+            rank is None
+            or self.job.spec.topology.stage(rank) != 0
+            or self.deleted
+            or status.phase in TERMINAL
+            or not is_started(pod)
+        ):
             return False
         since = self._unreachable.get(pod["metadata"]["uid"])
         # Every pass would wait for it.

@@ -192,7 +192,8 @@ def find_hang(
     """A view whose members are all there and none has made progress for ``hangTimeoutSeconds``, be it that they never joined."""
     if view is None or not joined(ranks, view):
         return None
-    beats = {f.rank: max(f.worker.heartbeat, f.worker.since) for f in ranks if f.worker is not None}
+    members = {m.rank for m in view.members}
+    beats = {f.rank: max(f.worker.heartbeat, f.worker.since) for f in ranks if f.worker is not None and f.rank in members}
     if not beats or now - max(*beats.values(), not_before, 0.0) <= recovery.hang_timeout_seconds:
         return None
     rank = min(beats, key=lambda r: (beats[r], r))

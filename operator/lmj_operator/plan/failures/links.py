@@ -36,7 +36,7 @@ def find_dropped(
     assert first.worker is not None
     assert first.pod is not None
     wait = since + DROP_GRACE_SECONDS - now
-    if len(gone) < len(ranks) and wait > 0:
+    if len(gone) < len(view.members) and wait > 0:
         return None, wait
     text = f"{first.pod.name} left view {view.number}: {first.worker.lost or 'its link to a peer broke'}"
     peer = _lost(first, ranks)

@@ -42,20 +42,25 @@ def common_step(
     missing = lacking(topology, holdings)
     if missing is not None:
         return back, f"goes back to {at} because {missing}"
-    steps = [-1 if held is None else held.step for held in holdings]
-    newest = max(steps)
+    steps = {rank: held.step for rank, held in zip(topology.ranks, holdings, strict=True) if held is not None}
+    newest = max(steps.values())
+    if len(steps) < topology.size:
+        # Another replica has what they lack, but sends it to those alone that follow it.
+        without = ", ".join(str(rank) for rank in topology.ranks if rank not in steps)
+        return back, f"goes back to {at} because no rank sends rank {without} what it lacks"
     if newest < back.step:
         return back, f"goes on from {at} because the memory is of step {newest}"
     if not believed:
         return durable, f"goes back to {at} because what is in memory failed {tries} times in a row"
     everywhere = common.step if common is not None else None
-    resume = Resume(step=newest, told_by=steps.index(newest), common_snapshot=everywhere)
+    resume = Resume(step=newest, told_by=min(rank for rank, step in steps.items() if step == newest), common_snapshot=everywhere)
     return resume, f"goes on from step {newest}, which all have in memory"
 
 
 def lacking(topology: Topology, holdings: Sequence[Holding | None]) -> str | None:
     """Why the ranks cannot go on from memory; None: they can, from the newest step. A part of the state is lost when no rank holds it."""
-    held = [[(rank, has) for rank in topology.holders(part) if (has := holdings[rank]) is not None] for part in topology.parts]
+    known = dict(zip(topology.ranks, holdings, strict=True))
+    held = [[(rank, has) for rank in topology.holders(part) if (has := known[rank]) is not None] for part in topology.parts]
     empty = sorted(rank for part in topology.parts if not held[part] for rank in topology.holders(part))
     if len(empty) == 1:
         return f"rank {empty[0]} has nothing in memory"

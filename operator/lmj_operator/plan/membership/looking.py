@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from lmj_api.protocol import MOST_NAMES, AgentState, CheckpointInfo, WorkerPhase
-from lmj_api.topology import LEADER
+from lmj_api.topology import FIRST, Topology
 from lmj_api.view import Resume, View
 from lmj_operator.plan.actions import Look
 from lmj_operator.plan.observe.facts import RankFacts
@@ -38,13 +38,21 @@ def has_looked(first: AgentState | None, newest: View | None) -> bool:
     return newest is None or first.looked is None or first.looked >= newest.number
 
 
-def last_saver(ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, ...], now: float) -> tuple[str, float | None] | None:
-    """A pod that was rank 0's, and may still make a checkpoint valid, with the seconds for which it is waited for (None: until it is done).
+def last_saver(
+    topology: Topology, ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, ...], now: float
+) -> tuple[str, float | None] | None:
+    """A pod of a rank that may have led, and may still make a checkpoint valid, with the seconds for which it is waited for (None: until it
+    is done).
 
-    Rank 0 alone writes manifests. The wait is bounded: a pod that answers is ended with its grace period, by its agent and its node.
+    The leader alone writes manifests. The wait is bounded: a pod that answers is ended with its grace period, by its agent and its node.
     """
     for pod in pods:
-        if pod.rank != LEADER or pod.serial >= ranks[LEADER].serial or pod.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING):
+        if (
+            pod.rank is None
+            or topology.stage(pod.rank) != 0
+            or pod.serial >= ranks[pod.rank].serial
+            or pod.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING)
+        ):
             continue
         if pod.agent is not None:
             if pod.agent.worker.phase in _SAVES:
@@ -58,20 +66,25 @@ def last_saver(ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, ...], now:
 
 
 def look(
-    ranks: tuple[RankFacts, ...], newest: View, pods: tuple[PodObserved, ...], saved: CheckpointInfo | None, now: float
+    topology: Topology,
+    ranks: tuple[RankFacts, ...],
+    newest: View,
+    pods: tuple[PodObserved, ...],
+    saved: CheckpointInfo | None,
+    now: float,
 ) -> Look | None:
     """What has rank 0's agent look now that ``newest`` is over; None: it has, is not there, or is not to look yet.
 
     Who looks declares the view over, and no checkpoint of it is accepted after that. So it is not over while anybody trains in it: the
     last checkpoint may be under way, whether or not rank 0 itself can be seen. Where rank 0's pod ended, nobody saves any more.
     """
-    first = ranks[LEADER]
+    first = ranks[FIRST]
     if first.pod is None or first.agent is None or first.agent.looked is None or has_looked(first.agent, newest):
         return None
-    ended = any(pod.name == newest.members[LEADER].pod and pod.phase is PodPhase.GONE for pod in pods)
+    ended = any(pod.name == newest.members[0].pod and pod.phase is PodPhase.GONE for pod in pods)
     if not ended and any(f.worker and f.in_phase(WorkerPhase.RUNNING) and f.worker.view >= newest.number for f in ranks):
         return None
-    if last_saver(ranks, pods, now) is not None:
+    if last_saver(topology, ranks, pods, now) is not None:
         return None
     told = [c for pod in pods if pod.agent is not None for c in pod.agent.checkpoints if c.problem is None]
     known = {c.name for c in first.agent.checkpoints}
@@ -80,17 +93,19 @@ def look(
     return Look(first.pod.name, newest.number, tuple(names[:MOST_NAMES]))
 
 
-def newest_possible(ranks: tuple[RankFacts, ...], newest: View) -> int | None:
+def newest_possible(topology: Topology, ranks: tuple[RankFacts, ...], newest: View) -> int | None:
     """A step that no checkpoint which the next view may start from can be newer than; None: that is not known.
 
-    A checkpoint has a part of every rank, and a rank writes its part of a step that it has committed. What it has in memory is of no
+    A checkpoint has a part of every rank that writes, and a rank writes its part of a step that it has committed. What it has in memory is of no
     earlier step until it joins another view: so each that was in ``newest``, and has its state yet, bounds what was saved there. Of what
     was saved in older views, later steps than ``newest`` began with do not count: see :mod:`lmj_operator.plan.membership.strays`.
     """
-    if len(ranks) != len(newest.members):
+    members = {m.rank: m for m in newest.members}
+    if any(rank >= len(ranks) for rank in members):
         return None
     steps = []
-    for facts, mine in zip(ranks, newest.members, strict=True):
+    for rank in topology.among(members).writers:
+        facts, mine = ranks[rank], members[rank]
         worker = facts.worker
         if worker is None or worker.holding is None or facts.pod is None or facts.pod.name != mine.pod:
             continue
@@ -101,6 +116,7 @@ def newest_possible(ranks: tuple[RankFacts, ...], newest: View) -> int | None:
 
 
 def to_wait_for(
+    topology: Topology,
     ranks: tuple[RankFacts, ...],
     newest: View | None,
     pods: tuple[PodObserved, ...],
@@ -117,13 +133,13 @@ def to_wait_for(
     enough = resume.snapshot and (saved is None or saved.step <= resume.step)
     asked = None
     if newest is not None:
-        bound = newest_possible(ranks, newest)
+        bound = newest_possible(topology, ranks, newest)
         if enough and bound is not None and resume.step >= bound:
             return None
-        saver = last_saver(ranks, pods, now)
+        saver = last_saver(topology, ranks, pods, now)
         if saver is not None:
             return Wait(f"waits for {saver[0]}, which ends and may save a checkpoint yet", due=saver[1])
-        asked = look(ranks, newest, pods, saved, now)
+        asked = look(topology, ranks, newest, pods, saved, now)
         if asked is None:
             return Wait("waits for rank 0 to look through the checkpoints again")
     since = min(since, now) if since is not None else now
@@ -132,7 +148,7 @@ def to_wait_for(
         return Wait(f"waits for rank 0 to look through the checkpoints{' again' if newest else ''}", asked, left, since)
     if enough:
         return None
-    pod = ranks[LEADER].pod
+    pod = ranks[FIRST].pod
     where = pod.name if pod is not None else "rank 0's pod"
     reason = (
         f"waits for the checkpoints, which {where} could not look through within {LOOK_SECONDS:g} s, and memory is not enough"
@@ -141,7 +157,12 @@ def to_wait_for(
 
 
 def early_look(
-    ranks: tuple[RankFacts, ...], newest: View | None, pods: tuple[PodObserved, ...], saved: CheckpointInfo | None, now: float
+    topology: Topology,
+    ranks: tuple[RankFacts, ...],
+    newest: View | None,
+    pods: tuple[PodObserved, ...],
+    saved: CheckpointInfo | None,
+    now: float,
 ) -> Look | None:
     """A :func:`look` while a rank's first worker in another pod than in ``newest`` is not ready yet.
 
@@ -149,18 +170,18 @@ def early_look(
     """
     if newest is None:
         return None
-    if _may_join(ranks[LEADER], newest):
+    if _may_join(ranks[FIRST], newest):
         return None
     members = {m.pod for m in newest.members}
     new = [f for f in ranks if f.incarnation == 1 and f.pod is not None and f.pod.name not in members]
     if not any(f.worker is None or f.worker.phase is WorkerPhase.STARTING for f in new):
         return None
-    return look(ranks, newest, pods, saved, now)
+    return look(topology, ranks, newest, pods, saved, now)
 
 
 def _may_join(first: RankFacts, newest: View) -> bool:
     """Whether rank 0's worker is a member of ``newest`` and has not been in it yet: it may be by now."""
-    mine, worker = newest.members[LEADER], first.worker
+    mine, worker = newest.members[0], first.worker
     if first.pod is None or worker is None or (first.pod.name, worker.incarnation) != (mine.pod, mine.incarnation):
         return False
     return first.in_phase(WorkerPhase.READY) and worker.view < newest.number

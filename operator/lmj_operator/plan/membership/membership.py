@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from lmj_api.names import parse_pod_name
 from lmj_api.protocol import CheckpointInfo, WorkerPhase
 from lmj_api.status import JobStatus
-from lmj_api.topology import LEADER, Topology
+from lmj_api.topology import FIRST, Topology
 from lmj_api.view import Member, View
+from lmj_operator.plan.membership.choice import chosen
 from lmj_operator.plan.membership.common_step import common_step
 from lmj_operator.plan.membership.looking import LOOK_SECONDS, Wait, has_looked, to_wait_for
 from lmj_operator.plan.observe.facts import RankFacts
@@ -53,14 +54,20 @@ def _identity(facts: RankFacts) -> tuple[int, str, int, str] | None:
 
 
 def joined(ranks: tuple[RankFacts, ...], view: View) -> bool:
-    """Whether the members of ``view`` are exactly those that could form a view now."""
-    return [_identity(f) for f in ranks] == [(m.rank, m.pod, m.incarnation, m.address) for m in view.members]
+    """Whether the members of ``view`` could form one now, as they are."""
+    members = view.members
+    # The job may have fewer ranks by now.
+    return all(m.rank < len(ranks) and _identity(ranks[m.rank]) == (m.rank, m.pod, m.incarnation, m.address) for m in members)
 
 
 def runs(ranks: tuple[RankFacts, ...], view: View) -> bool:
     """Whether every member of ``view`` is in it."""
-    running = all(f.in_phase(WorkerPhase.RUNNING) and f.worker is not None and f.worker.view == view.number for f in ranks)
-    return running and joined(ranks, view)
+    return joined(ranks, view) and all(is_in(ranks[m.rank], view) for m in view.members)
+
+
+def is_in(facts: RankFacts, view: View) -> bool:
+    """Whether the rank's worker runs in ``view``."""
+    return facts.in_phase(WorkerPhase.RUNNING) and facts.worker is not None and facts.worker.view == view.number
 
 
 def left(facts: RankFacts, view: View) -> bool:
@@ -116,13 +123,19 @@ def next_view(
     tries: int = 0,
     saved: CheckpointInfo | None = None,
     look_since: float | None = None,
+    left_since: float | None = None,
+    least: int = 1,
 ) -> Membership:
     """The view that the ranks should be in: the newest while it holds, else the next number with all ranks, once all can join.
+
+    Of several replicas those are in it that :func:`~lmj_operator.plan.membership.choice.chosen` says, ``least`` of them or more.
 
     ``pods``: all of the job's, those of older serials too; ``tries``: restarts in a row without a new step; ``saved``: the newest
     checkpoint that was ever told of; ``look_since``: the stored one. What is in memory is gone on from at once. Anything else only once it
     is sure what the newest checkpoint is, or, from a snapshot, once storage did not answer for :data:`LOOK_SECONDS`.
     """
+    topology = chosen(topology, least, ranks, newest, left_since, now)
+    every, ranks = ranks, tuple(ranks[rank] for rank in topology.ranks)
     members = [member(f) for f in ranks]
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]
     leaving: tuple[str, ...] = ()
@@ -139,16 +152,20 @@ def next_view(
         return Membership(newest, False, f"view {newest.number} holds")
     if newest is not None and (going := _going(newest, ranks, pods)) is not None:
         return Membership(newest, False, f"waits for {going}, which ends, to leave view {newest.number} with a checkpoint")
+    shrinks = newest is not None and any(m.rank >= len(every) for m in newest.members)
+    if newest is not None and shrinks and not leaving and any(is_in(facts, newest) for facts in ranks):
+        why = f"view {newest.number} holds until its next step boundary: the job has fewer replicas now"
+        return Membership(newest, False, why)
     if leaving:
         return Membership(
             newest, False, f"waits for {', '.join(leaving)} to leave view {newest.number if newest else 0}", leaving
         )
-    first = ranks[LEADER].agent
+    first = every[FIRST].agent
     holdings = [f.worker.holding if f.worker else None for f in ranks]
     snapshots = [f.worker.snapshots if f.worker else None for f in ranks]
     resume, start = common_step(topology, holdings, first.checkpoints if first else [], tries, snapshots)
     if not resume.goes_on and not has_looked(first, newest):
-        wait = to_wait_for(ranks, newest, pods, saved, resume, look_since, now)
+        wait = to_wait_for(topology, every, newest, pods, saved, resume, look_since, now)
         if wait is not None:
             return Membership(newest, False, wait.reason, wait=wait)
         if look_since is not None and now >= look_since + LOOK_SECONDS:
@@ -172,15 +189,17 @@ def _going(newest: View, ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, 
 def _why(newest: View | None, members: list[Member]) -> str:
     if newest is None:
         return "all ranks are ready for the first view"
-    before = {m.rank: m for m in newest.members}
-    if len(before) != len(members):
-        return f"the job has {len(members)} ranks now, not {len(before)}"
-    changes = [_change(before.get(m.rank), m) for m in members if before.get(m.rank) != m]
+    before, after = {m.rank: m for m in newest.members}, {m.rank for m in members}
+    without = [rank for rank in before if rank not in after]
+    changes = [f"rank{'s' if len(without) > 1 else ''} {', '.join(map(str, without))} left"] if without else []
+    changes += [_change(before.get(m.rank), m) for m in members if before.get(m.rank) != m]
     return "; ".join(changes) if changes else f"a member left view {newest.number}"
 
 
 def _change(old: Member | None, new: Member) -> str:
-    if old is None or old.pod != new.pod:
+    if old is None:
+        return f"rank {new.rank} joins in {new.pod}"
+    if old.pod != new.pod:
         return f"rank {new.rank} runs in {'the standby ' if parse_pod_name(new.pod)[1] is None else ''}{new.pod} now"
     if old.incarnation != new.incarnation:
         return f"rank {new.rank} has a new worker (number {new.incarnation})"

@@ -92,8 +92,8 @@ def rests(pod: PodObserved | None, incidents: Sequence[Incident], longest: float
 
 
 def handing_over(ranks: tuple[RankFacts, ...], view: View | None) -> bool:
-    """Whether ``view`` was left for a follower to take its place: nobody's failure."""
-    if view is None or not any(f.agent is not None and f.agent.handover >= view.number for f in ranks):
+    """Whether ``view`` was left for another with other members: nobody's failure."""
+    if view is None or not any(f.agent is not None and max(f.agent.handover, f.agent.pause) >= view.number for f in ranks):
         return False
     gone = [f.worker for f in ranks if left(f, view)]
     return bool(gone) and all(worker is not None and worker.lost_rank is None for worker in gone)

@@ -8,6 +8,7 @@ from lmj_api.view import View
 from lmj_operator.plan.actions import Action
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.nodes import avoiding
+from lmj_operator.plan.membership.joining import Joins, plan_joins
 from lmj_operator.plan.moves.moves import off_their_nodes, plan_moves
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed
@@ -46,17 +47,30 @@ def relocate(
     # A follower that becomes the rank in this pass is no follower any more, wherever one was to be: nothing may remove it.
     promoted = {f.rank for f in ranks if f.entry is not None and wanted[f.rank].serial == f.entry.serial}
     others = tuple(f for f in ranks if f.rank not in promoted)
-    following = follow(observed.name, others, observed.status.made, followed, observed.spec.recovery, now)
+    joins = _joins(observed, ranks, view if runs else None, followed, now)
+    kept = joins.followed(observed.spec.topology)
+    following = follow(observed.name, others, observed.status.made, followed, observed.spec.recovery, now, kept)
     changes = Changes(
         followers=list(following.entries),
+        joins=list(joins.entries),
         made=following.made,
         moves=list(moves.moves),
         move_request=moves.request,
         move_refused=moves.refused,
     )
-    actions = avoiding(actions + following.actions, nodes) + moves.actions
+    actions = avoiding(actions + following.actions, nodes) + moves.actions + joins.actions
     if not observed.one_node:
         actions = off_their_nodes(actions, moves.moves)
     told = any(f.agent is not None and view is not None and f.agent.handover >= view.number for f in ranks)
-    due = (*following.due, 0.0) if promoted else following.due
-    return Relocation(changes, actions, due, told or bool(promoted))
+    due = (*following.due, *joins.due, *((0.0,) if promoted else ()))
+    return Relocation(changes, actions, due, told or bool(promoted) or joins.urgent)
+
+
+def _joins(
+    observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, moving: Mapping[int, object], now: float
+) -> Joins:
+    """``view``: the one that trains; None: none does, and all stays as it is."""
+    spec = observed.spec
+    if view is None or spec.topology.replicas == 1:
+        return Joins(tuple(observed.status.joins))
+    return plan_joins(spec.topology, ranks, view, observed.status.joins, moving, spec.recovery, now)

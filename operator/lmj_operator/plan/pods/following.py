@@ -1,6 +1,6 @@
 """Followers: a second pod of a rank that keeps its state, ready to take its place."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lmj_api.names import pod_name
@@ -34,8 +34,9 @@ def follow(
     wanted: Mapping[int, str | None],
     recovery: Recovery,
     now: float,
+    kept: Collection[int] = (),
 ) -> Following:
-    """The followers of ranks ``wanted``, one each, on the node that is named with it (None: any); others go.
+    """The followers of ranks ``wanted``, one each, on the node that is named with it (None: any); others go, but not those of ranks ``kept``.
 
     A new entry is acted on in the next pass, when it is durable.
     """
@@ -47,7 +48,7 @@ def follow(
         entry = facts.entry
         told = facts.agent.follower if facts.agent is not None else None
         if facts.rank not in wanted:
-            if told is not None and facts.pod is not None:
+            if told is not None and facts.pod is not None and facts.rank not in kept:
                 actions.append(Follow(facts.pod.name, None))
             continue
         if entry is None or entry.serial <= facts.serial:

@@ -1,6 +1,6 @@
 """What must be there: pod and worker of each rank, and the actions that bring it about."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from lmj_api.view import View
@@ -67,10 +67,11 @@ def pod_actions(
     made: Mapping[str, int],
     not_before: float,
     now: float,
+    members: Collection[str] = (),
 ) -> tuple[Action, ...]:
     """Remove pods that nobody wants, make missing ones, start their workers; replacements wait until ``not_before``.
 
-    ``made``: as in the status.
+    ``made``: as in the status. ``members``: the pods of the newest view; one of a rank that the job has no more leaves it first.
     """
     actions: list[Action] = []
     following = {(f.rank, f.entry.serial) for f in ranks if f.entry is not None}
@@ -78,6 +79,8 @@ def pod_actions(
         if pod.rank is None:
             continue
         want = wanted.get(pod.rank)
+        if want is None and pod.name in members:
+            continue
         if want is None:
             actions.append(DeletePod(pod.name, f"the job has no rank {pod.rank}"))
         elif pod.serial < want.serial:
@@ -108,6 +111,7 @@ def view_actions(ranks: tuple[RankFacts, ...], view: View) -> tuple[Action, ...]
         if facts.pod is not None
         and facts.agent is not None
         and facts.worker is not None
-        and member(facts) == members.get(facts.rank)
+        and facts.rank in members
+        and member(facts) == members[facts.rank]
         and (facts.agent.view is None or facts.agent.view.number < view.number or facts.worker.view < view.number)
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.spec import Training
 from lmj_api.status import JobStatus, RankStatus
-from lmj_api.topology import LEADER
+from lmj_api.topology import FIRST
 from lmj_api.view import View
 from lmj_operator.plan.failures.failures import Failure
 from lmj_operator.plan.membership.looking import has_looked
@@ -60,15 +60,21 @@ def newest_step(ranks: tuple[RankFacts, ...], old: Progress | None) -> int:
     return max([p.step for p in told if p is not None] + [old.step if old else 0])
 
 
-def evaluations(ranks: tuple[RankFacts, ...], old: list[Evaluation]) -> list[Evaluation]:
-    """The evaluations that rank 0 reports; the old ones while it is not there."""
-    agent = ranks[LEADER].agent
+def leader(ranks: tuple[RankFacts, ...], view: View | None) -> RankFacts:
+    """The rank that leads ``view``; before the first one, the one that leads where all are there."""
+    number = view.members[0].rank if view is not None else FIRST
+    return ranks[number if number < len(ranks) else FIRST]
+
+
+def evaluations(ranks: tuple[RankFacts, ...], view: View | None, old: list[Evaluation]) -> list[Evaluation]:
+    """The evaluations that the leader of ``view`` reports; the old ones while it is not there."""
+    agent = leader(ranks, view).agent
     return agent.evaluations if agent is not None and agent.evaluations else old
 
 
 def checkpoint(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | None) -> CheckpointInfo | None:
     """The newest usable checkpoint: what rank 0 knows if it has looked since ``newest`` began, else what anybody reports or has told."""
-    old, first = observed.status.checkpoint, ranks[LEADER].agent
+    old, first = observed.status.checkpoint, ranks[FIRST].agent
     if first is not None and has_looked(first, newest):
         seen = [c for c in first.checkpoints if c.problem is None]
     else:
@@ -77,9 +83,9 @@ def checkpoint(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | 
     return max(seen, key=lambda c: c.step, default=old)
 
 
-def checkpoint_trouble(ranks: tuple[RankFacts, ...]) -> CheckpointTrouble | None:
-    """What rank 0, which writes the manifests, says of checkpoints that fail."""
-    agent = ranks[LEADER].agent
+def checkpoint_trouble(ranks: tuple[RankFacts, ...], view: View | None) -> CheckpointTrouble | None:
+    """What the leader of ``view``, which writes the manifests, says of checkpoints that fail."""
+    agent = leader(ranks, view).agent
     return agent.checkpoint_trouble if agent is not None else None
 
 
@@ -93,9 +99,9 @@ def is_stale(observed: Observed, ranks: tuple[RankFacts, ...]) -> bool:
 
     A pod that took rank 0's place knows of no failure before its own, so what was known holds until there is a newer checkpoint.
     """
-    if checkpoint_trouble(ranks) is not None:
-        return True
     status = observed.status
+    if checkpoint_trouble(ranks, status.view) is not None:
+        return True
     known = any(c.type == STALE and c.status == "True" for c in status.conditions)
     return known and not is_renewed(status.checkpoint, checkpoint(observed, ranks, status.view))
 

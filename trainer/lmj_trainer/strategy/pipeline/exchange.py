@@ -43,9 +43,10 @@ class Exchange:
     def __init__(self, group: Group, shards: int) -> None:
         topology = group.topology
         me = topology.rank(group.rank)
-        self._group, self._shards, self._replicas, self._me = group, shards, topology.replicas, me.replica
+        present = topology.present
+        self._group, self._shards, self._replicas, self._me = group, shards, len(present), present.index(me.replica)
         self._ranks = list(topology.holders(me.stage))
-        """By replica."""
+        """By replica; those in the view are counted from 0 here."""
 
     @torch.no_grad()
     def run(self, step: int, sums: Mapping[Node, Tensor], gradient: Tensor) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lmj_api.topology import LEADER
 from lmj_trainer.model.stage import Inputs, Place
 from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.strategy.pipeline.exchange import Exchange
@@ -45,12 +44,12 @@ class Pipeline:
     def __init__(self, stage: Stage, state: StageState, group: Group, batches: Batches, objective: Objective) -> None:
         self._stage, self._state, self._group, self._batches, self._objective = stage, state, group, batches, objective
         topology, rank = group.topology, group.rank
-        self._shards = share(batches.shards, topology.replicas, topology.rank(rank).replica)
-        self._sums, self._exchange = ShardSums(state.gradient, batches.shards), Exchange(group, batches.shards)
+        self._shards = range(batches.shards)
+        """Those of this replica, in the view."""
+        self._sums = ShardSums(state.gradient, batches.shards)
         self._number, self._stages = topology.stage(rank), topology.stages
         self._before, self._after = topology.before(rank), topology.after(rank)
         self._end = topology.last(rank)
-        self._end_of_first = topology.last(LEADER)
         self._weights = [p for _, p in stage.parameters_by_name()]
         # The first stage has no input to give a gradient by, and recomputed activations can be walked through only once.
         self._cut = not stage.first and not stage.recompute
@@ -69,6 +68,9 @@ class Pipeline:
         """
         # A single stage waits for nobody: without this it would not notice that its view is over.
         self._group.check()
+        topology = self._group.topology
+        replicas = topology.present
+        self._shards = share(self._batches.shards, len(replicas), replicas.index(topology.rank(self._group.rank).replica))
         batch, samples = self._pieces(step)
         self._losses = {}
         self._sums.begin(self._shards)
@@ -92,7 +94,7 @@ class Pipeline:
             self._outputs.clear()
         sums = self._sums.end()
         if len(self._shards) < self._batches.shards:
-            self._exchange.run(step, sums, self._state.gradient)
+            Exchange(self._group, self._batches.shards).run(step, sums, self._state.gradient)
         if final is not None and at_once is None:
             for weight in self._weights:
                 final(weight)
@@ -117,7 +119,8 @@ class Pipeline:
         """As of :class:`~lmj_trainer.strategy.port.Strategy`: stages have the model's parameters in order, last ones the losses of shards."""
         topology, shards = self._group.topology, self._batches.shards
         losses = [loss for report in reports for loss in report.losses]
-        norms = [reports[rank].norms for rank in topology.writers]
+        by_rank = dict(zip(topology.ranks, reports, strict=True))
+        norms = [by_rank[rank].norms for rank in topology.writers]
         return total_loss(dict(enumerate(losses)), (0, shards)), torch.cat(norms)
 
     def rehearse(self) -> None:
@@ -203,7 +206,8 @@ class Pipeline:
 
         Returns the counts on rank 0, None on others.
         """
-        if self._group.rank > self._end_of_first:
+        topology = self._group.topology
+        if topology.rank(self._group.rank).replica != topology.rank(topology.leader).replica:
             return None
         parts = self._batches.evaluation(split)
         counts = self._objective.counts()
@@ -222,7 +226,7 @@ class Pipeline:
                     counts.add(output, inputs.labels)
                     if not self._group.leads:
                         end = i == len(parts) - 1
-                        self._group.send(LEADER, Kind.CREDIT, step, index, counts.payload() if end else None)
+                        self._group.send(topology.leader, Kind.CREDIT, step, index, counts.payload() if end else None)
                 if self._group.leads:
                     if self._stages > 1 and i >= ahead:
                         self._group.take(Kind.CREDIT, step, self._end, index + ahead)
