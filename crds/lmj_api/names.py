@@ -13,6 +13,8 @@ SINGULAR = "livemigrationjob"
 SHORT = "lmj"
 
 
+JOB_LABEL = f"{GROUP}/job"
+"""Label of all that belongs to a job: its name."""
 MIGRATE = f"{GROUP}/migrate"
 """Annotation of a job that asks to move ranks: ``1`` or ``0,1``, then ``to=NODE`` if it matters, and any other word, to ask again."""
 

@@ -61,7 +61,7 @@ RULES: dict[str, list[tuple[str, str]]] = {
     ],
     "strategy": [("self == oldSelf", f"strategy {_FIXED}")],
     "dataParallel": [
-        ("self == oldSelf", f"dataParallel {_FIXED}"),
+        ("self.shards == oldSelf.shards", f"dataParallel.shards {_FIXED}"),
     ],
     "pipeline": [
         ("self == oldSelf", f"pipeline {_FIXED}"),
@@ -112,6 +112,7 @@ COLUMNS = [
     ("ETA", "integer", ".status.progress.etaSeconds", 0, "Seconds to the last step, estimated"),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Time since the job was made"),
     ("Stages", "integer", ".spec.pipeline.stages", 1, "Pipeline stages, one rank each"),
+    ("Replicas", "integer", ".status.replicas", 1, "Replicas that train"),
     ("Standbys", "integer", ".status.warmStandbys", 1, "Pods without a rank that are ready to take one"),
     ("Checkpoint", "integer", ".status.checkpoint.step", 1, "Step of the newest durable checkpoint"),
     ("Message", "string", ".status.message", 1, "Why the job is in its phase"),
@@ -142,7 +143,14 @@ def crd() -> Schema:
                     "served": True,
                     "storage": True,
                     "schema": {"openAPIV3Schema": _root()},
-                    "subresources": {"status": {}},
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.dataParallel.replicas",
+                            "statusReplicasPath": ".status.replicas",
+                            "labelSelectorPath": ".status.selector",
+                        },
+                    },
                     "additionalPrinterColumns": [
                         {"name": name, "type": kind, "jsonPath": path, "description": about, "priority": priority}
                         for name, kind, path, priority, about in COLUMNS

@@ -291,9 +291,14 @@ class JobStatus(Message):
     """Since when the next view waits for a look through the checkpoints, seconds since the epoch; None: it does not."""
     serials: dict[str, int] = {}
     """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
+    replicas: int = 0
+    """Replicas in the newest view: those that train."""
+    selector: str = ""
+    """Labels of the job's pods, as autoscalers ask for them."""
     followers: list[FollowerStatus] = []
-    joins: list[JoinStatus] = []
     """Pods that keep a rank's state beside it, in order of rank."""
+    joins: list[JoinStatus] = []
+    """Replicas that are on their way into the view, in order."""
     moves: list[MoveStatus] = []
     """Ranks that are being moved, or could not be."""
     move_request: str | None = None

@@ -81,6 +81,12 @@ class JobSpec(Message):
                     )
         return self
 
+    def scaled(self, replicas: int) -> "JobSpec":
+        """With so many replicas. Raises ValueError (one of pydantic's) when it cannot have them."""
+        parts = self.model_dump(by_alias=True, mode="json")
+        parts["dataParallel"]["replicas"] = replicas
+        return JobSpec.model_validate(parts)
+
     @property
     def topology(self) -> Topology:
         """Which rank computes what."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lmj_operator.cli import explain, logs, migrate, operator, run, status, stop, tools, validate
+from lmj_operator.cli import explain, logs, migrate, operator, run, scale, status, stop, tools, validate
 from lmj_operator.cli import list as lists
 from lmj_operator.cli.errors import INTERRUPTED, CommandError
 from lmj_operator.cli.report import command as report
@@ -25,6 +25,7 @@ app.command()(status.status)
 app.command()(logs.logs)
 app.command()(stop.stop)
 app.command()(migrate.migrate)
+app.command()(scale.scale)
 app.command()(report.report)
 app.command()(operator.operator)
 for tool in (tools.init, tools.evaluate, tools.predict, tools.checkpoints):

@@ -34,6 +34,9 @@ class Training(Protocol):
     def ask(self, request: str) -> None:
         """Ask it to move ranks: see :data:`lmj_api.names.MIGRATE`. Raises CommandError."""
 
+    def scale(self, replicas: int) -> None:
+        """Ask for so many replicas. Raises CommandError, also when the job cannot have them."""
+
 
 class LocalTraining:
     """Of the run in ``folder`` (``OUTPUT/.lmj``)."""
@@ -63,6 +66,17 @@ class LocalTraining:
         if not self.runs():
             raise self._none()
         self._store.write_request(request)
+
+    def scale(self, replicas: int) -> None:
+        """As the protocol says."""
+        job = self._store.read_job()
+        if not self.runs() or job is None:
+            raise self._none()
+        try:
+            job.spec.scaled(replicas)
+        except ValidationError as error:
+            raise CommandError(str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ")) from error
+        self._store.write_replicas(replicas)
 
     def _none(self) -> CommandError:
         return CommandError(f"{self._store.folder.parent}: no job runs here: start it with lmj run", code=FAILED)
@@ -96,6 +110,12 @@ class ClusterTraining:
         if not self.runs():
             raise CommandError(f"{self._name}: the job has ended", code=FAILED)
         self._call("annotate", *self._what, f"{MIGRATE}={request}", "--overwrite")
+
+    def scale(self, replicas: int) -> None:
+        """As the protocol says."""
+        if not self.runs():
+            raise CommandError(f"{self._name}: the job has ended", code=FAILED)
+        self._call("scale", *self._what, f"--replicas={replicas}")
 
     def _call(self, *arguments: str) -> str:
         try:

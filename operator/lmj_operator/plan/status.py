@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from typing import Unpack
 
+from lmj_api.names import JOB_LABEL
 from lmj_api.status import JobStatus, Phase
+from lmj_api.topology import Topology
 from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.incidents import Told, settle
@@ -72,6 +74,10 @@ def status_of(
                 evaluated,
             ),
             "view": view,
+            "replicas": len(Topology.of_view(observed.spec.pipeline.stages, [m.rank for m in view.members]).present)
+            if view
+            else 0,
+            "selector": f"{JOB_LABEL}={observed.name}",
             "left_since": scene.left_since if view is scene.newest else None,
             "look_since": None,
             "progress": at,
@@ -80,6 +86,7 @@ def status_of(
             "checkpoint": saved,
             "followers": [],
             "moves": [],
+            "joins": [],
             **scene.changes,
             **changes,
             **({"standbys": [], "warm_standbys": 0} if phase in _WITHOUT_STANDBYS else {}),

@@ -1,9 +1,9 @@
 """Names, labels, ports and paths of a job's objects: fixed, because running jobs were made with them."""
 
-from lmj_api.names import GROUP, parse_pod_name
+from lmj_api.names import GROUP, JOB_LABEL, parse_pod_name
 from lmj_api.spec import LiveMigrationJob
 
-JOB = f"{GROUP}/job"
+JOB = JOB_LABEL
 RANK = f"{GROUP}/rank"
 SERIAL = f"{GROUP}/serial"
 ROLE = f"{GROUP}/role"

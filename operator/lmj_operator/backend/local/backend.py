@@ -65,6 +65,7 @@ class LocalBackend:
 
     async def __aenter__(self) -> "LocalBackend":
         self._token = self._store.new_token()
+        self._store.write_replicas(None)
         self._store.write_job(self._job)
         # Loopback only: a proxy from the environment must not see these calls.
         self._session = aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
@@ -75,6 +76,7 @@ class LocalBackend:
 
     async def observe(self) -> Observed:
         """As the port says."""
+        self._scale()
         pods = await asyncio.gather(*(self._look(pod) for pod in list(self._pods.values())))
         return Observed(
             name=self._job.metadata.name,
@@ -87,6 +89,15 @@ class LocalBackend:
             move_request=self._store.read_request(),
             one_node=True,
         )
+
+    def _scale(self) -> None:
+        """Take up a number of replicas that was asked for. One that the job cannot have was refused by who was asked."""
+        replicas = self._store.read_replicas()
+        if replicas is None or replicas == self._job.spec.data_parallel.replicas:
+            return
+        with contextlib.suppress(ValueError):
+            self._job = self._job.model_copy(update={"spec": self._job.spec.scaled(replicas)})
+            self._store.write_job(self._job)
 
     async def write_status(self, status: JobStatus) -> None:
         """As the port says."""

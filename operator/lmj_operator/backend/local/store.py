@@ -35,6 +35,7 @@ class RunStore:
         self.lock_file = folder / "lock"
         self.pods = folder / "pods"
         self.request_file = folder / "migrate"
+        self.replicas_file = folder / "replicas"
 
     def read_status(self) -> JobStatus | None:
         """The stored status; None: nothing ran here yet. Raises :class:`StoreError` when it cannot be read."""
@@ -79,6 +80,21 @@ class RunStore:
         """Ask the run in this folder to move ranks."""
         write_atomically(self.request_file, text.encode())
 
+    def read_replicas(self) -> int | None:
+        """The number of replicas that was asked for since the run began; None: none was."""
+        try:
+            text = self.replicas_file.read_text(errors="replace")[:20].strip()
+        except FileNotFoundError:
+            return None
+        return int(text) if text.isdecimal() else None
+
+    def write_replicas(self, replicas: int | None) -> None:
+        """Ask the run in this folder for so many; None: for what its file says."""
+        if replicas is None:
+            self.replicas_file.unlink(missing_ok=True)
+        else:
+            write_atomically(self.replicas_file, str(replicas).encode())
+
     def identified(self, job: LiveMigrationJob, now: datetime, *, anew: bool) -> LiveMigrationJob:
         """``job`` with the identity of the run in this folder, or (``again``: its views are counted from 1) a new one. A later run is later
         by its time too, whatever the clock says. The identity is kept by :meth:`write_job`.
@@ -101,6 +117,13 @@ class RunStore:
         """Of the stored job; None: there is none, or nobody can read it, so that what runs now is another run, in views with higher numbers."""
         try:
             return _Stored.model_validate_json(self.job_file.read_bytes()).metadata
+        except (OSError, ValidationError):
+            return None
+
+    def read_job(self) -> LiveMigrationJob | None:
+        """The stored job; None: there is none that can be read."""
+        try:
+            return LiveMigrationJob.model_validate_json(self.job_file.read_bytes(), extra="ignore")
         except (OSError, ValidationError):
             return None
 

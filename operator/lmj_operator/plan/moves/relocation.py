@@ -8,7 +8,7 @@ from lmj_api.view import View
 from lmj_operator.plan.actions import Action
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.nodes import avoiding
-from lmj_operator.plan.membership.joining import Joins, plan_joins
+from lmj_operator.plan.moves.joining import Joins, plan_joins
 from lmj_operator.plan.moves.moves import off_their_nodes, plan_moves
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed
