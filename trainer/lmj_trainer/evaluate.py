@@ -30,8 +30,8 @@ def evaluate(
     encoded = task.encode(saved.tokenizer, rows, ids, longest, saved.types and len(text) == 2, ticker, data)
     objective = task.objective(saved.labels)
     counts, done = objective.counts(), 0
-    for output, targets in saved.outputs(encoded, batch_size):
-        counts.add(output, targets)
+    for number, (output, targets) in enumerate(saved.outputs(encoded, batch_size)):
+        counts.add(number, output, targets)
         done += len(targets)
         ticker.tick(f"evaluating: row {done} of {len(rows)}")
     return objective.evaluation(counts, split, step=0)

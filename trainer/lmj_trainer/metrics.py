@@ -1,6 +1,8 @@
 """What a pass over a split says of the model, from its counts."""
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
+from functools import reduce
 
 from lmj_api.protocol import Evaluation
 
@@ -28,6 +30,17 @@ def evaluate_counts(confusion: list[list[int]], loss_sum: float, labels: Sequenc
         labels=list(labels),
         confusion=confusion,
     )
+
+
+def in_order(losses: Iterable[Sequence[float]]) -> float:
+    """The sum of numbered ones, one after the other: its bits depend neither on who counted them nor on the version of Python's ``sum``."""
+    return reduce(operator.add, (loss for _, loss in sorted(losses, key=lambda pair: pair[0])), 0.0)
+
+
+def merge(confusion: list[list[int]], more: Sequence[Sequence[int]]) -> None:
+    """Counts what ``more`` has counted into ``confusion``, which is of the same labels."""
+    for row, added in zip(confusion, more, strict=True):
+        row[:] = [one + other for one, other in zip(row, added, strict=True)]
 
 
 def count(confusion: list[list[int]], true: Sequence[int], predicted: Sequence[int]) -> None:

@@ -32,6 +32,7 @@ class Line:
     def __init__(self, on: Callable[[EventKind, dict[str, Any]], None] = lambda kind, details: None) -> None:
         self.draining = threading.Event()
         self.handover = 0
+        self.pause = 0
         self.events: list[tuple[EventKind, str, dict[str, Any]]] = []
         self.on = on
 

@@ -90,6 +90,10 @@ class Ranks:
         with ThreadPoolExecutor(len(self.pipelines)) as pool:
             return [future.result() for future in [pool.submit(work, rank) for rank in range(len(self.pipelines))]]
 
+    def evaluate(self, tick: Callable[[int, int], None] = lambda done, count: None) -> list[Any]:
+        """What each rank says of the validation split."""
+        return self.all(lambda rank: self.pipelines[rank].evaluate("validation", 0, tick))
+
     @property
     def whole(self) -> Callable[..., Any]:
         return self.pipelines[0].whole
@@ -316,10 +320,22 @@ def test_any_cut_counts_the_same_in_an_evaluation(make_group) -> None:
         assert work[1:] == [None] * (len(cuts) - 1)
         assert ticks == [(i, 5) for i in range(1, 6)]
         assert sum(map(sum, work[0].confusion)) == 150
-        results.append((work[0].confusion, work[0].loss_sum))
+        results.append((work[0].confusion, sorted(work[0].losses)))
         # A second pass in the same view and step (validation, then test) is not confused with the first.
         again = group.all(lambda rank, g=group: g.pipelines[rank].evaluate("validation", 0, lambda *a: None))
         assert vars(again[0]) == vars(work[0])
         assert all(not transport.inbox._messages[1] for transport in group.transports), "every message was taken"
         assert group.pipelines[0]._stage.model.training
     assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+@pytest.mark.parametrize("stages", [0, 1])
+def test_replicas_share_an_evaluation_and_count_what_one_does(make_group, replicas: int, stages: int) -> None:
+    (alone,) = make_group(CUTS[0], shards=4).evaluate()[:1]
+    ticks: list[tuple[int, int]] = []
+    work = make_group(CUTS[stages], replicas=replicas, shards=4).evaluate(lambda *told: ticks.append(told))
+    assert work[1:] == [None] * (len(work) - 1)
+    assert (work[0].confusion, sorted(work[0].losses)) == (alone.confusion, sorted(alone.losses))
+    mine = -(-5 // replicas)
+    assert ticks == [(i, mine) for i in range(1, mine + 1)], "the leader's replica does its part alone"

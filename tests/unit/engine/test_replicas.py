@@ -14,6 +14,7 @@ import torch
 from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Resume
+from lmj_trainer.state.weights import initialise
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import restoring as restoring_module
@@ -91,7 +92,7 @@ class Workers:
         self.job, network = job, dict[str, MemoryTransport]()
         self.lines = [Line() for _ in range(job.spec.world_size)]
         self.trainers = [make(job, line, rank, network) for rank, line in enumerate(self.lines)]
-        initialise, turn = restoring_module.initialise, threading.Lock()
+        turn = threading.Lock()
         drawn = threading.Barrier(len(self.lines))
 
         def in_turn(*arguments: Any) -> Any:

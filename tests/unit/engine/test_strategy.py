@@ -60,9 +60,9 @@ class PlainLoop:
     def evaluate(self, split: str, step: int, tick: Callable[[int, int], None]) -> Counts | None:
         counts = self.objective.counts()
         self.stage.set_training(False)
-        for rows in self.batches.evaluation(split):
+        for number, rows in enumerate(self.batches.evaluation(split)):
             inputs = self.batches.inputs(split, rows)
-            counts.add(self.stage(inputs, None, None), inputs.labels)
+            counts.add(number, self.stage(inputs, None, None), inputs.labels)
         self.stage.set_training(True)
         return counts
 

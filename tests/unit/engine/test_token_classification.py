@@ -132,7 +132,7 @@ def test_evaluation_counts_words_and_entities() -> None:
     said = torch.tensor([[2, 0, 1, 0, 2], [2, 0, 1, 1, 1]])
     output = torch.nn.functional.one_hot(said, 3).float() * 20
     counts = objective.counts()
-    counts.add(output, true)
+    counts.add(0, output, true)
     result = objective.evaluation(objective.counts(json.loads(json.dumps(counts.payload()))), "test", 3)
     assert (result.samples, result.confusion) == (5, [[1, 0, 1], [0, 1, 0], [1, 0, 1]])
     assert (result.accuracy, result.f1) == (0.6, 0.5), "one entity of two is found, and one that is none"
@@ -145,7 +145,7 @@ def test_evaluation_counts_words_and_entities() -> None:
 def test_f1_of_other_labels_is_that_of_labels() -> None:
     objective = WordObjective(["NOUN", "VERB"])
     counts = objective.counts()
-    counts.add(torch.tensor([[[9.0, 0.0], [9.0, 0.0], [0.0, 9.0]]]), torch.tensor([[0, 1, 1]]))
+    counts.add(0, torch.tensor([[[9.0, 0.0], [9.0, 0.0], [0.0, 9.0]]]), torch.tensor([[0, 1, 1]]))
     assert objective.evaluation(counts, "test", 0).f1 == pytest.approx(2 / 3)
 
 

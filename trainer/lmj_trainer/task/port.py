@@ -78,10 +78,13 @@ class Objective(Protocol):
 
 
 class Counts(Protocol):
-    """What a pass over a split adds up, in the order of its micro-batches."""
+    """What a pass over a split adds up: the same whoever counted which micro-batch."""
 
-    def add(self, output: Tensor, labels: Tensor) -> None:
-        """Count a micro-batch. ``output``: of the model's head; ``labels``: int64."""
+    def add(self, number: int, output: Tensor, labels: Tensor) -> None:
+        """Count micro-batch ``number`` of the split. ``output``: of the model's head; ``labels``: int64."""
+
+    def merge(self, payload: Any) -> None:
+        """Count what another counted of other micro-batches."""
 
     def payload(self) -> Any:
         """All of it, as plain numbers and lists: it is sent to the rank that reports it."""

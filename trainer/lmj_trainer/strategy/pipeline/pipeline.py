@@ -20,6 +20,9 @@ from lmj_trainer.transport.envelope import Kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from lmj_trainer.group.commit import Report
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.stage import Stage
@@ -202,41 +205,55 @@ class Pipeline:
 
     @torch.no_grad()
     def evaluate(self, split: str, step: int, tick: Callable[[int, int], None]) -> Counts | None:
-        """Run ``split`` forward with the weights of ``step`` committed steps. ``tick(done, all)`` is called as micro-batches end (rank 0).
+        """Run ``split`` forward with the weights of ``step`` committed steps, each replica as many of its micro-batches. ``tick(done, all)`` is
+        called as those of the leader's replica end.
 
-        Returns the counts on rank 0, None on others.
+        Returns the counts on the leader, None on others.
         """
-        topology = self._group.topology
-        if topology.rank(self._group.rank).replica != topology.rank(topology.leader).replica:
-            return None
+        topology, group = self._group.topology, self._group
+        replicas, mine = topology.present, topology.rank(group.rank).replica
         parts = self._batches.evaluation(split)
-        counts = self._objective.counts()
-        ahead = 2 * self._stages
+        counts = self._counts(split, step, range(replicas.index(mine), len(parts), len(replicas)), parts, tick)
+        if counts is None:
+            return None
+        if not group.leads:
+            group.send(group.leader, Kind.COUNTS, step, payload=counts.payload())
+            return None
+        for replica in replicas[1:]:
+            counts.merge(group.take(Kind.COUNTS, step, topology.ranks_of(replica)[0]))
+        return counts
+
+    def _counts(
+        self, split: str, step: int, mine: range, parts: Sequence[NDArray[np.int64]], tick: Callable[[int, int], None]
+    ) -> Counts | None:
+        """What this replica counts of ``parts``, of which it runs ``mine``. None: the rank of its first stage has that."""
+        counts, ahead = self._objective.counts(), 2 * self._stages
+        first = self._group.rank - self._number
         self._stage.set_training(False)
         try:
-            for i, rows in enumerate(parts):
+            for done, i in enumerate(mine):
                 # Negative: an evaluation's messages are never taken for a step's.
                 index = -1 - i
-                inputs = self._batches.inputs(split, rows)
+                inputs = self._batches.inputs(split, parts[i])
                 hidden = None if self._before is None else self._group.take(Kind.ACTIVATION, step, self._before, index)
                 output = self._stage(inputs, None if hidden is None else hidden.to(self._stage.device), None)
                 if self._after is not None:
                     self._group.send(self._after, Kind.ACTIVATION, step, index, output.cpu())
                 else:
-                    counts.add(output, inputs.labels)
-                    if not self._group.leads:
-                        end = i == len(parts) - 1
-                        self._group.send(topology.leader, Kind.CREDIT, step, index, counts.payload() if end else None)
-                if self._group.leads:
-                    if self._stages > 1 and i >= ahead:
-                        self._group.take(Kind.CREDIT, step, self._end, index + ahead)
-                    tick(i + 1, len(parts))
-            if not self._group.leads:
+                    counts.add(i, output, inputs.labels)
+                    if self._before is not None:
+                        self._group.send(first, Kind.CREDIT, step, index, counts.payload() if i == mine[-1] else None)
+                if self._before is None:
+                    if self._after is not None and done >= ahead:
+                        self._group.take(Kind.CREDIT, step, self._end, -1 - mine[done - ahead])
+                    if self._group.leads:
+                        tick(done + 1, len(mine))
+            if self._before is not None:
                 return None
-            if self._stages > 1:
-                for i in range(max(0, len(parts) - ahead), len(parts)):
+            if self._after is not None:
+                for i in mine[-ahead:]:
                     payload = self._group.take(Kind.CREDIT, step, self._end, -1 - i)
-                counts = self._objective.counts(payload)
+                    counts = self._objective.counts(payload) if i == mine[-1] else counts
             return counts
         finally:
             self._stage.set_training(True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from lmj_trainer.metrics import count, evaluate_counts
+from lmj_trainer.metrics import count, evaluate_counts, in_order, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -21,15 +21,20 @@ if TYPE_CHECKING:
 class Confusion:
     """Rows by their true and their predicted label."""
 
-    loss_sum: float
-    """Cross entropy of all rows, in float64."""
+    losses: list[tuple[int, float]]
+    """The number of each micro-batch, and the cross entropy of all its rows in float64."""
     confusion: list[list[int]]
     """Rows: true label; columns: predicted label."""
 
-    def add(self, output: Tensor, labels: Tensor) -> None:
+    def add(self, number: int, output: Tensor, labels: Tensor) -> None:
         """``output``: logits ``[b, labels]``; ``labels``: ids ``[b]``, int64."""
-        self.loss_sum += F.cross_entropy(output.double(), labels, reduction="sum").item()
+        self.losses.append((number, F.cross_entropy(output.double(), labels, reduction="sum").item()))
         count(self.confusion, labels.tolist(), output.argmax(1).tolist())
+
+    def merge(self, payload: Mapping[str, Any]) -> None:
+        """As of :class:`~lmj_trainer.task.port.Counts`."""
+        self.losses.extend(payload["losses"])
+        merge(self.confusion, payload["confusion"])
 
     def payload(self) -> dict[str, Any]:
         """As of :class:`~lmj_trainer.task.port.Counts`."""
@@ -54,8 +59,8 @@ class TextObjective:
     def counts(self, payload: Any = None) -> Confusion:
         """As of :class:`~lmj_trainer.task.port.Objective`."""
         size = len(self._labels)
-        return Confusion(**payload) if payload is not None else Confusion(0.0, [[0] * size for _ in range(size)])
+        return Confusion(**payload) if payload is not None else Confusion([], [[0] * size for _ in range(size)])
 
     def evaluation(self, counts: Confusion, split: str, step: int) -> Evaluation:
         """As of :class:`~lmj_trainer.task.port.Objective`."""
-        return evaluate_counts(counts.confusion, counts.loss_sum, self._labels, split, step)
+        return evaluate_counts(counts.confusion, in_order(counts.losses), self._labels, split, step)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
-from lmj_trainer.metrics import count, evaluate_counts
+from lmj_trainer.metrics import count, evaluate_counts, in_order, merge
 from lmj_trainer.task.token_classification.entities import are_tags, entities
 from lmj_trainer.task.token_classification.words import NO_LABEL
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -25,8 +25,8 @@ class WordCounts:
 
     labels: Sequence[str]
     """Names in the order of their ids."""
-    loss_sum: float
-    """Cross entropy of all words, in float64."""
+    losses: list[tuple[int, float]]
+    """The number of each micro-batch, and the cross entropy of all its words in float64."""
     confusion: list[list[int]]
     """Rows: true label; columns: predicted label."""
     hits: int = 0
@@ -34,9 +34,9 @@ class WordCounts:
     both: int = 0
     """Entities that are there, and those that were predicted: together."""
 
-    def add(self, output: Tensor, labels: Tensor) -> None:
+    def add(self, number: int, output: Tensor, labels: Tensor) -> None:
         """``output``: logits ``[b, t, labels]``; ``labels``: ids ``[b, t]``, int64, ``NO_LABEL`` where there is none."""
-        self.loss_sum += F.cross_entropy(output.double().flatten(0, 1), labels.flatten(), reduction="sum").item()
+        self.losses.append((number, F.cross_entropy(output.double().flatten(0, 1), labels.flatten(), reduction="sum").item()))
         tagged = are_tags(self.labels)
         for true, predicted in zip(labels.tolist(), output.argmax(2).tolist(), strict=True):
             pairs = [(t, p) for t, p in zip(true, predicted, strict=True) if t != NO_LABEL]
@@ -45,6 +45,13 @@ class WordCounts:
                 there, said = (entities([self.labels[pair[side]] for pair in pairs]) for side in (0, 1))
                 self.hits += len(there & said)
                 self.both += len(there) + len(said)
+
+    def merge(self, payload: Mapping[str, Any]) -> None:
+        """As of :class:`~lmj_trainer.task.port.Counts`."""
+        self.losses.extend(payload["losses"])
+        merge(self.confusion, payload["confusion"])
+        self.hits += payload["hits"]
+        self.both += payload["both"]
 
     def payload(self) -> dict[str, Any]:
         """As of :class:`~lmj_trainer.task.port.Counts`."""
@@ -69,12 +76,12 @@ class WordObjective:
     def counts(self, payload: Any = None) -> WordCounts:
         """As of :class:`~lmj_trainer.task.port.Objective`."""
         size = len(self._labels)
-        empty = {"loss_sum": 0.0, "confusion": [[0] * size for _ in range(size)]}
+        empty = {"losses": [], "confusion": [[0] * size for _ in range(size)]}
         return WordCounts(self._labels, **(empty if payload is None else payload))
 
     def evaluation(self, counts: WordCounts, split: str, step: int) -> Evaluation:
         """``samples`` are words. F1: of entities, as one kind, where the labels are tags; else as of a text's labels."""
-        result = evaluate_counts(counts.confusion, counts.loss_sum, self._labels, split, step)
+        result = evaluate_counts(counts.confusion, in_order(counts.losses), self._labels, split, step)
         if not are_tags(self._labels):
             return result
         return result.model_copy(update={"f1": 2 * counts.hits / counts.both if counts.both else 0.0})
