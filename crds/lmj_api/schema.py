@@ -61,7 +61,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
     ],
     "strategy": [("self == oldSelf", f"strategy {_FIXED}")],
     "dataParallel": [
-        ("self.shards == oldSelf.shards", f"dataParallel.shards {_FIXED}"),
+        (
+            "(has(self.shards) ? self.shards : 1) == (has(oldSelf.shards) ? oldSelf.shards : 1)",
+            f"dataParallel.shards {_FIXED}",
+        ),
     ],
     "pipeline": [
         ("self == oldSelf", f"pipeline {_FIXED}"),

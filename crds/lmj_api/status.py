@@ -51,6 +51,10 @@ class RankStatus(Message):
 
     rank: int
     """The rank."""
+    replica: int | None = None
+    """The replica that it belongs to, from 0; None: a status of an earlier version, which knew one."""
+    stage: int | None = None
+    """The stage that it computes, from 0."""
     pod: str | None = None
     """Its pod."""
     node: str | None = None

@@ -80,8 +80,8 @@ class Topology:
         return Rank(number, stage, replica)
 
     def stage(self, rank: int) -> int:
-        """The stage that ``rank`` computes."""
-        return self.rank(rank).stage
+        """The stage that ``rank`` computes, of any number of replicas: a pod may be of one that the job has no more."""
+        return rank % self.stages
 
     def before(self, rank: int) -> int | None:
         """The rank of the stage before, in the same replica; None: it is the first."""

@@ -20,12 +20,18 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
     if status.checkpoint is not None:
         lines.append(f"newest checkpoint: {status.checkpoint.name}")
     lines += [evaluation_line(e) for e in status.evaluations]
+    parted = any(rank.replica for rank in status.ranks)
+    if parted:
+        lines.append(f"{status.replicas} replicas train")
+    for join in status.joins:
+        source = f", follows replica {join.source}" if join.source is not None else ""
+        lines.append(f"replica {join.replica}: {join.state}{source}")
     for rank in status.ranks:
         heard = f", last progress {rank.heartbeat_seconds:.0f} s before" if rank.heartbeat_seconds is not None else ""
         failed = f"; last failure: {rank.exit_message}" if rank.exit_message else ""
-        lines.append(
-            f"rank {rank.rank}: {rank.state}, pod {rank.pod or '-'}, step {rank.step}, {rank.restarts} restarts{heard}{failed}"
-        )
+        place = f" (replica {rank.replica}, stage {rank.stage})" if parted else ""
+        at = f"{rank.state}, pod {rank.pod or '-'}, step {rank.step}, {rank.restarts} restarts"
+        lines.append(f"rank {rank.rank}{place}: {at}{heard}{failed}")
     for standby in status.standbys:
         why = f": {standby.message}" if standby.message else ""
         lines.append(f"standby: {standby.state.value}, pod {standby.pod}{why}")

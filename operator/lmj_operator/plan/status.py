@@ -10,6 +10,7 @@ from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.incidents import Told, settle
 from lmj_operator.plan.failures.ladder import fruitless
+from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.report.conditions import conditions
 from lmj_operator.plan.report.phases import TERMINAL, transition
 from lmj_operator.plan.report.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
@@ -31,6 +32,13 @@ def _told(scene: Scene, view: View | None) -> Told:
     # One that took its last step late, on another's word, has the shorter pause.
     pauses = [worker.paused_seconds for worker in workers if worker.paused_seconds is not None]
     return Told(max(pauses, default=None), min(steps) if view is not None and len(steps) == len(view.members) else 0)
+
+
+def _scale(observed: Observed, view: View | None) -> dict[str, int | str]:
+    """What the scale subresource says."""
+    ranks = [m.rank for m in view.members] if view is not None else []
+    replicas = len(Topology.of_view(observed.spec.pipeline.stages, ranks).present) if ranks else 0
+    return {"replicas": replicas, "selector": f"{JOB_LABEL}={observed.name}"}
 
 
 def status_of(
@@ -74,15 +82,12 @@ def status_of(
                 evaluated,
             ),
             "view": view,
-            "replicas": len(Topology.of_view(observed.spec.pipeline.stages, [m.rank for m in view.members]).present)
-            if view
-            else 0,
-            "selector": f"{JOB_LABEL}={observed.name}",
+            **_scale(observed, view),
             "left_since": scene.left_since if view is scene.newest else None,
             "look_since": None,
             "progress": at,
             "evaluations": evaluated,
-            "ranks": rank_table(scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
+            "ranks": rank_table(observed.spec.topology, scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
             "checkpoint": saved,
             "followers": [],
             "moves": [],

@@ -84,10 +84,17 @@ def test_a_pod_template_is_kept_as_it_is() -> None:
 
 
 def test_the_status_is_a_subresource_without_defaults_and_its_conditions_merge_by_type() -> None:
-    assert VERSION["subresources"] == {"status": {}}
+    assert VERSION["subresources"]["status"] == {}
     assert [path for path, node in nodes(at("status")) if "default" in node] == []
     conditions = at("status.conditions")
     assert (conditions["x-kubernetes-list-type"], conditions["x-kubernetes-list-map-keys"]) == ("map", ["type"])
+
+
+def test_replicas_are_what_scales() -> None:
+    scale = VERSION["subresources"]["scale"]
+    for name in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath"):
+        node = at(scale[name].removeprefix("."))
+        assert node["type"] == ("string" if name.startswith("label") else "integer")
 
 
 def test_a_full_status_fits() -> None:

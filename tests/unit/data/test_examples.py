@@ -43,7 +43,7 @@ def test_examples_are_valid(name: str) -> None:
     load(name)
 
 
-@pytest.mark.parametrize("name", ["quickstart.yaml", "pairs.yaml", "names.yaml"])
+@pytest.mark.parametrize("name", ["quickstart.yaml", "pairs.yaml", "names.yaml", "replicas.yaml"])
 def test_examples_with_shipped_data_pass_the_check(name: str, tmp_path: Path) -> None:
     job = load(name)
     spec = job.spec.model_copy(update={"output": job.spec.output.model_copy(update={"path": str(tmp_path)})})

@@ -5,6 +5,7 @@ from tests.unit.operator.seen import facts, observed, pod, view, worker
 
 from lmj_api.protocol import CheckpointInfo, WorkerPhase
 from lmj_api.status import Condition, JobStatus, Phase, RankStatus
+from lmj_api.topology import Topology
 from lmj_operator.plan import Drain, PodObserved, PodPhase, PodWait
 from lmj_operator.plan.ending import COMPLETION_GRACE_SECONDS, completed
 from lmj_operator.plan.observe.facts import rank_facts
@@ -21,7 +22,7 @@ from lmj_operator.plan.suspension import suspend, wake
 def test_the_age_of_a_heartbeat_is_never_negative(heartbeat: float, age: float | None) -> None:
     """The pod's clock may be ahead."""
     ranks = (facts(0, pod(0, 1, worker(heartbeat=heartbeat))),)
-    assert rank_table(ranks, {0: Want(1, 1)}, (), 100.0, {})[0].heartbeat_seconds == age
+    assert rank_table(Topology(1), ranks, {0: Want(1, 1)}, (), 100.0, {})[0].heartbeat_seconds == age
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_the_age_of_a_heartbeat_is_never_negative(heartbeat: float, age: float |
     ],
 )
 def test_a_pod_that_has_not_answered_yet_is_not_unreachable(seen: PodObserved | None, known: RankStatus, state: str) -> None:
-    table = rank_table((facts(0, seen, known=known),), {0: Want(2, 1)}, (), 100.0, {})
+    table = rank_table(Topology(1), (facts(0, seen, known=known),), {0: Want(2, 1)}, (), 100.0, {})
     assert [rank.state for rank in table] == [state]
 
 

@@ -47,15 +47,15 @@ def last_saver(
     The leader alone writes manifests. The wait is bounded: a pod that answers is ended with its grace period, by its agent and its node.
     """
     for pod in pods:
-        if (
-            pod.rank is None
-            or topology.stage(pod.rank) != 0
-            or pod.serial >= ranks[pod.rank].serial
-            or pod.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING)
-        ):
+        if pod.rank is None or topology.stage(pod.rank) != 0 or pod.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING):
+            continue
+        # Of a rank that the job has no more: it goes when the next view is there, and saves nothing once it has left its own.
+        former = pod.rank >= len(ranks)
+        if not former and pod.serial >= ranks[pod.rank].serial:
             continue
         if pod.agent is not None:
-            if pod.agent.worker.phase in _SAVES:
+            phase = pod.agent.worker.phase
+            if phase is WorkerPhase.RUNNING or (phase in _SAVES and not former):
                 return pod.name, None
             continue
         # None: nobody asked it, because nothing runs in it.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.spec import Training
 from lmj_api.status import JobStatus, RankStatus
-from lmj_api.topology import FIRST
+from lmj_api.topology import FIRST, Topology
 from lmj_api.view import View
 from lmj_operator.plan.failures.failures import Failure
 from lmj_operator.plan.membership.looking import has_looked
@@ -107,6 +107,7 @@ def is_stale(observed: Observed, ranks: tuple[RankFacts, ...]) -> bool:
 
 
 def rank_table(
+    topology: Topology,
     ranks: tuple[RankFacts, ...],
     wanted: dict[int, Want],
     failures: tuple[Failure, ...],
@@ -118,7 +119,12 @@ def rank_table(
     ``fruitless``: restarts of each rank's worker in its pod, in a row without a new step, before ``failures``.
     """
     hit = {f.rank: f for f in failures}
-    return [_rank(f, wanted[f.rank], hit.get(f.rank), now, fruitless.get(f.rank, 0)) for f in ranks]
+    return [
+        _rank(f, wanted[f.rank], hit.get(f.rank), now, fruitless.get(f.rank, 0)).model_copy(
+            update={"replica": topology.rank(f.rank).replica, "stage": topology.stage(f.rank)}
+        )
+        for f in ranks
+    ]
 
 
 def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
