@@ -18,7 +18,9 @@ def completed(scene: Scene) -> Plan | None:
     """A worker completes when all outputs are on disk (rank 0 wrote them and told the others): no death after that matters."""
     if scene.left_since is None or not any(f.in_phase(WorkerPhase.COMPLETED) for f in scene.ranks):
         return None
-    others = [f for f in scene.ranks if f.agent is not None and not f.in_phase(*ENDED)]
+    members = {m.rank for m in scene.newest.members} if scene.newest is not None else set()
+    # Who is on its way into the view has nothing to say of its end.
+    others = [f for f in scene.ranks if f.rank in members and f.agent is not None and not f.in_phase(*ENDED)]
     left = scene.left_since + COMPLETION_GRACE_SECONDS - scene.now
     if others and left > 0:
         status = status_of(scene, scene.observed.status.phase, "trained to the end; the last ranks leave")

@@ -39,9 +39,9 @@ def _going_on(
 ) -> Topology:
     """Those with a state that training can go on from, now that the view of ``before`` is over; and those that may have it in a moment."""
     ready = topology.among([f.rank for f in ranks if f.in_phase(WorkerPhase.READY) and _holding(f) is not None])
-    reached = {replica: step for replica in ready.present if (step := attainable(ready, replica, ranks)) is not None}
-    newest = max((step for replica, step in reached.items() if replica in before.present), default=None)
-    going = {replica for replica, step in reached.items() if step == newest}
+    steps = [attainable(ready, replica, ranks) for replica in ready.present if replica in before.present]
+    newest = max((step for step in steps if step is not None), default=None)
+    going = {replica for replica in ready.present if newest is not None and _can_be_at(newest, ready, replica, ranks)}
     gone = now - left_since if left_since is not None else 0.0
     if gone < LEAVE_SECONDS:
         lost = {f.worker.lost_rank for f in ranks if f.worker is not None and f.in_phase(WorkerPhase.READY)}
@@ -80,6 +80,11 @@ def attainable(topology: Topology, replica: int, ranks: tuple[RankFacts, ...]) -
         return None
     step = max(holding.step for holding in there)
     return step if all(reaches(holding, step) for holding in there) else None
+
+
+def _can_be_at(step: int, topology: Topology, replica: int, ranks: tuple[RankFacts, ...]) -> bool:
+    held = [_holding(ranks[rank]) for rank in topology.ranks_of(replica)]
+    return all(holding is not None and reaches(holding, step) for holding in held)
 
 
 def reaches(holding: Holding, step: int) -> bool:
