@@ -6,7 +6,7 @@ from planned import job_spec
 
 from .cluster import Cluster
 from .pod import Pod
-from .test_replicas import at_work, go_on, own
+from .test_hot_standbys import at_work, go_on, own
 
 
 def cluster_of(ranks: int = 2, **migration: object) -> Cluster:

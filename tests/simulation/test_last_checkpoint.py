@@ -9,7 +9,7 @@ from lmj_operator.plan import CreatePod, Look, PodPhase, PutView
 from .cluster import Cluster
 from .pod import Pod
 from .relocated import follower
-from .test_replicas import at_work, go_on, own
+from .test_hot_standbys import at_work, go_on, own
 
 SLOW = 6.0
 """Seconds that a checkpoint takes; longer than another pod needs to be ready."""

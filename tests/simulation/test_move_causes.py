@@ -10,7 +10,7 @@ from lmj_operator.plan.moves.request import MoveRequest, parse_request
 
 from .cluster import Cluster
 from .relocated import assert_clean, cluster_of, follower, leaving_node, wide
-from .test_replicas import at_work, go_on, own
+from .test_hot_standbys import at_work, go_on, own
 
 
 def test_a_request_is_taken_up_once() -> None:

@@ -7,7 +7,7 @@ from lmj_api.protocol import WorkerPhase
 from .cluster import Cluster
 from .pod import Pod
 from .relocated import assert_clean, cluster_of, follower
-from .test_replicas import at_work, go_on, own
+from .test_hot_standbys import at_work, go_on, own
 
 PHASES = ("Starting", "Copying", "InSync", "Told", "Left")
 """As in the status, and then: its source was told to hand over, and did."""

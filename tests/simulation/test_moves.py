@@ -13,7 +13,7 @@ from lmj_operator.plan import CreatePod, Drain, HandOver, PodPhase
 from .cluster import Cluster
 from .pod import Pod
 from .relocated import assert_clean, cluster_of, follower, wide
-from .test_replicas import at_work, go_on, own
+from .test_hot_standbys import at_work, go_on, own
 from .world import SIZE
 
 

@@ -8,8 +8,8 @@ from lmj_operator.plan import Drain, Stay
 
 from .cluster import Cluster
 from .relocated import assert_clean, cluster_of, follower, wide
-from .test_replicas import at_work, go_on, own
-from .test_replicas import cluster_of as with_replicas
+from .test_hot_standbys import at_work, go_on, own
+from .test_hot_standbys import cluster_of as with_replicas
 from .world import STAY_SECONDS
 
 
