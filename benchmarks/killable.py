@@ -143,9 +143,9 @@ class Torchrun(Killable):
 
     name = "torchrun, DDP over Gloo"
 
-    def __init__(self, folder: Path, data: Path, sets: Mapping[str, object] | None = None) -> None:
+    def __init__(self, folder: Path, data: Path, sets: Mapping[str, object] | None = None, processes: int = 2) -> None:
         super().__init__(folder, sets)
-        self._data = data
+        self._data, self._processes = data, processes
 
     def command(self) -> list[str]:
         spec: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text())["spec"]
@@ -161,7 +161,7 @@ class Torchrun(Killable):
             "vocab_size": model["vocabulary"],
             "max_position_embeddings": model["maxPositions"],
         }
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self._processes}"]
         options = ["--config", json.dumps(config), "--data", str(self._data), "--output", str(self.folder)]
         options += ["--batch", str(training["batchSize"]), "--every", str(spec["checkpoint"]["everySteps"])]
         options += ["--learning-rate", str(training["learningRate"])]

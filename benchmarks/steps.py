@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 
 class Steps:
@@ -41,6 +42,10 @@ class Steps:
         self.seen.update((line["step"], line["time"]) for line in values)
         self.highest = max([self.highest, *(line["step"] for line in values)])
         return self.highest
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What the file has now, one entry a line."""
+        return [json.loads(line) for line in self.file.read_text().splitlines()]
 
 
 def repeated(seen: Iterable[tuple[int, float]]) -> int:

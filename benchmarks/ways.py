@@ -51,7 +51,7 @@ def live(job: Ours, size: Size, stages: int, rank: int, number: int, way: str = 
     store = RunStore(job.folder / ".lmj")
     begun, step = time.time(), request(job, rank, number)
     move = _measured(job, way, size, stages, rank, begun, step)
-    moved = next(i for i in reversed(_status(store).incidents) if i.kind == "Moved")
+    moved = next(i for i in reversed(status_in(store).incidents) if i.kind == "Moved")
     logs = job.folder / "logs"
     move = replace(move, sent=sent(logs / f"{moved.pod}.log"), waited=waited(logs, step, firsts(job.seen)[step]))
     return move if way == LIVE else replace(move, pause=move.longest)
@@ -60,12 +60,18 @@ def live(job: Ours, size: Size, stages: int, rank: int, number: int, way: str = 
 def request(job: Ours, rank: int, number: int) -> int:
     """Ask for the move of ``rank``, and wait for it; the step after which the group changed. ``number``: another for each request."""
     store = RunStore(job.folder / ".lmj")
-    before = _status(store).migrations
+    before = status_in(store).migrations
     store.write_request(f"{rank} {number}")
-    wait(job, f"the move of rank {rank}", lambda: _status(store).migrations > before)
-    view = _status(store).view
+    wait(job, f"the move of rank {rank}", lambda: status_in(store).migrations > before)
+    view = status_in(store).view
     assert view is not None
     return view.resume.step
+
+
+def views(logs: Path) -> dict[int, int]:
+    """The views that trained, by number, each with the step that it went on from."""
+    found = [match for log in logs.glob("*.log") for match in TRAINS.findall(log.read_text())]
+    return {int(view): int(step) for _, view, step, _ in found}
 
 
 def waited(logs: Path, step: int, committed: float) -> float | None:
@@ -92,13 +98,13 @@ def restart(job: Ours, size: Size, stages: int, rank: int) -> Move:
     """End the rank's pod as a cluster does where ranks do not move: it has time for a last checkpoint. Another takes its place, from that."""
     store = RunStore(job.folder / ".lmj")
     settle(job)
-    pods = [entry.pod for entry in _status(store).ranks]
+    pods = [entry.pod for entry in status_in(store).ranks]
     pod = pods[rank]
     assert pod is not None
     begun = time.time()
     os.kill(job.agent(pod), signal.SIGINT)  # at SIGTERM its rank would move first
     highest = job.look()
-    wait(job, f"another pod of rank {rank}", lambda: [entry.pod for entry in _status(store).ranks] != pods)
+    wait(job, f"another pod of rank {rank}", lambda: [entry.pod for entry in status_in(store).ranks] != pods)
     wait(job, "new steps", lambda: job.look() > highest + 2 * AFTER)
     checkpoint = max((job.folder / "checkpoints").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
     size_mb = sum(file.stat().st_size for file in checkpoint.rglob("*") if file.is_file()) / 1e6
@@ -128,7 +134,13 @@ def _measured(job: Killable, way: str, size: Size, stages: int, rank: int, begun
     return Move(way, size.name, stages, rank, **vars(cost), unrest=unrest(job.seen, begun), around=there)
 
 
-def _status(store: RunStore) -> JobStatus:
+def status_of(job: Ours) -> JobStatus:
+    """What the job's runner wrote last."""
+    return status_in(RunStore(job.folder / ".lmj"))
+
+
+def status_in(store: RunStore) -> JobStatus:
+    """The same, where the run keeps it. Raises RuntimeError when nothing is there."""
     status = store.read_status()
     if status is None:
         raise RuntimeError(f"{store.status_file} is not there")

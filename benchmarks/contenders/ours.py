@@ -1,4 +1,6 @@
-"""This project's engine, with clipping and commit. ``BENCH_CHECKPOINT``: a folder to write a checkpoint into every 10 steps."""
+"""This project's engine, with clipping and commit: two stages, or with ``replicas`` two copies of the whole model, which share a step's
+shards. ``BENCH_CHECKPOINT``: a folder to write a checkpoint into every 10 steps.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +33,21 @@ from lmj_trainer.worker.checkpointer import Checkpointer, ManifestFacts
 
 work = Workload.from_environment()
 torch.set_num_threads(THREADS)
-rank, stages = int(os.environ["RANK"]), 2
+rank = int(os.environ["RANK"])
+topology = Topology(1, 2) if sys.argv[1:] == ["replicas"] else Topology(2)
 
 
 class Batches:
     """The benchmark's batches behind the engine's interface."""
 
-    shards = 1
+    shards = topology.replicas
 
     def train(self, step: int) -> list[list[Indices]]:
         self._data = work.data(step)
-        return [micro_batches(np.arange(work.batch), work.micro_batches)]
+        return [micro_batches(rows, work.micro_batches // self.shards) for rows in np.split(np.arange(work.batch), self.shards)]
+
+    def targets(self, split: str, rows: Indices) -> torch.Tensor:
+        return self._data[2][rows]
 
     def inputs(self, split: str, rows: Indices) -> Inputs:
         ids, mask, labels = self._data
@@ -57,7 +63,7 @@ class Quiet:
 
 
 training = Training(batch_size=work.batch, learning_rate=work.learning_rate, max_grad_norm=work.max_grad_norm)
-stage = Stage(work.config(), HEADS, partition(work.layers, stages)[rank], seed=0)
+stage = Stage(work.config(), HEADS, partition(work.layers, topology.stages)[topology.stage(rank)], seed=0)
 # In a file, as the agent gives it to a worker.
 state = StageState(stage, torch.device("cpu"), os.memfd_create("state"))
 with torch.no_grad():
@@ -69,7 +75,7 @@ transport = TensorPipeTransport()
 answer(address=transport.address)
 peer = sys.stdin.readline().strip()
 transport.join(1, rank, {1 - rank: peer})
-group = Group(transport, rank, Topology(stages), 600.0)
+group = Group(transport, rank, topology, 600.0)
 pipeline = Pipeline(stage, state, group, Batches(), TextObjective(("0", "1")))  # type: ignore[arg-type]
 optimizer = AdamW(state, training)
 folder = os.environ.get("BENCH_CHECKPOINT")
@@ -85,7 +91,7 @@ def step(number: int) -> None:
     optimizer.apply()
     if checkpointer is not None and commit.decision.checkpoint:
         facts = ManifestFacts("bench", "0" * 32, 0.0, time.time(), False, None, None, None) if rank == 0 else None
-        checkpointer.start(rank, Topology(stages), 600.0, facts)
+        checkpointer.start(rank, topology, 600.0, facts)
 
 
 serve(step)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmj_trainer.strategy.pipeline.exchange import own_elements
+from lmj_trainer.strategy.pipeline.exchange import span_size
 from lmj_trainer.strategy.pipeline.sums import ShardSums
 from lmj_trainer.strategy.pipeline.tree import halves, nodes, share, sibling, total, total_loss
 
@@ -76,7 +76,10 @@ def test_the_sum_is_the_same_for_any_number_of_replicas(shards: int, replicas: i
             for shard in held:
                 sums.reach(shard)
                 gradient += values[shard]
-            found = sums.end()
+            # By spans, as they are exchanged.
+            spans = [sums.of(slice(start, start + 3)) for start in (3, 0, 6)]
+            found = {node: torch.cat([span[node] for span in (spans[1], spans[0], spans[2])]) for node in spans[0]}
+            assert all(list(span) == nodes(held, root) for span in spans)
         parts |= {node: tensor.clone() for node, tensor in found.items()}
     assert torch.equal(total(parts, root), expected)
     losses = {shard: float(values[shard, 0]) for shard in range(shards)}
@@ -92,11 +95,15 @@ def test_buffers_beside_the_gradient(shards: int, replicas: int, buffers: int) -
     for shard in held:
         sums.reach(shard)
         most = max(most, len(sums._waiting))
-    sums.end()
     assert most == buffers
 
 
-@given(st.integers(0, 500), st.integers(1, 9))
-def test_each_element_is_added_up_by_one_replica(size: int, replicas: int) -> None:
-    cuts = [own_elements(size, replicas, replica) for replica in range(replicas)]
-    assert [element for cut in cuts for element in range(cut.start, cut.stop)] == list(range(size))
+@given(st.integers(1, 1 << 33), st.integers(1, 256))
+def test_spans_are_enough_for_all_replicas_and_few_enough_to_wait(elements: int, replicas: int) -> None:
+    size = span_size(elements, replicas)
+    spans = -(-elements // size)
+    assert size % 16 == 0
+    assert size <= 1 << 20
+    assert spans >= min(4 * replicas // 2, elements // 16)
+    # Each is a message in an inbox at a time, or a little more.
+    assert spans <= max(4 * replicas, -(-elements // (1 << 20)))

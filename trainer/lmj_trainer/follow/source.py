@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmj_trainer.follow.finals import Finals
 from lmj_trainer.follow.stream import WINDOW, Stream
 from lmj_trainer.state.facts import Facts
+from lmj_trainer.state.finals import Finals
 from lmj_trainer.transport.feed import LEFT
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.parts import (

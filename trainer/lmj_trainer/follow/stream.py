@@ -7,7 +7,7 @@ import secrets
 import threading
 from collections import deque
 
-from lmj_trainer.follow.finals import Finals
+from lmj_trainer.state.finals import Finals
 
 WINDOW = 24 << 20
 """Bytes that may be on their way."""

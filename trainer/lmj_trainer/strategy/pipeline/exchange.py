@@ -1,78 +1,114 @@
-"""The sum of all replicas' gradients: each replica adds up its part of the elements for all, in the tree's order, and sends it to all.
+"""The sum of all replicas' gradients: each replica adds up some spans of the elements for all, in the tree's order, and sends the results.
 
-That is a reduce-scatter and an all-gather by direct messages, with as many bytes as a ring where replicas divide the shards evenly. It runs
-over the view's transport: a replica that dies breaks the view, and with it every exchange under way.
+That is a reduce-scatter and an all-gather by direct messages, with as many bytes as a ring where replicas divide the shards evenly. A span
+is exchanged once all of it is final, while the gradients of others are computed. It runs over the view's transport: a replica that dies
+breaks the view, and with it every exchange under way.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import torch
 
+from lmj_trainer.state.finals import Finals
 from lmj_trainer.strategy.pipeline.tree import nodes, share, total
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from torch import Tensor
 
     from lmj_trainer.group.group import Group
+    from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.strategy.pipeline.sums import ShardSums
     from lmj_trainer.strategy.pipeline.tree import Node
 
-_PIECE = 1 << 20
-"""Elements of a message, at most."""
+_LARGEST = 1 << 20
+"""Elements of a span, at most."""
+_EACH = 4
+"""Spans that a replica adds up, at least, where there are elements enough: the first are exchanged while others are computed."""
 _ALIGN = 16
 
 
-def own_elements(size: int, replicas: int, replica: int) -> slice:
-    """The elements that ``replica`` adds up, of ``size``."""
-    cut = [min(size, -(-size * k // replicas // _ALIGN) * _ALIGN) for k in (replica, replica + 1)]
-    return slice(*cut)
-
-
-def _pieces(elements: slice) -> Iterator[slice]:
-    for start in range(elements.start, elements.stop, _PIECE):
-        yield slice(start, min(start + _PIECE, elements.stop))
+def span_size(elements: int, replicas: int) -> int:
+    """Elements of a span, of ``elements`` that ``replicas`` share."""
+    return min(_LARGEST, max(1, -(-elements // (_EACH * replicas * _ALIGN))) * _ALIGN)
 
 
 class Exchange:
-    """That of one rank with those of the same stage in other replicas."""
+    """That of one step, of one rank with those of the same stage in other replicas. It raises ViewBrokenError."""
 
-    def __init__(self, group: Group, shards: int) -> None:
+    def __init__(self, group: Group, state: StageState, sums: ShardSums, step: int) -> None:
         topology = group.topology
         me = topology.rank(group.rank)
         present = topology.present
-        self._group, self._shards, self._replicas, self._me = group, shards, len(present), present.index(me.replica)
+        self._group, self._state, self._sums, self._step = group, state, sums, step
+        self._replicas, self._me = len(present), present.index(me.replica)
         self._ranks = list(topology.holders(me.stage))
         """By replica; those in the view are counted from 0 here."""
+        self._others = [replica for replica in range(self._replicas) if replica != self._me]
+        self._held = {replica: nodes(share(sums.shards, self._replicas, replica), sums.root) for replica in self._others}
+        """The nodes that others have the sums of."""
+        self._size = span_size(state.size, self._replicas)
+        self._finals = Finals(state, state.size, self._size)
+        self._mine: deque[slice] = deque()
+        """Spans that this rank adds up, once the others have sent theirs."""
+        self._awaited: deque[slice] = deque()
+        """Spans that others add up."""
+
+    def final(self, weight: Tensor) -> None:
+        """Nothing will be added to the gradient of ``weight`` any more."""
+        self._offer(self._finals.final(int(weight.storage_offset()), weight.numel()))
+
+    def finish(self) -> None:
+        """Nothing will be added to any gradient any more. The sums of all shards are in the state then."""
+        self._offer(self._finals.rest())
+        while self._mine:
+            self._add_up(self._mine.popleft())
+        while self._awaited:
+            self._receive(self._awaited.popleft())
 
     @torch.no_grad()
-    def run(self, step: int, sums: Mapping[Node, Tensor], gradient: Tensor) -> None:
-        """Put the sum of all shards into ``gradient``, float32 ``[elements]``. ``sums``: this replica's, by node. Raises ViewBrokenError."""
-        size, root = len(gradient), (0, self._shards)
-        others = [replica for replica in range(self._replicas) if replica != self._me]
-        held = {replica: nodes(share(self._shards, self._replicas, replica), root) for replica in others}
-        ours = sorted(sums)
+    def _offer(self, spans: list[slice]) -> None:
+        for span in spans:
+            owner = self._number(span) % self._replicas
+            if owner == self._me:
+                self._mine.append(span)
+                continue
+            self._awaited.append(span)
+            sent = [_sendable(part) for part in self._sums.of(span).values()]
+            self._group.send(self._ranks[owner], Kind.SUMS, self._step, self._number(span), sent)
+        # What has arrived is not left until the end: it would be memory, and others wait for the results.
+        while self._mine and all(self._there(Kind.SUMS, replica, self._mine[0]) for replica in self._others):
+            self._add_up(self._mine.popleft())
+        while self._awaited and self._there(Kind.SUM, self._number(self._awaited[0]) % self._replicas, self._awaited[0]):
+            self._receive(self._awaited.popleft())
+
+    def _number(self, span: slice) -> int:
+        return int(span.start) // self._size
+
+    def _there(self, kind: Kind, replica: int, span: slice) -> bool:
+        return self._group.poll(kind, self._step, self._ranks[replica], self._number(span))
+
+    @torch.no_grad()
+    def _add_up(self, span: slice) -> None:
+        number, gradient = self._number(span), self._state.gradient[span]
+        parts: dict[Node, Tensor] = dict(self._sums.of(span))
+        for replica in self._others:
+            told = self._group.take(Kind.SUMS, self._step, self._ranks[replica], number)
+            parts |= {node: part.to(gradient.device) for node, part in zip(self._held[replica], told, strict=True)}
+        result = total(parts, self._sums.root)
+        if self._others:
+            gradient.copy_(result)
         # Each begins with another one, so that no rank is sent to by all at once.
-        for replica in [*others[self._me :], *others[: self._me]]:
-            for piece, elements in enumerate(_pieces(own_elements(size, self._replicas, replica))):
-                sent = [_sendable(sums[node][elements]) for node in ours]
-                self._group.send(self._ranks[replica], Kind.SUMS, step, piece, sent)
-        mine = own_elements(size, self._replicas, self._me)
-        for piece, elements in enumerate(_pieces(mine)):
-            parts = {node: sums[node][elements] for node in ours}
-            for replica in others:
-                told = self._group.take(Kind.SUMS, step, self._ranks[replica], piece)
-                parts |= {node: part.to(gradient.device) for node, part in zip(held[replica], told, strict=True)}
-            result = total(parts, root)
-            gradient[elements].copy_(result)
-            for replica in others:
-                self._group.send(self._ranks[replica], Kind.SUM, step, piece, result.cpu())
-        for replica in others:
-            for piece, elements in enumerate(_pieces(own_elements(size, self._replicas, replica))):
-                gradient[elements].copy_(self._group.take(Kind.SUM, step, self._ranks[replica], piece))
+        for replica in [*self._others[self._me :], *self._others[: self._me]]:
+            self._group.send(self._ranks[replica], Kind.SUM, self._step, number, result.cpu())
+
+    @torch.no_grad()
+    def _receive(self, span: slice) -> None:
+        number = self._number(span)
+        self._state.gradient[span].copy_(self._group.take(Kind.SUM, self._step, self._ranks[number % self._replicas], number))
 
 
 def _sendable(part: Tensor) -> Tensor:

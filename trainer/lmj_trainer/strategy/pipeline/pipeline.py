@@ -77,8 +77,8 @@ class Pipeline:
         batch, samples = self._pieces(step)
         self._losses = {}
         self._sums.begin(self._shards)
-        # Else a parameter's gradient is complete only when all others are.
-        at_once = final if self._sums.in_place else None
+        exchange = Exchange(self._group, self._state, self._sums, step) if self._batches.shards > 1 else None
+        added = final if exchange is None else exchange.final
         last = len(batch) - 1
         try:
             for op in order(self._number, self._stages, len(batch)):
@@ -86,20 +86,18 @@ class Pipeline:
                 if op.work is Work.FORWARD:
                     self._forward(step, batch[op.micro_batch], samples)
                 else:
-                    self._backward(step, batch[op.micro_batch], at_once if op.micro_batch == last else None)
+                    self._backward(step, batch[op.micro_batch], added if op.micro_batch == last else None)
             while self._deferred:
                 # First in, first out: what is added last is the last micro-batch's.
-                self._add_deferred(at_once if len(self._deferred) == 1 else None)
+                self._add_deferred(added if len(self._deferred) == 1 else None)
         finally:
             # Left by a broken view: graphs of a step that will be done again.
             self._deferred.clear()
             self._hidden.clear()
             self._outputs.clear()
-        sums = self._sums.end()
-        if len(self._shards) < self._batches.shards:
-            Exchange(self._group, self._batches.shards).run(step, sums, self._state.gradient)
-        if final is not None and at_once is None:
-            for weight in self._weights:
+        if exchange is not None:
+            exchange.finish()
+            for weight in self._weights if final is not None else ():
                 final(weight)
         return list(self._losses.values())
 

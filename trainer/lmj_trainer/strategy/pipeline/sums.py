@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmj_trainer.strategy.pipeline.tree import nodes, sibling
+from lmj_trainer.strategy.pipeline.tree import sibling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +21,8 @@ class ShardSums:
 
     def __init__(self, gradient: Tensor, shards: int) -> None:
         """``gradient``: float32 ``[elements]``, all that backward passes add to; zero before a step."""
-        self._gradient, self._root = gradient, (0, shards)
+        self._gradient, self.shards = gradient, shards
+        self.root: Node = (0, shards)
         self._held = range(0)
         self._shard = 0
         self._waiting: list[tuple[Node, Tensor]] = []
@@ -33,36 +34,38 @@ class ShardSums:
         self._waiting.clear()
         self._held, self._shard = held, held.start
 
-    @property
-    def in_place(self) -> bool:
-        """Whether what is in the gradient, once the last shard is added, is the sum of all shards as it is."""
-        return len(self._held) == self._root[1] == 1
-
     @torch.no_grad()
     def reach(self, shard: int) -> None:
         """The next thing that is added to the gradient is of ``shard``; all of those before it is in there."""
         while self._shard < shard:
-            node = self._fold()
+            node, complete = self._folded()
+            for _, buffer in complete:
+                self._gradient.add_(buffer)
+            del self._waiting[len(self._waiting) - len(complete) :]
+            self._free += [buffer for _, buffer in complete]
             buffer = self._free.pop() if self._free else torch.empty_like(self._gradient)
             self._waiting.append((node, buffer.copy_(self._gradient)))
             self._gradient.zero_()
             self._shard += 1
 
     @torch.no_grad()
-    def end(self) -> dict[Node, Tensor]:
-        """All is added: the sums by their nodes, of which the last lies in the gradient itself."""
-        self.reach(self._held.stop - 1)
-        node = self._fold()
-        assert [*(n for n, _ in self._waiting), node] == nodes(self._held, self._root)
-        return {**dict(self._waiting), node: self._gradient}
+    def of(self, span: slice) -> dict[Node, Tensor]:
+        """The sums of ``span`` by their nodes, in order. Nothing is added to the gradient there any more, and it is asked for once."""
+        assert self._shard == self._held.stop - 1, "later shards are to be added"
+        node, complete = self._folded()
+        gradient = self._gradient[span]
+        for _, buffer in complete:
+            gradient.add_(buffer[span])
+        waiting = self._waiting[: len(self._waiting) - len(complete)]
+        return {**{before: buffer[span] for before, buffer in waiting}, node: gradient}
 
-    def _fold(self) -> Node:
-        """Add to the shard in the gradient all that waits for it."""
-        node = (self._shard, self._shard + 1)
-        while self._waiting and self._waiting[-1][0] == sibling(node, self._root):
-            (first, _), buffer = self._waiting.pop()
+    def _folded(self) -> tuple[Node, list[tuple[Node, Tensor]]]:
+        """The node that the shard in the gradient completes, and what waits for it, in the order in which it is added."""
+        node, complete = (self._shard, self._shard + 1), list[tuple["Node", "Tensor"]]()
+        for before, buffer in reversed(self._waiting):
+            if before != sibling(node, self.root):
+                break
             # The order of the two does not matter to the bits, which of them are added does.
-            self._gradient.add_(buffer)
-            self._free.append(buffer)
-            node = (first, node[1])
-        return node
+            complete.append((before, buffer))
+            node = (before[0], node[1])
+        return node, complete
