@@ -210,14 +210,23 @@ def _agent_changes(state: AgentState, event: Event) -> dict[str, Any]:
             rest = [c.model_copy(update={"best": False}) for c in rest]
         return {"checkpoints": _in_order([new, *rest]), "checkpoint_trouble": None}
     if event.kind is EventKind.FOLLOWER_LOST:
-        known = state.follower
-        other = event.address is not None and known is not None and known.address != event.address
-        return {} if other else {"follower": None}  # late news of one before
+        return _without_follower(state, event.address)
     if event.kind is EventKind.WARNING and event.trouble is not None:
         first = state.checkpoint_trouble
         since = event.time if first is None else first.since
         return {"checkpoint_trouble": event.trouble.model_copy(update={"since": since})}
     return {}
+
+
+def _without_follower(state: AgentState, address: str | None) -> dict[str, Any]:
+    """``address``: of the one that is lost; None: all are let go. Late news of one before changes nothing."""
+    known, recut = state.follower, state.recut
+    if address is None:
+        return {"follower": None, "recut": None}
+    changes: dict[str, Any] = {"follower": None} if known is not None and known.address == address else {}
+    if recut is not None:
+        changes["recut"] = recut.model_copy(update={"followers": [m for m in recut.followers if m.address != address]})
+    return changes
 
 
 def _evaluations(old: Sequence[Evaluation], new: Evaluation, best: bool) -> list[Evaluation]:

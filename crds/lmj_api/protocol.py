@@ -8,7 +8,8 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from lmj_api.base import Message
 from lmj_api.bounds import FIRST, LARGEST, Count, Line, Name, Time
-from lmj_api.view import Member, View
+from lmj_api.cut import Cut
+from lmj_api.view import MOST_RANKS, Member, View
 
 USER_ERROR = 2
 """Exit code of a worker (and of every command) for a mistake that a restart cannot fix: bad spec, bad data, wrong model."""
@@ -191,6 +192,15 @@ class Copied(Message):
     """XXH3-128 of weights and moments at that step, hex: source and follower have computed the same."""
 
 
+class Recut(Message):
+    """Workers of another cut that follow a worker, each what its own stage has of that one's."""
+
+    cut: Cut
+    """Theirs."""
+    followers: Annotated[list[Member], FIRST, Field(max_length=MOST_RANKS)]
+    """Who, with their ranks in that cut."""
+
+
 class WorkerState(Message):
     """All that an agent knows of its worker."""
 
@@ -245,8 +255,10 @@ class AgentState(Message):
     """Its worker."""
     follower: Member | None = None
     """Who is to follow its worker; None: nobody, or it was lost."""
+    recut: Recut | None = None
+    """Workers of another cut that are to follow its worker, but for those that were lost; None: nobody is."""
     handover: Count = 0
-    """Number of the view that its worker is to leave at the next step boundary, so that its follower can take its place; 0: none."""
+    """Number of the view that its worker is to leave at the next step boundary, so that its followers can take over; 0: none."""
     pause: Count = 0
     """Number of the view that all are to leave at the next step boundary, so that the next one can have fewer members; 0: none."""
     checkpoints: Annotated[list[CheckpointInfo], FIRST, Field(max_length=MOST_CHECKPOINTS)] = []
@@ -339,6 +351,7 @@ class CommandKind(StrEnum):
     VIEW = "view"
     LEAVE = "leave"
     FOLLOWER = "follower"
+    RECUT = "recut"
     HANDOVER = "handover"
     PAUSE = "pause"
     DRAIN = "drain"
@@ -349,20 +362,29 @@ class Command(Message):
 
     kind: CommandKind
     """``view``: join it. ``leave``: leave a view, or who is followed, and say what is in memory. ``follower``: have it follow.
-    ``handover``: have all leave a view at the next step boundary, with this rank's follower in sync. ``pause``: have all leave a
-    view at the next step boundary. ``drain``: take a checkpoint and leave."""
+    ``recut``: have workers of another cut follow. ``handover``: have all leave a view at the next step boundary, with this rank's followers
+    in sync. ``pause``: have all leave a view at the next step boundary. ``drain``: take a checkpoint and leave."""
     view: View | None = None
     """``view``: which."""
     number: int | None = None
     """``leave``, ``handover``, ``pause``: number of the view; older ones are left too, newer ones are not."""
     follower: Member | None = None
     """``follower``: who; None: nobody any more."""
+    recut: Recut | None = None
+    """``recut``: who; None: nobody any more."""
 
 
 class FollowRequest(Message):
     """Body of ``PUT /v1/follower``: have another pod's worker follow this one's, beside training. Idempotent."""
 
     follower: Member | None = None
+    """Who; None: nobody any more."""
+
+
+class RecutRequest(Message):
+    """Body of ``PUT /v1/recut``: have workers of another cut follow this pod's, beside training. Idempotent."""
+
+    recut: Recut | None = None
     """Who; None: nobody any more."""
 
 

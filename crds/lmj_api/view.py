@@ -6,6 +6,7 @@ from pydantic import Field
 
 from lmj_api.base import Message
 from lmj_api.bounds import FIRST, LARGEST, Count, LongLine, Name
+from lmj_api.cut import Cut
 
 MOST_RANKS = 64
 
@@ -14,7 +15,7 @@ class Member(Message):
     """One rank of a view."""
 
     rank: Count
-    """The rank, which is the pipeline stage."""
+    """The rank."""
     pod: Name
     """Pod that the rank runs in."""
     incarnation: Annotated[int, Field(ge=1, le=LARGEST)]
@@ -57,6 +58,8 @@ class View(Message):
     """Number of the view."""
     members: Annotated[list[Member], FIRST, Field(max_length=MOST_RANKS)]
     """All ranks, in order of rank."""
+    cut: Cut | None = None
+    """How the layers are cut in it: all members are of this cut. None: a view of an earlier version, which had the spec's."""
     resume: Resume
     """The state that it starts from."""
     reason: LongLine

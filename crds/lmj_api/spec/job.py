@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 
 from lmj_api.base import Message
+from lmj_api.cut import Cut
 from lmj_api.run import UUID, Run
 from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import Dataset
@@ -81,11 +82,21 @@ class JobSpec(Message):
                     )
         return self
 
-    def scaled(self, replicas: int) -> "JobSpec":
-        """With so many replicas. Raises ValueError (one of pydantic's) when it cannot have them."""
+    def scaled(self, replicas: int | None = None, stages: int | None = None) -> "JobSpec":
+        """With so many replicas and stages; None: as many as it has. Raises ValueError (one of pydantic's) when it cannot have them."""
         parts = self.model_dump(by_alias=True, mode="json")
-        parts["dataParallel"]["replicas"] = replicas
+        if replicas is not None:
+            parts["dataParallel"]["replicas"] = replicas
+        if stages is not None:
+            parts["pipeline"]["stages"] = stages
         return JobSpec.model_validate(parts)
+
+    def cut_into(self, cut: Cut) -> "JobSpec":
+        """With its layers cut so."""
+        if self.pipeline.cut == cut:
+            return self
+        pipeline = self.pipeline.model_copy(update={"stages": cut.stages, "layers": cut.layers})
+        return self.model_copy(update={"pipeline": pipeline})
 
     @property
     def topology(self) -> Topology:

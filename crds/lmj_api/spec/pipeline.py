@@ -6,6 +6,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from lmj_api.base import Message
+from lmj_api.cut import MOST_STAGES, Cut
 
 
 class Strategy(StrEnum):
@@ -41,12 +42,18 @@ class DataParallel(Message):
 class Pipeline(Message):
     """The pipeline: its stages (one rank each) and the micro-batches that flow through them."""
 
-    stages: Annotated[int, Field(ge=1, le=64)] = 2
-    """Number of stages, which is the number of ranks (the world size)."""
+    stages: Annotated[int, Field(ge=1, le=MOST_STAGES)] = 2
+    """Number of stages, each a rank of every copy of the pipeline. It may change while the job trains, and is not part of the result: pods of
+    the new stages copy the state of those that train, and take their place at a step boundary."""
     micro_batches: Annotated[int, Field(ge=1, le=1024)] = 4
     """Micro-batches in a batch; ``training.batchSize`` must be a multiple of it. More of them make the pipeline's bubble smaller; the first goes in halves, for the same reason."""
     layers: list[Annotated[int, Field(ge=1)]] | None = None
-    """Encoder layers of each stage, first to last. Unset: balanced by cost."""
+    """Encoder layers of each stage, first to last. Unset: balanced by cost. It may change as ``stages`` may."""
+
+    @property
+    def cut(self) -> Cut:
+        """How the layers are cut."""
+        return Cut(stages=self.stages, layers=self.layers)
 
     @model_validator(mode="after")
     def _one_number_a_stage(self) -> Self:

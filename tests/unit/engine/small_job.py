@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from lmj_api.names import checkpoint_name
-from lmj_api.protocol import EventKind
+from lmj_api.protocol import EventKind, Recut
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.dataset.prepared import prepare
@@ -38,6 +38,9 @@ class Line:
 
     def on_follower(self, call: Callable[[str | None], None]) -> None:
         self.follow = call
+
+    def on_recut(self, call: Callable[[Recut | None], None]) -> None:
+        self.recut = call
 
     def emit(self, kind: EventKind, message: str = "", **details: Any) -> None:
         self.events.append((kind, message, details))

@@ -132,9 +132,9 @@ def test_a_hand_over_says_what_it_took(pair: Pair, monkeypatch: pytest.MonkeyPat
 def test_who_is_not_level_takes_nothing_over(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     goes, digest = threading.Event(), pair.states[0].digest
 
-    def late() -> str:
+    def late(runs: list[slice]) -> str:
         assert goes.wait(SECONDS)
-        return digest()
+        return digest(runs)
 
     monkeypatch.setattr(pair.states[0], "digest", late)
     pair.source.follow("follower")
@@ -151,9 +151,9 @@ def test_a_state_that_is_never_still_is_read_while_training_waits(pair: Pair, mo
     monkeypatch.setattr(source_module, "_READS", 2)
     reads, digest = [], pair.states[0].digest
 
-    def between_steps() -> str:
+    def between_steps(runs: list[slice]) -> str:
         reads.append(pair.states[0].step)
-        found = digest()
+        found = digest(runs)
         if len(reads) <= 2:
             pair.step()
         return found
@@ -182,7 +182,7 @@ def test_another_state_is_copied_anew(pair: Pair) -> None:
 
 
 def test_memory_of_another_job_is_refused(pair: Pair) -> None:
-    pair.states[1].layout += " of another job"
+    pair.states[1].identity += " of another job"
     pair.source.follow("follower")
     pair.source.boundary()
     pair.await_refusal()
@@ -228,8 +228,8 @@ def test_gradients_that_are_out_when_the_follower_gets_level_are_not_forgotten(
     reading, go_on = threading.Event(), threading.Event()
     digest = pair.states[0].digest
 
-    def slow() -> str:
-        value = digest()
+    def slow(runs: list[slice]) -> str:
+        value = digest(runs)
         reading.set()
         assert go_on.wait(SECONDS)
         return value

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lmj_api.protocol import Holding
-from lmj_trainer.follow.finals import Finals
+from lmj_trainer.state.finals import Finals
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.transport.feed import Done
 from lmj_trainer.transport.packing import Packed
@@ -143,8 +143,7 @@ def test_gradients_are_packed_while_the_network_is_waited_for(
     packs.clear()
     monkeypatch.setattr(pair.transports[0], "tell", lambda *args: network.put(args))
     threading.Thread(target=deliver, daemon=True).start()
-    stream = pair.source._stream
-    assert stream is not None
+    stream = pair.source._streams["follower"]
     stream.waiting = -1
     pair.source.abandoned()  # anything that is answered
     eventually(lambda: stream.waiting == behind)
@@ -204,8 +203,7 @@ def test_a_follower_says_how_many_parts_wait_behind(pair: Pair, monkeypatch: pyt
         write(part, gradients)
 
     monkeypatch.setattr(Gradients, "write", slow)
-    stream = pair.source._stream
-    assert stream is not None
+    stream = pair.source._streams["follower"]
     for start in range(0, 3 * ROW, ROW):
         part = Part(stream.number, next(stream.parts), Gradients.of(2, start, torch.randn(ROW)))
         pair.transports[0].tell("follower", part, lambda *answer: answers.put(answer))
@@ -226,7 +224,7 @@ def test_a_span_of_few_words_is_sent_as_rows(rows: list[int]) -> None:
     assert isinstance(sent.values, torch.Tensor)
     assert sent.values.numel() == len(rows) * ROW
     there = torch.full((66 * ROW,), 7.0)
-    sent.write(there)
+    sent.write(there[sent.span])
     assert torch.equal(there[ROW:-ROW].view(torch.int32), span.view(torch.int32))
     assert there[:ROW].eq(7).all()
     assert there[-ROW:].eq(7).all()
@@ -237,7 +235,8 @@ def test_each_span_is_given_out_once_when_all_of_it_is_final(
 ) -> None:
     state: StageState = make_state(make_config(), range(1, 3), model=source_model())[1]
     end = state.groups[len(state.groups) // 2].span.stop
-    finals = Finals(state, end, 1 << 10)
+    spans = [slice(i, min(i + 1024, end)) for i in range(0, end, 1024)]
+    finals = Finals(state, spans)
     missing = {
         i for slot in state.slots for i in range(slot.weight.storage_offset(), slot.weight.storage_offset() + slot.weight.numel())
     }
@@ -245,8 +244,8 @@ def test_each_span_is_given_out_once_when_all_of_it_is_final(
     for slot in reversed(state.slots):
         start, count = slot.weight.storage_offset(), slot.weight.numel()
         missing -= set(range(start, start + count))
-        spans = finals.final(start, count)
-        assert not any(missing & set(range(span.start, span.stop)) for span in spans)
-        given += spans
+        complete = finals.final(start, count)
+        assert not any(missing & set(range(span.start, span.stop)) for span in complete)
+        given += complete
     assert finals.rest() == []
-    assert sorted((span.start, span.stop) for span in given) == [(i, min(i + 1024, end)) for i in range(0, end, 1024)]
+    assert sorted((span.start, span.stop) for span in given) == [(span.start, span.stop) for span in spans]

@@ -32,7 +32,7 @@ def test_training_goes_on_without_a_follower_that_does_not_take(pair: Pair, monk
     pair.follow()
     monkeypatch.setattr(pair.source, "_patience", 0.2)
     stuck = threading.Event()
-    monkeypatch.setattr(pair.follower, "_take", lambda body: stuck.wait(SECONDS))
+    monkeypatch.setattr(pair.follower, "_take", lambda source, body: stuck.wait(SECONDS))
     pair.step()
     assert pair.lost == ["it did not take the gradients of step 2 within 0.2 s"]
     stuck.set()
@@ -45,7 +45,7 @@ def test_a_follower_that_was_let_go_follows_no_more(pair: Pair, monkeypatch: pyt
     pair.follow()
     take, stuck = pair.follower._take, threading.Event()
     monkeypatch.setattr(pair.source, "_patience", 0.2)
-    monkeypatch.setattr(pair.follower, "_take", lambda body: (stuck.wait(SECONDS), take(body)))
+    monkeypatch.setattr(pair.follower, "_take", lambda source, body: (stuck.wait(SECONDS), take(source, body)))
     pair.step()
     assert pair.lost
     stuck.set()
@@ -60,7 +60,7 @@ def test_training_waits_for_a_commit_to_be_taken_only_so_long(pair: Pair, monkey
     pair.prepare()
     stuck, take = threading.Event(), pair.follower._take
     monkeypatch.setattr(pair.source, "_patience", 0.2)
-    monkeypatch.setattr(pair.follower, "_take", lambda body: (stuck.wait(SECONDS), take(body)))
+    monkeypatch.setattr(pair.follower, "_take", lambda source, body: (stuck.wait(SECONDS), take(source, body)))
     pair.commit()
     assert pair.lost == ["it did not take the commit of step 2 within 0.2 s"]
     stuck.set()
@@ -75,7 +75,7 @@ def test_training_waits_only_so_long_for_one_that_takes_a_little_now_and_then(
     monkeypatch.setattr(source_module, "_PART", 64)
     monkeypatch.setattr(pair.source, "_longest", 0.3)
     take, over = pair.follower._take, threading.Event()
-    monkeypatch.setattr(pair.follower, "_take", lambda body: (over.wait(0.05), take(body)))
+    monkeypatch.setattr(pair.follower, "_take", lambda source, body: (over.wait(0.05), take(source, body)))
     pair.step()
     over.set()
     assert pair.lost == ["it did not take the gradients of step 2 within 0.3 s"]
@@ -96,10 +96,9 @@ def test_one_that_was_told_to_leave_takes_no_commit_and_there_is_none(pair: Pair
 def test_the_loss_of_one_follower_is_no_word_on_the_next(pair: Pair) -> None:
     pair.follow()
     pair.source.follow("next")
-    stream = pair.source._stream
-    assert stream is not None
+    stream = pair.source._streams["follower"]
     pair.source._fail(stream, "its node has no power")
-    assert pair.source._wanted == "next"
+    assert list(pair.source._wanted) == ["next"]
 
 
 def test_a_stream_that_is_over_is_not_begun(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +117,7 @@ def test_a_stream_that_is_over_is_not_begun(pair: Pair, monkeypatch: pytest.Monk
 
 
 def test_what_the_source_cannot_serve_is_let_go(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    def digest() -> str:
+    def digest(runs: list[slice]) -> str:
         raise MemoryError("no room for a digest")
 
     monkeypatch.setattr(pair.states[0], "digest", digest)
@@ -134,9 +133,9 @@ def test_what_is_level_counts_when_its_digest_is_right_and_not_before(pair: Pair
     """A worker that is killed meanwhile leaves the memory to the next, which believes the ledger."""
     steps, digest = [], pair.states[1].digest
 
-    def seen() -> str:
+    def seen(runs: list[slice]) -> str:
         steps.append(pair.states[1].step)
-        return digest()
+        return digest(runs)
 
     monkeypatch.setattr(pair.states[1], "digest", seen)
     pair.follow()
@@ -159,10 +158,10 @@ def test_nobody_is_level_with_a_state_that_became_no_steps(pair: Pair, monkeypat
     state, digest, tell = pair.states[0], pair.states[0].digest, pair.transports[0].tell
     sent: list[object] = []
 
-    def replaced() -> str:
+    def replaced(runs: list[slice]) -> str:
         """Training ends while the state is read to compare it."""
         state.fill(-1)
-        return digest()
+        return digest(runs)
 
     def seen(address: str, part: Part, done: Callable[[str | None, int], None]) -> None:
         sent.append(part.body)

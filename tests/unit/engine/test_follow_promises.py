@@ -11,6 +11,7 @@ import torch
 
 from lmj_api.protocol import Holding
 from lmj_trainer.follow.stream import WINDOW, Stream
+from lmj_trainer.state.share import Placed, Share
 from lmj_trainer.transport import feed as feed_module
 from lmj_trainer.transport.feed import LEFT, Feed
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -19,6 +20,8 @@ from lmj_trainer.transport.parts import Begin, Part, Prepared
 from .pair import SECONDS, Pair, eventually
 
 pytestmark = pytest.mark.integration
+
+BEGIN = Begin("source", "job", (Placed("weight", (2,), 0),), {})
 
 
 def test_a_step_is_prepared_at_the_follower_before_it_is_told(pair: Pair) -> None:
@@ -39,10 +42,10 @@ def test_a_step_is_told_as_prepared_only_when_the_follower_knows(pair: Pair, mon
     pair.follow()
     take, free = pair.follower._take, threading.Event()
 
-    def slow(body: Any) -> None:
+    def slow(source: Any, body: Any) -> None:
         if isinstance(body, Prepared):
             assert free.wait(SECONDS)
-        take(body)
+        take(source, body)
 
     monkeypatch.setattr(pair.follower, "_take", slow)
     told = threading.Event()
@@ -172,7 +175,7 @@ def test_a_stream_that_nobody_takes_up_is_refused(pair: Pair) -> None:
     told: list[tuple[int, str | None]] = []
 
     def begin(stream: int) -> None:
-        feed.put(Part(stream, 0, Begin("source", "layout")), lambda problem, _: told.append((stream, problem)))
+        feed.put(Part(stream, 0, BEGIN), lambda problem, _: told.append((stream, problem)))
 
     feed.listen(offers.append)
     begin(1)
@@ -200,7 +203,7 @@ def test_a_part_of_a_stream_that_is_over_is_refused_without_a_word_on_who_leaves
 def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:
     feed, met = Feed(), []
     feed.listen(lambda offer: None)
-    feed.put(Part(1, 0, Begin("source", "layout")), lambda problem, step: None)
+    feed.put(Part(1, 0, BEGIN), lambda problem, step: None)
 
     def told(problem: str | None, step: int) -> None:
         thread = threading.Thread(target=feed.put, args=(Part(1, 2, Prepared(1)), lambda problem, step: None), daemon=True)
@@ -214,7 +217,7 @@ def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:
 
 
 def test_a_step_is_said_to_be_complete_when_nothing_of_it_is_under_way() -> None:
-    stream = Stream("follower")
+    stream = Stream("follower", Share([]))
     assert not stream.may_go
     stream.due.append((3, slice(0, 8)))
     stream.under_way = WINDOW - 1

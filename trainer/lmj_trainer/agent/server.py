@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from lmj_api.base import Message
-from lmj_api.protocol import AgentState, FollowRequest, LookThrough, StartWorker, ViewNumber
+from lmj_api.protocol import AgentState, FollowRequest, LookThrough, RecutRequest, StartWorker, ViewNumber
 from lmj_api.view import View
 from lmj_trainer.agent import metrics
 from lmj_trainer.agent.fencing import Admission, Answer
@@ -39,6 +39,7 @@ def make_app(supervisor: Supervisor, token: str) -> web.Application:
             web.post("/v1/leave", routes.leave),
             web.post("/v1/look", routes.look),
             web.put("/v1/follower", routes.follower),
+            web.put("/v1/recut", routes.recut),
             web.post("/v1/handover", routes.handover),
             web.post("/v1/pause", routes.pause),
             web.post("/v1/stay", routes.stay),
@@ -95,6 +96,11 @@ class Routes:
     async def follower(self, request: web.Request) -> web.Response:
         """Body: FollowRequest. Answers the AgentState."""
         self._supervisor.put_follower((await _body(request, FollowRequest)).follower)
+        return _answer(self._supervisor.answer)
+
+    async def recut(self, request: web.Request) -> web.Response:
+        """Body: RecutRequest. Answers the AgentState."""
+        self._supervisor.put_recut((await _body(request, RecutRequest)).recut)
         return _answer(self._supervisor.answer)
 
     async def handover(self, request: web.Request) -> web.Response:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lmj_api.clock import steady_time
 from lmj_api.fold import fold, with_pid
-from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress, WorkerPhase
+from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress, Recut, WorkerPhase
 from lmj_api.view import Member, View
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Admission, Answer, admit_view, admit_worker
@@ -105,7 +105,7 @@ class Supervisor:
             self._tell_follower()
 
     def hand_over(self, number: int) -> None:
-        """Have the worker's group leave view ``number`` at the next step boundary, with its follower in sync."""
+        """Have the worker's group leave view ``number`` at the next step boundary, with its followers in sync."""
         if self.state.handover < number:
             self.state = self.state.model_copy(update={"handover": number})
             if self._process is not None:
@@ -117,6 +117,16 @@ class Supervisor:
             self.state = self.state.model_copy(update={"pause": number})
             if self._process is not None:
                 self._process.send(Command(kind=CommandKind.PAUSE, number=number))
+
+    def put_recut(self, recut: Recut | None) -> None:
+        """Have the workers that ``recut`` names follow the worker, and each that comes after it; None: nobody."""
+        if self.state.recut != recut:
+            self.state = self.state.model_copy(update={"recut": recut})
+            self._tell_recut()
+
+    def _tell_recut(self) -> None:
+        if self._process is not None:
+            self._process.send(Command(kind=CommandKind.RECUT, recut=self.state.recut))
 
     def _tell_follower(self) -> None:
         if self._process is not None:
@@ -212,6 +222,8 @@ class Supervisor:
         self._process, self._told = process, 0
         if self.state.follower is not None:
             self._tell_follower()
+        if self.state.recut is not None:
+            self._tell_recut()
         message = f"worker {incarnation} started"
         self._happen(Event(time=steady_time(), kind=EventKind.WORKER_STARTED, message=message, incarnation=incarnation))
         if self.launcher.importing:

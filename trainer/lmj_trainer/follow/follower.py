@@ -1,4 +1,4 @@
-"""The follower's side: takes a source's state into its own memory, and every later step with it."""
+"""The follower's side: takes what its sources have of its state into its own memory, and every later step with it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 from lmj_api.protocol import EventKind
 from lmj_trainer import linux
+from lmj_trainer.follow.sourced import Sourced, problem_of
 from lmj_trainer.follow.tally import Tally
 from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.stage_state import Best
-from lmj_trainer.transport.feed import FeedOverError
+from lmj_trainer.transport.feed import FeedOverError, Offer
 from lmj_trainer.transport.parts import Abandoned, Body, Committed, Gradients, InSync, Over, Prepared, State
 
 if TYPE_CHECKING:
     from lmj_trainer.follow.port import Control
     from lmj_trainer.state.optimizer import AdamW
     from lmj_trainer.state.stage_state import StageState
-    from lmj_trainer.transport.feed import Feed, Offer
+    from lmj_trainer.transport.feed import Feed
     from lmj_trainer.transport.port import Transport
 
 log = logging.getLogger(__name__)
@@ -35,10 +36,12 @@ _COPIES = "copies its source's state"
 
 
 class Follower:
-    """Follows one stream at a time, in the compute thread.
+    """Follows one source of its whole state, or several that have parts of it, in the compute thread.
 
-    While the copy is under way the block is no step's. Each part of it is of the step that the parts before it have been brought to, for
-    the gradients of every step between were sent for them; so once it is complete it is the source's state, to the bit.
+    While a copy is under way the block is no step's. Each part of it is of the step that the parts before it have been brought to, for
+    the gradients of every step between were sent for them; so once it is complete it is the source's state, to the bit. What different
+    sources bring is of different steps until all are complete and at one step: from then on it is one state. A step is committed only when
+    all ranks have its gradients, and a source says that it has them when they are here, so the first word of a commit is enough for all.
     """
 
     def __init__(
@@ -54,25 +57,25 @@ class Follower:
         self._feed, self._state, self._optimizer = feed, state, optimizer
         self._transport, self._control = transport, control
         self._rehearse, self._rehearsed = rehearse, False
-        # Of the stream that is followed:
-        self._groups: int
-        """Of a copy that is under way: groups that are there."""
-        self._promised: bool
-        """Its source may take the step that is prepared, on this worker's word."""
+        # Of what is followed:
+        self._sources: dict[int, Sourced] = {}
+        """By stream."""
+        self._whole: bool
+        """All sources are in sync at one step: the block is that step's."""
         self._told: float
         self._tally: Tally
 
     def run(self, offer: Offer) -> None:
-        """Follow until the stream ends: its source is gone, or this worker is told something else. What is in memory then is told."""
-        state, sender = self._state, offer.begin.sender
+        """Follow until a stream ends: a source is gone, or this worker is told something else. What is in memory then is told."""
+        state = self._state
         if self._feed.is_over(offer.stream):
             return
-        if offer.begin.layout != state.layout:
-            offer.done("the follower's memory has another layout: it is not of the same job, stage or version", -1)
+        problem = problem_of(offer.begin, state)
+        if problem is not None:
+            offer.done(problem, -1)
             return
-        self._groups, self._promised = 0, False
+        self._sources, self._whole = {}, False
         self._tally = Tally(state.saved.nbytes)
-        self._transport.keep(sender, lambda reason: self._feed.lose(f"its source is gone: {reason}"))
         self._told = time.monotonic()
         self._control.emit(EventKind.FOLLOWING, _COPIES, holding=None, copied=self._tally.told)
         if not self._rehearsed:
@@ -82,28 +85,44 @@ class Follower:
             self._rehearsed = True
         # On one machine who trains comes first, from here on: who gets nothing of the processor is waited for now.
         with linux.behind_others():
-            offer.done(None, state.step)
             try:
-                self._follow(offer)
+                self._admit(offer)
+                self._follow(offer.stream)
                 reason = "the agent has other work for it"
             except FeedOverError as error:
                 reason = str(error)
         self._feed.close(offer.stream, reason)
-        self._transport.drop(sender)
+        for source in self._sources.values():
+            self._transport.drop(source.sender)
         log.info("follows no more: %s", reason)
         self._control.emit(
             EventKind.LOST_PEER, reason, view=self._transport.inbox.view, holding=state.holding, copied=self._tally.told
         )
 
-    def _follow(self, offer: Offer) -> None:
+    def _admit(self, offer: Offer) -> None:
+        """A source begins. Raises FeedOverError: it is another job's."""
+        problem = problem_of(offer.begin, self._state)
+        if problem is not None:
+            offer.done(problem, -1)
+            raise FeedOverError(problem)
+        source = Sourced(offer, self._state, self._optimizer)
+        self._sources[offer.stream] = source
+        self._transport.keep(source.sender, lambda reason: self._feed.lose(f"its source is gone: {reason}"))
+        self._whole = False
+        offer.done(None, source.step)
+
+    def _follow(self, stream: int) -> None:
         """Take what comes until there is an order. Raises FeedOverError."""
         while not self._control.ordered:
-            taken = self._feed.take(offer.stream, _LOOK_SECONDS, promised=self._promised)
+            taken = self._feed.take(stream, _LOOK_SECONDS, promised=self._promised)
             if taken is None:
+                continue
+            if isinstance(taken, Offer):
+                self._admit(taken)
                 continue
             part, done = taken
             try:
-                self._take(part.body)
+                self._take(self._sources[part.stream], part.body)
             except FeedOverError as error:
                 done(str(error), -1)
                 raise
@@ -111,71 +130,115 @@ class Follower:
             if isinstance(part.body, Committed):
                 self._apply()  # nobody need wait for this
 
-    def _take(self, body: Body) -> None:
+    @property
+    def _promised(self) -> bool:
+        """Whether the sources may take the step that is prepared, on this worker's word."""
+        return self._whole and all(source.promised for source in self._sources.values())
+
+    @property
+    def _prepared(self) -> bool:
+        """Whether all gradients of the next step are here."""
+        return self._whole and all(source.prepared for source in self._sources.values())
+
+    def _take(self, source: Sourced, body: Body) -> None:
         state = self._state
         match body:
             case State(first, last, step, values):
-                if first != self._groups:
-                    raise RuntimeError(f"groups from {first} on came after group {self._groups}")
-                if first == 0:
-                    state.fill(-1)
-                    state.forget_gradients()
-                span = slice(state.groups[first].span.start, state.groups[last - 1].span.stop)
-                for own, value in zip(state.arrays(span, 0, 3), values, strict=True):
-                    own.copy_(value)
-                self._groups = last
+                state.fill(-1)
+                self._whole = False
+                source.take(first, last, step, values)
                 self._tally.state(sum(value.nbytes for value in values), step)
                 if time.monotonic() - self._told > _COPY_TELL_SECONDS:
                     self._tell(_COPIES)
             case Gradients():
                 # They may be of a step that is done again, and are not all until it is told.
                 state.unprepare()
-                self._promised = False
                 state.dirty = True
-                body.write(state.arrays(slice(0, state.size), 3)[0])
+                source.take_gradients(body)
                 self._tally.gradients(body.nbytes)
             case InSync(step, facts, digest, committed):
-                if state.step != step and self._groups != len(state.groups):
-                    raise RuntimeError(f"only {self._groups} of {len(state.groups)} groups came")
-                mine = state.digest()
-                if mine != digest:
-                    state.fill(-1)
-                    raise FeedOverError(f"its state of step {step} is not that of its source: digest {mine}, not {digest}")
+                self._compare(source, step, digest)
                 # Now it counts, also for a worker after this one.
                 self._remember(facts)
-                if state.step == step:
-                    state.forget_gradients()  # of a step that the source may do again
-                else:
-                    state.fill(step, committed)
-                self._tally.in_sync(step, mine)
-                self._tell(f"is in sync at step {step}: its state has digest {digest}, as its source's")
+                self._become_whole(committed, digest if len(self._sources) == 1 else None)
             case Over(reason):
                 raise FeedOverError(reason)
             case Prepared():
-                state.prepare()
-                self._promised = True
+                source.prepared = source.promised = True
+                if self._prepared:
+                    state.prepare()
             case Abandoned():
-                self._promised = False
+                # What is there of the step stays: who knows how it was committed may tell it in the next view.
+                source.promised = False
             case Committed(step, coefficient, rate, facts, line, backlog, recorded):
-                self._promised = False
                 state.journal.settle(recorded)
                 state.journal.merge(backlog, ())
                 if line is not None:
                     state.journal.add(Line(step, line, time.time()))
                 self._tally.committed(step)
-                if state.step >= 0:
-                    if state.step + 1 != step:
-                        raise RuntimeError(f"step {step} was committed, and here is step {state.step}")
+                if state.step != step:
                     self._remember(facts)
-                    state.line = line
-                    state.commit(coefficient, rate)
-                else:
-                    self._optimizer.apply_to(self._groups, step, coefficient, rate)
+                self._commit(source, step, coefficient, rate, line)
+
+    def _compare(self, source: Sourced, step: int, digest: str) -> None:
+        """Whether what ``source`` has brought is what it has itself. Raises FeedOverError when it is not."""
+        if not source.complete or source.step != step:
+            raise RuntimeError(f"{source.there} units of step {source.step} are here, and are said to be all of step {step}")
+        mine = source.digest()
+        if mine != digest:
+            self._state.fill(-1)
+            raise FeedOverError(f"its state of step {step} is not that of its source: digest {mine}, not {digest}")
+        source.in_sync = True
+        # Of a step that the source may do again.
+        self._state.unprepare()
+        if self._state.dirty:
+            source.forget_gradients()
+
+    def _become_whole(self, committed: tuple[int, float, float] | None, digest: str | None = None) -> None:
+        """Once all parameters are here, in sync with their sources and of one step, the block is that step's. ``committed``: how it was.
+        ``digest``: of the whole state, where that is known.
+        """
+        sources, state = self._sources.values(), self._state
+        here = sum(len(source.names) for source in sources)
+        steps = {source.step for source in sources}
+        if here < len(state.slots) or len(steps) > 1 or not all(source.in_sync for source in sources):
+            return
+        (step,) = steps
+        self._whole = True
+        if state.step != step:
+            state.fill(step, committed)
+        if self._prepared:
+            state.prepare()
+        digest = digest or state.digest()
+        self._tally.in_sync(step, digest)
+        whose = "its source's" if len(sources) == 1 else f"the parts that its {len(sources)} sources have"
+        self._tell(f"is in sync at step {step}: its state has digest {digest}, as {whose}")
+
+    def _commit(self, source: Sourced, step: int, coefficient: float, rate: float, line: str | None) -> None:
+        state = self._state
+        if not self._whole:
+            if state.step >= 0:
+                state.fill(-1)  # what the others bring is of a step of its own
+            source.apply(step, coefficient, rate)
+            if source.in_sync:
+                self._become_whole((step, coefficient, rate))
+            return
+        if state.step == step:
+            source.step = step  # another source has told of it
+            return
+        if state.step + 1 != step:
+            raise RuntimeError(f"step {step} was committed, and here is step {state.step}")
+        if not self._prepared:
+            raise FeedOverError(f"step {step} was committed, and not all of its gradients are here")
+        for each in self._sources.values():
+            each.taken(step)
+        state.line = line
+        state.commit(coefficient, rate)
 
     def _apply(self) -> None:
         """Take the step that is committed."""
         self._optimizer.apply()
-        if self._state.step >= 0 and time.monotonic() - self._told > _TELL_SECONDS:
+        if self._whole and time.monotonic() - self._told > _TELL_SECONDS:
             self._tell(f"is at step {self._state.step}")
 
     def _remember(self, facts: Facts) -> None:

@@ -1,4 +1,4 @@
-"""The source's side: sends a rank's state and every later gradient to the follower, beside training."""
+"""The source's side: sends a rank's state and every later gradient to its followers, beside training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from lmj_trainer.follow.stream import WINDOW, Stream
 from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.finals import Finals
+from lmj_trainer.state.share import Share
 from lmj_trainer.transport.feed import LEFT
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.parts import (
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Names = Collection[str]
+"""Of parameters."""
+
 _PART = 1 << 20
 """Elements of gradients in one part: 4 MB."""
 _COPY_PART = 1 << 19
@@ -50,10 +54,12 @@ _READS = 8
 
 
 class Source:
-    """Keeps one follower in sync. A step is told as prepared only when the follower has its gradients, and counts only when the follower knows
-    that it does: no commit is lost with this process.
+    """Keeps followers in sync. A step is told as prepared only when each has its gradients, and counts only when the followers know that it
+    does: no commit is lost with this process.
 
-    Methods are for the compute thread, but for :meth:`follow`. A follower that is lost, or for which training has waited
+    A follower in the rank's own cut takes the whole state; of those in another cut each takes what its stage has of this one.
+
+    Methods are for the compute thread, but for :meth:`follow` and :meth:`recut`. A follower that is lost, or for which training has waited
     ``patience`` seconds while it took next to nothing, or ``longest`` seconds at once, is let go, and training goes on without it.
     """
 
@@ -67,48 +73,61 @@ class Source:
         bandwidth_mbps: float | None = None,
     ) -> None:
         """``lost`` is told, in any thread, which follower was let go, by its address, and why.
-        ``bandwidth_mbps``: most megabits a second of the copy.
+        ``bandwidth_mbps``: most megabits a second of all copies.
         """
         self._second_per_byte = 0.0 if bandwidth_mbps is None else 8e-6 / bandwidth_mbps
         self._transport, self._state, self._lost, self._patience, self._longest = transport, state, lost, patience, longest
         self._turn = threading.Condition()
-        self._wanted: str | None = None
-        self._stream: Stream | None = None
+        self._wanted: dict[str, Names | None] = {}
+        """Who is to follow, and which parameters; None: all."""
+        self._streams: dict[str, Stream] = {}
+        """By address."""
         self._replaced = False
-        """The state is not what came of the one that a follower may have, whatever their steps are."""
+        """The state is not what came of the one that a follower may have, whatever their steps are,"""
+        self._since: set[str] = set()
+        """but for these, which were in sync since."""
         self._fixed = False
         """Gradients of the step that is to be committed next are out: nothing may be copied before it is taken, or forgotten."""
 
     def follow(self, address: str | None) -> None:
         """Have the worker at ``address`` follow, from the next boundary on; None: nobody. Any thread may."""
         with self._turn:
-            self._wanted = address
+            others = {known: names for known, names in self._wanted.items() if names is not None}
+            self._wanted = others if address is None else {**others, address: None}
+
+    def recut(self, shares: Mapping[str, Names]) -> None:
+        """Have workers of another cut follow, from the next boundary on: by address, with the parameters that each takes. Any thread may."""
+        with self._turn:
+            mine = {address: names for address, names in self._wanted.items() if names is None}
+            self._wanted = {**{address: names for address, names in shares.items() if names}, **mine}
 
     @property
     def in_sync(self) -> bool:
-        """Whether there is a follower that has all."""
-        stream = self._stream
-        return stream is not None and stream.in_sync
+        """Whether there are followers, and each has all that it is to have."""
+        with self._turn:
+            streams = self._streams
+            return bool(streams) and streams.keys() >= self._wanted.keys() and all(s.in_sync for s in streams.values())
 
     def hand_over(self) -> None:
-        """At a boundary: the follower takes this rank's place. It has the step already, or has it as soon as it took what is on its way."""
+        """At a boundary: the followers take over. They have the step already, or have it as soon as they took what is on its way."""
         with self._turn:
-            stream = self._stream
-            if stream is not None and stream.in_sync:
-                self._wanted = None
+            for stream in [stream for stream in self._streams.values() if stream.in_sync]:
+                self._wanted.pop(stream.address, None)
                 self._end(stream, None, f"it takes over at step {self._state.step}")
                 log.info("handed over: sent %d bytes of state and %d of gradients", stream.copied, stream.forwarded)
 
     def boundary(self) -> None:
-        """Between two steps: begin with a follower that is wanted, and let go of one that is not."""
+        """Between two steps: begin with followers that are wanted, and let go of those that are not."""
         with self._turn:
-            stream = self._stream
-            if stream is not None and stream.address != self._wanted:
-                self._end(stream, None)
-            if self._stream is None and self._wanted is not None:
-                self._stream = Stream(self._wanted)
-                for name, work in (("follow", self._begin), ("follow-gradients", self._forward)):
-                    threading.Thread(target=self._work, args=(work, self._stream), name=name, daemon=True).start()
+            shares = {address: Share(self._state.placed(names)) for address, names in self._wanted.items()}
+            for stream in list(self._streams.values()):
+                if stream.address not in shares or stream.share.placed != shares[stream.address].placed:
+                    self._end(stream, None)
+            for address, share in shares.items():
+                if address not in self._streams:
+                    stream = self._streams[address] = Stream(address, share)
+                    for name, work in (("follow", self._begin), ("follow-gradients", self._forward)):
+                        threading.Thread(target=self._work, args=(work, stream), name=name, daemon=True).start()
 
     def _work(self, work: Callable[[Stream], None], stream: Stream) -> None:
         try:
@@ -119,42 +138,39 @@ class Source:
             self._fail(stream, f"it could not be served: {type(error).__name__}: {error}")
 
     def restart(self) -> None:
-        """The state was replaced by another: what the follower has is worth nothing."""
+        """The state was replaced by another: what followers have is worth nothing."""
         with self._turn:
             self._fixed, self._replaced = False, True
-            if self._stream is not None:
-                self._end(self._stream, None)
+            self._since.clear()
+            for stream in list(self._streams.values()):
+                self._end(stream, None)
 
     @property
     def follows(self) -> bool:
         """Whether anybody is to be told by :meth:`final`."""
-        return self._stream is not None
+        return bool(self._streams)
 
     def final(self, parameter: torch.Tensor) -> None:
         """The gradient of ``parameter`` is what it will be in the next step: it is sent while others are computed."""
         with self._turn:
-            stream = self._stream
-            if stream is not None:
+            for stream in self._streams.values():
                 self._put(stream, self._finals(stream).final(int(parameter.storage_offset()), parameter.numel()))
 
     def prepared(self) -> None:
-        """All gradients of the next step are in the block: returns when the follower has them too, and knows that they are all."""
+        """All gradients of the next step are in the block: returns when the followers have them too, and know that they are all."""
         with self._turn:
-            stream = self._stream
-            if stream is None:
-                return
-            step = self._state.step + 1
-            self._put(stream, self._finals(stream).rest())
-            if stream.in_sync:
-                stream.due.append((step, None))
-                self._turn.notify_all()
-            self._await(stream, lambda: not stream.due and stream.under_way == 0, f"the gradients of step {step}")
+            step, streams = self._state.step + 1, list(self._streams.values())
+            for stream in streams:
+                self._put(stream, self._finals(stream).rest())
+                if stream.in_sync:
+                    stream.due.append((step, None))
+                    self._turn.notify_all()
+            self._await(streams, lambda stream: not stream.due and stream.under_way == 0, f"the gradients of step {step}")
 
     def _finals(self, stream: Stream) -> Finals:
         if stream.finals is None:
             self._fixed = True
-            end = self._state.groups[stream.groups - 1].span.stop if stream.groups else 0
-            stream.finals = Finals(self._state, end, _PART)
+            stream.finals = Finals(self._state, stream.share.spans(stream.units, _PART))
         return stream.finals
 
     def _put(self, stream: Stream, spans: list[slice]) -> None:
@@ -165,62 +181,57 @@ class Source:
     def _release(self) -> None:
         """The gradients are no step's any more."""
         self._fixed = False
-        if self._stream is not None:
-            self._stream.finals = None
-            self._stream.due.clear()
+        for stream in self._streams.values():
+            stream.finals = None
+            stream.due.clear()
         self._turn.notify_all()
 
     def committed(self, coefficient: float, rate: float, line: str | None, *, first: bool) -> None:
-        """The next step is to be taken, and ``line`` recorded of it. ``first``: the follower is to know before anybody else does."""
+        """The next step is to be taken, and ``line`` recorded of it. ``first``: followers are to know before anybody else does."""
         with self._turn:
-            stream = self._stream
-            if stream is None or not stream.groups:
-                return
-            step = self._state.step + 1
-            awaited = first and stream.in_sync
-            journal = self._state.journal
-            backlog = () if stream.told else tuple(journal.lines())
-            stream.told = True
-            commit = Committed(step, coefficient, rate, self._facts(), line, backlog, journal.recorded)
-            self._send(stream, commit, 1 if awaited else 0)
-            if awaited:
-                self._await(stream, lambda: stream.under_way == 0, f"the commit of step {step}")
+            step, journal = self._state.step + 1, self._state.journal
+            awaited = [stream for stream in self._streams.values() if first and stream.in_sync]
+            for stream in [stream for stream in self._streams.values() if stream.units]:
+                backlog = () if stream.told else tuple(journal.lines())
+                stream.told = True
+                commit = Committed(step, coefficient, rate, self._facts(), line, backlog, journal.recorded)
+                self._send(stream, commit, 1 if stream in awaited else 0)
+            self._await(awaited, lambda stream: stream.under_way == 0, f"the commit of step {step}")
+            for stream in awaited:
                 if stream.refusal is not None:
-                    # Nobody has heard of the commit yet, and who takes this rank's place would not know of it.
+                    # Nobody has heard of the commit yet, and who takes over would not know of it.
                     raise ViewBrokenError(stream.refusal)
 
     def abandoned(self) -> None:
         """The next step is not committed in this view, whatever is prepared of it."""
         with self._turn:
-            stream = self._stream
-            if stream is not None and stream.in_sync:
+            for stream in [stream for stream in self._streams.values() if stream.in_sync]:
                 self._send(stream, Abandoned(self._state.step + 1))
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
         """While the committed step is taken. What is on its way is sent from the block itself, and awaited."""
         with self._turn:
-            self._fixed, stream = True, self._stream
-            if stream is not None:
-                self._await(stream, lambda: stream.under_way == 0, "its part of the state")
+            self._fixed = True
+            self._await(list(self._streams.values()), lambda stream: stream.under_way == 0, "its part of the state")
         yield
         with self._turn:
             self._release()
 
-    def _await(self, stream: Stream, holds: Callable[[], bool], what: str) -> None:
-        """Wait until ``holds``; a follower that takes next to nothing meanwhile is let go, because all ranks wait with it."""
+    def _await(self, streams: list[Stream], holds: Callable[[Stream], bool], what: str) -> None:
+        """Wait until ``holds`` of each; one that takes next to nothing meanwhile is let go, because all ranks wait with this one."""
         end = time.monotonic() + self._longest
-        while not (stream.over or holds()):
-            enough = stream.taken + WINDOW
+        for stream in streams:
+            while not (stream.over or holds(stream)):
+                enough = stream.taken + WINDOW
 
-            def goes_on(enough: int = enough) -> bool:
-                return stream.over or holds() or stream.taken >= enough
+                def goes_on(stream: Stream = stream, enough: int = enough) -> bool:
+                    return stream.over or holds(stream) or stream.taken >= enough
 
-            left = end - time.monotonic()
-            if not self._turn.wait_for(goes_on, min(self._patience, left)):
-                self._end(
-                    stream, f"it did not take {what} within {self._patience if left > self._patience else self._longest:g} s"
-                )
+                left = end - time.monotonic()
+                if not self._turn.wait_for(goes_on, min(self._patience, left)):
+                    limit = self._patience if left > self._patience else self._longest
+                    self._end(stream, f"it did not take {what} within {limit:g} s")
 
     def forgotten(self) -> None:
         """The gradients were dropped: their step was not committed."""
@@ -243,16 +254,17 @@ class Source:
             if stream.over:
                 return
             self._transport.keep(stream.address, lambda reason: self._fail(stream, reason))
-            part = Part(stream.number, next(stream.parts), Begin(self._transport.address, self._state.layout))
-            self._transport.tell(stream.address, part, answer)
+            state = self._state
+            begin = Begin(self._transport.address, state.identity, stream.share.placed, state.frozen)
+            self._transport.tell(stream.address, Part(stream.number, next(stream.parts), begin), answer)
             if not self._turn.wait_for(lambda: stream.over or has is not None, BEGIN_SECONDS):
                 self._end(stream, f"it did not answer within {BEGIN_SECONDS:g} s")
         if self._copy(stream, -1 if has is None else has):
             self._finish(stream)
 
     def _copy(self, stream: Stream, has: int) -> bool:
-        """Send the state; True when the follower has all of it, or had it before, at step ``has``."""
-        groups = self._state.groups
+        """Send its share of the state; True when the follower has all of it, or had it before, at step ``has``."""
+        units = stream.share.units
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < _COPY_WINDOW))
@@ -262,22 +274,24 @@ class Source:
                 if step < 0:
                     self._end(stream, None, _NO_STATE)
                     return False
-                if stream.groups == 0 and has == step and not self._replaced:
-                    stream.groups = len(groups)  # it has followed before
-                if stream.groups == len(groups):
+                known = not self._replaced or stream.address in self._since
+                if stream.units == 0 and has == step and known:
+                    stream.units = len(units)  # it has followed before
+                if stream.complete:
                     return True
-                first, last = stream.groups, stream.groups + 1
-                start = groups[first].span.start
-                while last < len(groups) and groups[last].span.stop - start <= _COPY_PART:
+                first, last = stream.units, stream.units + 1
+                start = units[first].start
+                while last < len(units) and units[last].start == units[last - 1].stop and units[last].stop - start <= _COPY_PART:
                     last += 1
-                span = slice(start, groups[last - 1].span.stop)
+                span = slice(start, units[last - 1].stop)
                 values = [array.cpu() for array in self._state.lent(span, 0, 3)]
                 size = sum(value.nbytes for value in values)
-                stream.groups = last
+                stream.units = last
                 self._send(stream, State(first, last, step, values), size)
                 stream.copied += size
+                copies = sum(not other.complete for other in self._streams.values())
             if self._second_per_byte:
-                stream.stopped.wait(size * self._second_per_byte)
+                stream.stopped.wait(size * self._second_per_byte * max(1, copies))
 
     def _forward(self, stream: Stream) -> None:
         """In a thread of its own: sends what is due, so that no computation waits for a copy of it."""
@@ -314,6 +328,7 @@ class Source:
 
     def _finish(self, stream: Stream) -> None:
         """Have the follower compare what it has. The state is read beside training, and again when a step was taken meanwhile."""
+        runs = stream.share.runs
         for attempt in range(_READS + 1):
             with self._turn:
                 self._turn.wait_for(lambda: stream.over or not self._fixed)
@@ -321,9 +336,9 @@ class Source:
                     return
                 step = self._state.step
                 if attempt == _READS:
-                    self._level(stream, self._state.digest())
+                    self._level(stream, self._state.digest(runs))
                     return
-            digest = self._state.digest()
+            digest = self._state.digest(runs)
             with self._turn:
                 if stream.over:
                     return
@@ -336,7 +351,8 @@ class Source:
         if self._state.step < 0:
             self._end(stream, None, _NO_STATE)
             return
-        stream.in_sync, self._replaced = True, False
+        stream.in_sync = True
+        self._since.add(stream.address)
         self._send(stream, InSync(self._state.step, self._facts(), digest, self._state.committed))
 
     def _facts(self) -> Facts:
@@ -350,7 +366,7 @@ class Source:
                 stream.taken += size
                 stream.waiting = max(0, answer)  # below 0 it is none of a part that was taken
                 if answer == LEFT and not stream.over:
-                    # It takes this rank's place, or is needed for the next view: what is committed here would be lost.
+                    # It takes over, or is needed for the next view: what is committed here would be lost.
                     inbox, stream.refusal = self._transport.inbox, f"this rank's follower was told to leave: {problem}"
                     inbox.fail(inbox.view, stream.refusal)
                 if problem is not None:
@@ -370,11 +386,11 @@ class Source:
             return
         stream.over = True
         stream.stopped.set()
-        if self._stream is stream:
-            self._stream = None
-            if reason is not None and self._wanted == stream.address:
+        if self._streams.get(stream.address) is stream:
+            del self._streams[stream.address]
+            if reason is not None:
                 # The operator decides whether there is to be another.
-                self._wanted = None
+                self._wanted.pop(stream.address, None)
         self._turn.notify_all()
         # One that lives must not take what it has for one in sync: it gets older with every step.
         self._send(stream, Over(reason or told))

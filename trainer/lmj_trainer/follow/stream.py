@@ -8,6 +8,7 @@ import threading
 from collections import deque
 
 from lmj_trainer.state.finals import Finals
+from lmj_trainer.state.share import Share
 
 WINDOW = 24 << 20
 """Bytes that may be on their way."""
@@ -16,12 +17,13 @@ WINDOW = 24 << 20
 class Stream:
     """One follower, from Begin on. Used by the thread that has the source's turn."""
 
-    def __init__(self, address: str) -> None:
-        self.address = address
+    def __init__(self, address: str, share: Share) -> None:
+        """``share``: what the follower takes of the state."""
+        self.address, self.share = address, share
         self.number = secrets.randbits(63)
         self.parts = itertools.count()
-        self.groups = 0
-        """Groups whose state was sent: of every later step their gradients are sent too."""
+        self.units = 0
+        """Units of the share whose state was sent: of every later step their gradients are sent too."""
         self.in_sync = False
         self.told = False
         """It was told what waits to be recorded of earlier steps."""
@@ -41,6 +43,11 @@ class Stream:
         """Why the follower, which was told to leave, took no more."""
         self.over = False
         self.stopped = threading.Event()
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the share was sent."""
+        return self.units == len(self.share.units)
 
     @property
     def waits_for_network(self) -> bool:

@@ -74,14 +74,19 @@ class Stage:
         self.first, self.last = layers.start == 0, layers.stop == total
         self.seed, self.bfloat16, self.recompute = seed, bfloat16, recompute
         self.head_unit = total + 1
-        self.prefixes = [f"{self.family.layers}.{i}." for i in layers]
-        if self.first:
-            self.prefixes += [f"{name}." for name in self.family.embeddings]
-        if self.last:
-            self.prefixes += self.head.prefixes
+        self.prefixes = self.prefixes_of(layers)
         self.device = torch.device("cpu")
         present = dict(self.model.named_modules())
         self._embeddings = [present[name] for name in self.family.embeddings if name in present]
+
+    def prefixes_of(self, layers: range) -> list[str]:
+        """What the names of all begin with that a stage of ``layers`` has."""
+        prefixes = [f"{self.family.layers}.{i}." for i in layers]
+        if layers.start == 0:
+            prefixes += [f"{name}." for name in self.family.embeddings]
+        if layers.stop == self.head_unit - 1:
+            prefixes += self.head.prefixes
+        return prefixes
 
     def parameters_by_name(self) -> list[tuple[str, nn.Parameter]]:
         """What the stage trains, named as in the whole model and in the whole model's order."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lmj_trainer.state.stage_state import StageState
 
 
 class Finals:
     """Of one step: spans of the array, each given out once, as soon as all of it is final."""
 
-    def __init__(self, state: StageState, end: int, part: int) -> None:
-        """``end``: the element from which on nobody needs gradients of this step. ``part``: elements of a span, at most."""
-        self._end, self._part = end, part
-        self._spans = [slice(start, min(start + part, end)) for start in range(0, end, part)]
+    def __init__(self, state: StageState, spans: Sequence[slice]) -> None:
+        """``spans``: what somebody needs of this step's gradients, in order, and none over another."""
+        self._spans = list(spans)
+        self._starts, self._stops = [span.start for span in spans], [span.stop for span in spans]
         self._missing = [0] * len(self._spans)
         for slot in state.slots:
             self._over(int(slot.weight.storage_offset()), slot.weight.numel(), +1)
@@ -31,12 +34,10 @@ class Finals:
 
     def _over(self, start: int, count: int, sign: int) -> range:
         """Add the elements of ``[start, start + count)`` to what is missing of each span, or take them off."""
-        part, stop = self._part, min(start + count, self._end)
-        if stop <= start:
-            return range(0)
-        there = range(start // part, -(-stop // part))
+        stop = start + count
+        there = range(bisect_right(self._stops, start), bisect_left(self._starts, stop))
         for i in there:
-            self._missing[i] += sign * (min(stop, (i + 1) * part) - max(start, i * part))
+            self._missing[i] += sign * (min(stop, self._stops[i]) - max(start, self._starts[i]))
         return there
 
     def _give(self, spans: list[int]) -> list[slice]:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lmj_trainer.state.stage_state import CHUNK
+from lmj_trainer.state.share import CHUNK
+from lmj_trainer.state.stage_state import Group
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lmj_api.spec import Training
-    from lmj_trainer.state.stage_state import Group, StageState
+    from lmj_trainer.state.stage_state import Slot, StageState
 
 
 def gradient_norms(state: StageState) -> Tensor:
@@ -36,8 +39,8 @@ def clip_coefficient(total: Tensor, limit: float | None) -> float:
 
 
 @dataclass(frozen=True)
-class _Tensors:
-    """A group's tensors, flat."""
+class Unit:
+    """The tensors of what changes at once, flat."""
 
     decay: bool
     weights: list[Tensor]
@@ -97,14 +100,23 @@ class AdamW:
         self.taken = time.monotonic()
         self.seconds = self.taken - begun
 
-    @torch.no_grad()
-    def apply_to(self, groups: int, step: int, coefficient: float, rate: float) -> None:
-        """Take ``step`` with the first ``groups`` groups, of a block that is not complete: when this is broken off it is worth nothing."""
-        for group in self._groups[:groups]:
-            self._update(group, step, coefficient, rate)
-            group.gradient.zero_()
+    def units(self, spans: Iterable[tuple[Slot, slice]]) -> list[Unit]:
+        """These spans of parameters, for :meth:`apply_to`."""
+        made = []
+        for slot, span in spans:
+            first = int(slot.weight.storage_offset())
+            group = Group(slice(first + span.start, first + span.stop), slot.decay, [(slot, span)])
+            made.append(_tensors(self._state, group))
+        return made
 
-    def _update(self, group: _Tensors, step: int, coefficient: float, rate: float) -> None:
+    @torch.no_grad()
+    def apply_to(self, units: Iterable[Unit], step: int, coefficient: float, rate: float) -> None:
+        """Take ``step`` with ``units`` of a block that is not complete: when this is broken off it is worth nothing."""
+        for unit in units:
+            self._update(unit, step, coefficient, rate)
+            unit.gradient.zero_()
+
+    def _update(self, group: Unit, step: int, coefficient: float, rate: float) -> None:
         training = self._training
         self._count.fill_(step)
         if coefficient != 1.0:
@@ -127,7 +139,7 @@ class AdamW:
         )
 
 
-def _tensors(state: StageState, group: Group) -> _Tensors:
+def _tensors(state: StageState, group: Group) -> Unit:
     def flat(name: str) -> list[Tensor]:
         return [getattr(slot, name).view(-1)[part] for slot, part in group.parts]
 
@@ -138,4 +150,4 @@ def _tensors(state: StageState, group: Group) -> _Tensors:
     clipped = [undo[3][start : start + count] for start, count in zip(starts, lengths, strict=True)]
     *changing, gradient = state.arrays(group.span)
     weights, grads, first, second = flat("weight"), flat("grad"), flat("exp_avg"), flat("exp_avg_sq")
-    return _Tensors(group.decay, weights, grads, first, second, clipped, changing, undo[:3], gradient)
+    return Unit(group.decay, weights, grads, first, second, clipped, changing, undo[:3], gradient)

@@ -12,15 +12,12 @@ from torch import Tensor
 from lmj_api.protocol import Holding
 from lmj_trainer.state.journal import Journal
 from lmj_trainer.state.ledger import HEADER, Count, Ledger, Measure
+from lmj_trainer.state.share import ALIGN, CHUNK, Placed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from lmj_trainer.model.stage import Stage
-
-_ALIGN = 16  # elements: a cache line, so that no two tensors share one
-CHUNK = 1 << 15
-"""Elements of a parameter that change at once: four arrays of it, and as much for undoing, fit into a core's second cache."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +78,8 @@ class StageState:
         if self.frozen:
             self.layout += f" {sorted(self.frozen.items())}"
         """What lies where, of which job: memories of one layout hold the same when they are of the same step."""
+        self.identity = f"{identity} {CHUNK}"
+        """Of which job: memories of one identity have the same in parameters of the same name when they are of the same step."""
         self._ledger = Ledger(4 * 4 * (size + CHUNK) if mapped else 0, self.layout, memory if mapped else None)
         if mapped:
             whole = torch.frombuffer(self._ledger.memory, dtype=torch.float32, offset=HEADER)
@@ -130,6 +129,14 @@ class StageState:
                 self._ledger.memory, dtype=a.dtype, count=len(a), offset=HEADER + int(a.storage_offset()) * a.itemsize
             )
             for a in arrays
+        ]
+
+    def placed(self, names: Collection[str] | None = None) -> list[Placed]:
+        """Where the parameters of these ``names`` lie; None: all of them."""
+        return [
+            Placed(slot.name, tuple(slot.weight.shape), int(slot.weight.storage_offset()))
+            for slot in self.slots
+            if names is None or slot.name in names
         ]
 
     def _tensor(self, offset: int, shape: torch.Size) -> Tensor:
@@ -254,9 +261,13 @@ class StageState:
         self._ledger.counts[Count.BEST_STEP] = -1 if best.step is None else best.step
         self._ledger.measures[Measure.BEST_ACCURACY] = 0.0 if best.accuracy is None else best.accuracy
 
-    def digest(self) -> str:
-        """XXH3-128 of weights and moments, hex. They must not change meanwhile."""
-        return str(xxhash.xxh3_128_hexdigest(self.saved.cpu().numpy().data.cast("B")))
+    def digest(self, runs: Sequence[slice] | None = None) -> str:
+        """XXH3-128 of weights and moments, hex; of ``runs`` of the arrays (None: of all). They must not change meanwhile."""
+        value = xxhash.xxh3_128()
+        for array in range(3):
+            for run in (slice(0, self.size),) if runs is None else runs:
+                value.update(self.arrays(run, array, array + 1)[0].cpu().numpy().data.cast("B"))
+        return str(value.hexdigest())
 
     # --- checkpoints -------------------------------------------------------------------------------------------------------
 
@@ -302,7 +313,7 @@ def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
                 if shape.decay is not decay or (shape.count > CHUNK // 16) is not large:
                     continue
                 offsets[shape.name] = end
-                padded = -(-shape.count // _ALIGN) * _ALIGN
+                padded = -(-shape.count // ALIGN) * ALIGN
                 if large:
                     cuts = [slice(i, min(i + CHUNK, shape.count)) for i in range(0, shape.count, CHUNK)]
                     spans += [(slice(end + c.start, end + c.stop), decay, [(shape.name, c)]) for c in cuts]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.journal import Line
+from lmj_trainer.state.share import Placed
 from lmj_trainer.transport.packing import Packed
 
 BEGIN_SECONDS = 60.0
@@ -23,13 +24,24 @@ class Begin:
 
     sender: str
     """Where the source listens."""
-    layout: str
-    """What lies where in the source's memory: the follower's must be the same."""
+    identity: str
+    """Of which job, and of which version's memory, the state is: the follower's must be the same."""
+    placed: tuple[Placed, ...]
+    """The parameters that come, and where they lie in the source's memory: all spans of the stream are in its arrays."""
+    frozen: dict[str, str]
+    """Digests of the weights that the source does not train, by name: the follower must have the same where it has those."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Of the parameters that come."""
+        return frozenset(each.name for each in self.placed)
 
 
 @dataclass(frozen=True)
 class State:
-    """Weights and both moments of the groups ``first`` to ``last`` (exclusive), each float32 ``[elements]``, after ``step`` steps."""
+    """Weights and both moments of the units ``first`` to ``last`` (exclusive), which lie together, each float32 ``[elements]``, after
+    ``step`` steps.
+    """
 
     first: int
     last: int
@@ -75,9 +87,13 @@ class Gradients:
         values = Packed.of(self.values)
         return replace(self, values=values) if values.nbytes < self.values.nbytes else self
 
-    def write(self, gradients: Tensor) -> None:
-        """Into the array of all gradients, float32 ``[elements]``. Raises ValueError when packed values are not what they say."""
-        span = gradients[self.start : self.start + self.count]
+    @property
+    def span(self) -> slice:
+        """Where it lies in the source's array."""
+        return slice(self.start, self.start + self.count)
+
+    def write(self, span: Tensor) -> None:
+        """Into ``span``, float32 ``[count]``. Raises ValueError when packed values are not what they say."""
         if isinstance(self.values, Packed):
             span.copy_(self.values.unpack(self.count))
         elif self.rows is None:
@@ -89,12 +105,12 @@ class Gradients:
 
 @dataclass(frozen=True)
 class InSync:
-    """The follower has all that the source has, which is at ``step``: from here on it is told of everything."""
+    """The follower has all that was to come of the source's state, which is at ``step``: from here on it is told of everything."""
 
     step: int
     facts: Facts
     digest: str
-    """XXH3-128 of weights and moments, hex: the follower has the same, or it is none."""
+    """XXH3-128 of weights and moments of what came, hex: the follower has the same, or it is none."""
     committed: tuple[int, float, float] | None
     """How ``step`` was committed, where the source knows: others may have to hear it of the follower."""
 
@@ -131,7 +147,7 @@ class Abandoned:
 
 @dataclass(frozen=True)
 class Over:
-    """The last part: the follower takes its source's place, or is needed no more."""
+    """The last part: the follower takes over, or is needed no more."""
 
     reason: str
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lmj_api.protocol import Command, CommandKind, Event, EventKind
+from lmj_api.protocol import Command, CommandKind, Event, EventKind, Recut
 from lmj_api.view import View
 from lmj_trainer.transport.feed import Offer
 
@@ -25,10 +25,13 @@ class Control:
         self._on_newer_view: Callable[[int, str], None] = lambda number, reason: None
         self._on_follower: Callable[[str | None], None] = lambda address: None
         self._follower: str | None = None
+        self._on_recut: Callable[[Recut | None], None] = lambda recut: None
+        self._recut: Recut | None = None
         self.draining = threading.Event()
         self.handover = 0
+        """Number of the newest view that is to be left at a boundary, because this rank's followers take over; 0: none."""
         self.pause = 0
-        """Number of the newest view that is to be left at a boundary, because this rank's follower takes its place; 0: none."""
+        """The same, because the next view is to have fewer members."""
         threading.Thread(target=self._read, name="control", daemon=True).start()
 
     def on_newer_view(self, call: Callable[[int, str], None]) -> None:
@@ -39,6 +42,11 @@ class Control:
         """Have ``call(address)`` called, in the reading thread, when another worker is to follow this one, or none any more."""
         self._on_follower = call
         call(self._follower)
+
+    def on_recut(self, call: Callable[[Recut | None], None]) -> None:
+        """Have ``call`` called, in the reading thread, when other workers of another cut are to follow this one, or none any more."""
+        self._on_recut = call
+        call(self._recut)
 
     def offer(self, offer: Offer) -> None:
         """A stream to follow began: as an order from the agent. Any thread may."""
@@ -87,6 +95,9 @@ class Control:
                 elif command.kind is CommandKind.FOLLOWER:
                     self._follower = command.follower.address if command.follower is not None else None
                     self._on_follower(self._follower)
+                elif command.kind is CommandKind.RECUT:
+                    self._recut = command.recut
+                    self._on_recut(self._recut)
                 elif command.view is not None:
                     self._orders.put(command.view)
                     self._on_newer_view(command.view.number, f"view {command.view.number}: {command.view.reason}")

@@ -31,6 +31,7 @@ from lmj_trainer.worker.evaluator import Evaluator
 from lmj_trainer.worker.fence import Claim
 from lmj_trainer.worker.pace import Pace
 from lmj_trainer.worker.recorder import Recorder
+from lmj_trainer.worker.recut import shares_of
 from lmj_trainer.worker.restoring import Restoring
 from lmj_trainer.worker.saving import Saving
 from lmj_trainer.worker.snapshots import MemorySnapshots
@@ -102,6 +103,7 @@ class Trainer:
         patience, longest = min(_FOLLOWER_PATIENCE, self._patience / 4), self._patience / 2
         self._source = Source(transport, state, self._let_go, patience, longest, spec.migration.bandwidth_mbps)
         control.on_follower(self._source.follow)
+        control.on_recut(lambda recut: self._source.recut(shares_of(recut, stage, state)))
         self._restoring = Restoring(
             spec, rank, stage, state, self._source, self.snapshots, self._checkpointer, self._saving, control, self._pace
         )
@@ -112,7 +114,8 @@ class Trainer:
 
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
-        self._group.enter(Topology.of_view(self._spec.pipeline.stages, [m.rank for m in view.members]))
+        stages = self._spec.pipeline.stages if view.cut is None else view.cut.stages
+        self._group.enter(Topology.of_view(stages, [m.rank for m in view.members]))
         self.snapshots.join(view.number)
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._asked = _UNASKED
@@ -207,7 +210,7 @@ class Trainer:
 
     @property
     def _hands_over(self) -> bool:
-        """Whether this rank's follower takes its place at the next boundary."""
+        """Whether this rank's followers take over at the next boundary."""
         return self._control.handover >= self._transport.inbox.view and self._source.in_sync
 
     @property
@@ -247,7 +250,7 @@ class Trainer:
             if decision.pause:
                 if self._hands_over:
                     self._source.hand_over()
-                    self._control.emit(EventKind.FOLLOWER_LOST, f"the follower takes over at step {self._state.step}")
+                    self._control.emit(EventKind.FOLLOWER_LOST, f"those that follow take over at step {self._state.step}")
                 raise ViewBrokenError(f"the next view has other members, from step {self._state.step} on")
             if last:
                 self._ending.run(self._evaluator.test, recorder)

@@ -51,7 +51,8 @@ class Exchange:
         self._held = {replica: nodes(share(sums.shards, self._replicas, replica), sums.root) for replica in self._others}
         """The nodes that others have the sums of."""
         self._size = span_size(state.size, self._replicas)
-        self._finals = Finals(state, state.size, self._size)
+        spans = [slice(start, min(start + self._size, state.size)) for start in range(0, state.size, self._size)]
+        self._finals = Finals(state, spans)
         self._mine: deque[slice] = deque()
         """Spans that this rank adds up, once the others have sent theirs."""
         self._awaited: deque[slice] = deque()
