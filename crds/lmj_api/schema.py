@@ -67,7 +67,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "pipeline": [
-        ("self == oldSelf", f"pipeline {_FIXED}"),
+        (
+            "(has(self.microBatches) ? self.microBatches : 4) == (has(oldSelf.microBatches) ? oldSelf.microBatches : 4)",
+            f"pipeline.microBatches {_FIXED}",
+        ),
         ("!has(self.layers) || size(self.layers) == self.stages", "layers needs one number for each stage"),
     ],
     "model": [
@@ -114,7 +117,7 @@ COLUMNS = [
     ("Migrations", "integer", ".status.migrations", 0, "Ranks moved"),
     ("ETA", "integer", ".status.progress.etaSeconds", 0, "Seconds to the last step, estimated"),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Time since the job was made"),
-    ("Stages", "integer", ".spec.pipeline.stages", 1, "Pipeline stages, one rank each"),
+    ("Stages", "integer", ".status.stages", 1, "Pipeline stages of each replica that trains"),
     ("Replicas", "integer", ".status.replicas", 1, "Replicas that train"),
     ("Standbys", "integer", ".status.warmStandbys", 1, "Pods without a rank that are ready to take one"),
     ("Checkpoint", "integer", ".status.checkpoint.step", 1, "Step of the newest durable checkpoint"),

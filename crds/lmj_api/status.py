@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lmj_api.base import Message
+from lmj_api.cut import Cut
 from lmj_api.protocol import CheckpointInfo, Copied, Evaluation, Progress
 from lmj_api.view import View
 
@@ -121,6 +122,30 @@ class JoinStatus(Message):
     """It follows nobody before this time, seconds since the epoch."""
 
 
+class RecutFollower(FollowerStatus):
+    """A pod of another cut, whose worker keeps what its stage has of the state."""
+
+    source: int | None = None
+    """The replica whose ranks it follows; None: none yet."""
+    message: str | None = None
+    """Why it does not start; None: nothing is wrong."""
+
+
+class RecutStatus(Message):
+    """Pods of another cut of the layers, which are to take the place of those that train."""
+
+    cut: Cut
+    """Theirs."""
+    since: float = 0.0
+    """When it was asked for, seconds since the epoch."""
+    state: Literal["Pending", "Starting", "Copying", "InSync"] = "Pending"
+    """That of the pod that is least so. ``InSync``: they take over at the next step boundary."""
+    followers: list[RecutFollower] = []
+    """The pods, in order of their ranks in that cut."""
+    given_up: str | None = None
+    """Why the job trains on as it is cut now, until something else is asked for; None: it is under way."""
+
+
 class MoveCause(StrEnum):
     """Why a rank is to run in another pod."""
 
@@ -232,6 +257,13 @@ class IncidentKind(StrEnum):
     """A link broke, all members live."""
     MOVED = "Moved"
     """Nothing failed: a rank moved."""
+    RECUT = "Recut"
+    """Nothing failed: the layers were cut anew."""
+
+    @property
+    def planned(self) -> bool:
+        """Whether nothing failed."""
+        return self in (IncidentKind.MOVED, IncidentKind.RECUT)
 
 
 class Incident(Message):
@@ -262,9 +294,9 @@ class Incident(Message):
     seconds: float | None = None
     """From notice to the next new step; None until then."""
     step_seconds: float | None = None
-    """``Moved``: what a step took before, where that is known."""
+    """``Moved``, ``Recut``: what a step took before, where that is known."""
     pause_seconds: float | None = None
-    """``Moved``: from the last update before it to the first batch after it; None until a new step, or where that is not known."""
+    """``Moved``, ``Recut``: from the last update before it to the first batch after it; None until a new step, or where that is not known."""
     pause_by: Literal["workers", "operator"] | None = None
     """Who measured that. ``workers``: one that was there before and after, by its own clock. ``operator``: no worker was, so it is what of
     ``seconds`` is more than a step took, and longer than it was, because the operator looks now and then."""
@@ -295,14 +327,20 @@ class JobStatus(Message):
     """Since when the next view waits for a look through the checkpoints, seconds since the epoch; None: it does not."""
     serials: dict[str, int] = {}
     """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
+    cut: Cut | None = None
+    """How the layers are cut in the pods of all ranks; None: it was not stored yet."""
     replicas: int = 0
     """Replicas in the newest view: those that train."""
+    stages: int = 0
+    """Stages of each of them."""
     selector: str = ""
     """Labels of the job's pods, as autoscalers ask for them."""
     followers: list[FollowerStatus] = []
     """Pods that keep a rank's state beside it, in order of rank."""
     joins: list[JoinStatus] = []
     """Replicas that are on their way into the view, in order."""
+    recut: RecutStatus | None = None
+    """Pods of another cut that are to take over; None: the layers are cut as is wanted."""
     moves: list[MoveStatus] = []
     """Ranks that are being moved, or could not be."""
     move_request: str | None = None

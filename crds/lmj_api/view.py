@@ -64,3 +64,7 @@ class View(Message):
     """The state that it starts from."""
     reason: LongLine
     """Why this view was formed, in one sentence."""
+
+    def is_in(self, stages: int) -> bool:
+        """Whether the layers are in so many stages in it, as far as is known."""
+        return self.cut is None or self.cut.stages == stages

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from lmj_api.cut import Cut
 from lmj_api.names import checkpoint_name, pod_name, standby_name
-from lmj_api.protocol import AgentState, CheckpointInfo, WorkerPhase, WorkerState
+from lmj_api.protocol import AgentState, CheckpointInfo, Recut, WorkerPhase, WorkerState
 from lmj_api.spec import JobSpec
 from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus
@@ -17,6 +18,7 @@ from lmj_operator.plan import (
     Drain,
     EnlistPod,
     Follow,
+    FollowParts,
     HandOver,
     LeaveView,
     Look,
@@ -66,6 +68,10 @@ class Cluster(World):
         """Somebody wants so many."""
         parts = self.spec.data_parallel.model_copy(update={"replicas": replicas})
         self.spec = self.spec.model_copy(update={"data_parallel": parts})
+
+    def recut(self, stages: int, layers: list[int] | None = None) -> None:
+        """Somebody wants the layers in so many stages."""
+        self.spec = self.spec.cut_into(Cut(stages=stages, layers=layers))
 
     def observed(self, pods: tuple[PodObserved, ...] | None = None) -> Observed:
         return Observed(
@@ -126,12 +132,14 @@ class Cluster(World):
                 name = standby_name(JOB, serial)
                 if name not in {standby.pod for standby in self.status.standbys}:
                     raise Violation(f"{name} is made before it is stored")
-                self.pods.setdefault(name, Pod(name, None, serial, self.now, standby=True, listed=False))
-            case CreatePod(int(rank), serial, avoid, wanted):
+                cut = action.cut or self.spec.pipeline.cut
+                self.pods.setdefault(name, Pod(name, None, serial, self.now, standby=True, listed=False, cut=cut))
+            case CreatePod(int(rank), serial, avoid, wanted, cut):
                 name = pod_name(JOB, rank, serial)
                 able = [node for node in self.nodes if node not in avoid and wanted in (None, node)]
                 node = able[rank % len(able)] if able else None
-                self.pods.setdefault(name, Pod(name, rank, serial, self.now, reachable=node is not None, node=node))
+                made = Pod(name, rank, serial, self.now, reachable=node is not None, node=node, cut=cut or self.spec.pipeline.cut)
+                self.pods.setdefault(name, made)
                 if rank == FIRST:
                     self.look_through(self.pods[name])
             case DeletePod(name):
@@ -159,6 +167,10 @@ class Cluster(World):
             case Follow(name, follower):
                 if name in self.pods and self.answers(self.pods[name]):
                     self.pods[name].follower = follower
+            case FollowParts(name, recut):
+                if name in self.pods and self.answers(self.pods[name]):
+                    self._stored(recut)
+                    self.pods[name].recut = recut
             case HandOver(name, number):
                 if name in self.pods and self.answers(self.pods[name]):
                     self.pods[name].handover = max(self.pods[name].handover, number)
@@ -175,6 +187,12 @@ class Cluster(World):
             case Drain(name):
                 if name in self.pods and self.answers(self.pods[name]):
                     self.pods[name].draining = True
+
+    def _stored(self, recut: Recut | None) -> None:
+        known = {} if self.status.recut is None else {entry.pod: entry.serial for entry in self.status.recut.followers}
+        for member in recut.followers if recut is not None else ():
+            if member.pod not in known:
+                raise Violation(f"{member.pod} is to follow before it is stored")
 
     def _is_stray(self, step: int, newest: View) -> bool:
         """Whether an older view than ``newest`` saved it, of a step that this one does itself."""
@@ -209,6 +227,8 @@ class Cluster(World):
         pod = self.pods.get(name)
         if pod is None or not self.answers(pod) or (pod.view is not None and view.number <= pod.view.number):
             return
+        if any(self.pods[m.pod].cut != view.cut for m in view.members if m.pod in self.pods):
+            raise Violation(f"view {view.number} is in {view.cut}, and not all of its members are")
         mine = next(m for m in view.members if m.rank == pod.rank)
         if (mine.pod, mine.incarnation) == (name, pod.worker.incarnation) and pod.worker.phase in ALIVE:
             pod.view = view
@@ -233,7 +253,7 @@ class Cluster(World):
     def _seen(self, pod: Pod) -> PodObserved:
         if pod.node is None and not pod.gone:
             wait = PodWait("Unschedulable", "0 of 2 nodes are available", pod.created)
-            return PodObserved(pod.name, pod.rank, pod.serial, PodPhase.PENDING, pod.created, waits=wait)
+            return PodObserved(pod.name, pod.rank, pod.serial, PodPhase.PENDING, pod.created, waits=wait, cut=pod.cut)
         phase = PodPhase.GONE if pod.gone else PodPhase.RUNNING
         if phase is PodPhase.RUNNING and pod.told_to_end is not None and (pod.draining or self._is_hurried(pod)):
             phase = PodPhase.TERMINATING
@@ -260,6 +280,7 @@ class Cluster(World):
                 staying=pod.staying,
                 draining=pod.draining,
                 follower=pod.follower,
+                recut=pod.recut,
                 handover=pod.handover,
                 pause=pod.pause,
             )
@@ -279,5 +300,6 @@ class Cluster(World):
             since,
             dark=(pod.dark or pod.cut) and not pod.reachable,
             unlisted=not pod.listed,
+            cut=pod.cut,
             leaves=phase is PodPhase.RUNNING and agent is not None and agent.leaving and not agent.draining,
         )

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from lmj_api.protocol import Holding, Snapshots, WorkerPhase, WorkerState
+from lmj_api.cut import Cut
+from lmj_api.protocol import Holding, Recut, Snapshots, WorkerPhase, WorkerState
 from lmj_api.view import Member, View
 
 ALIVE = (WorkerPhase.STARTING, WorkerPhase.READY, WorkerPhase.FOLLOWING, WorkerPhase.RUNNING)
@@ -52,6 +53,14 @@ class Pod:
     """The memory also has all gradients of the next step."""
     follower: Member | None = None
     """Who is to follow its worker."""
+    cut: Cut | None = None
+    """How the layers are cut for it."""
+    recut: Recut | None = None
+    """Who is to follow parts of its worker's state, in another cut."""
+    sources: frozenset[str] = frozenset()
+    """Pods whose parts its worker follows."""
+    told: frozenset[str] = frozenset()
+    """Those of them that have said that they are prepared."""
     deserted: bool = False
     """It follows on, but its source has let go of it and it has not heard of that."""
     handover: int = 0

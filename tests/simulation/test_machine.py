@@ -161,7 +161,8 @@ class Faults(RuleBasedStateMachine):
         ]
         running = max((p.worker.view for p in self.cluster.living() if p.worker.phase is WorkerPhase.RUNNING), default=0)
         # Only the newest view writes; its members are at one step.
-        if len(steps) == RANKS and len(set(steps)) == 1 and running == self.cluster.committed_view:
+        members = len(self.cluster.views[running].members) if running else 0
+        if len(steps) == members > 0 and len(set(steps)) == 1 and running == self.cluster.committed_view:
             self.cluster.save(steps[0])
 
     @invariant()
@@ -241,6 +242,40 @@ class FaultsWithReplicasOfStages(FaultsWithReplicas):
     spec = job_spec(2, pipeline={**PARTS, "stages": 2}, dataParallel={"shards": 4, "replicas": 2}, recovery=RECOVERY)
 
 
+class FaultsWithStages(Faults):
+    """The layers are cut anew again and again."""
+
+    spec = job_spec(2, recovery=RECOVERY)
+
+    @rule(stages=st.integers(1, 3))
+    def recut(self, stages: int) -> None:
+        self.cluster.recut(stages)
+
+    @invariant()
+    def nobody_is_of_a_cut_that_was_never_asked_for(self) -> None:
+        status = self.cluster.status
+        if status.recut is not None:
+            assert status.recut.cut != status.cut
+            ranks = [entry.rank for entry in status.recut.followers]
+            assert ranks == list(range(len(ranks)))
+
+
+class FaultsWithStagesOfReplicas(FaultsWithStages):
+    """The same of replicas, whose number changes too."""
+
+    spec = job_spec(1, pipeline=PARTS, dataParallel={"shards": 4, "replicas": 2}, recovery=RECOVERY)
+
+    @rule(replicas=st.integers(1, 3))
+    def scale(self, replicas: int) -> None:
+        self.cluster.scale(replicas)
+
+
+class FaultsWithStagesAndCopies(FaultsWithStages):
+    """The same beside followers of the ranks, and standbys."""
+
+    spec = job_spec(2, recovery={**RECOVERY, "standby": 1, "hotStandby": True})
+
+
 def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase]]:
     """Test cases of ``machine``: a few histories for every change, and many for the slow tests."""
     stories = settings(stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -262,3 +297,6 @@ TestFaultsWithStandbys, TestManyFaultsWithStandbys = examples(FaultsWithStandbys
 TestFaultsWithBoth, TestManyFaultsWithBoth = examples(FaultsWithBoth)
 TestFaultsWithReplicas, TestManyFaultsWithReplicas = examples(FaultsWithReplicas)
 TestFaultsWithReplicasOfStages, TestManyFaultsWithReplicasOfStages = examples(FaultsWithReplicasOfStages)
+TestFaultsWithStages, TestManyFaultsWithStages = examples(FaultsWithStages)
+TestFaultsWithStagesOfReplicas, TestManyFaultsWithStagesOfReplicas = examples(FaultsWithStagesOfReplicas)
+TestFaultsWithStagesAndCopies, TestManyFaultsWithStagesAndCopies = examples(FaultsWithStagesAndCopies)

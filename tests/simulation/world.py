@@ -5,7 +5,7 @@ from collections.abc import Collection
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import USER_ERROR, Copied, Exit, Progress, WorkerPhase
 from lmj_api.spec import JobSpec
-from lmj_api.view import Resume, View
+from lmj_api.view import Member, Resume, View
 
 from .pod import ALIVE, Pod, Violation
 
@@ -111,7 +111,7 @@ class World:
 
     def _follow(self) -> None:
         """Streams begin, get in sync, and end with their source."""
-        streams = {}
+        streams = self._follow_parts()
         for source in self.pods.values():
             if source.follower is None or source.gone or source.dark or source.worker.phase is not WorkerPhase.RUNNING:
                 continue
@@ -133,9 +133,55 @@ class World:
             if pod.worker.phase is WorkerPhase.FOLLOWING and pod.name not in streams and not pod.dark and not pod.deserted:
                 self._leave(pod, "its source is gone")
 
+    def _follow_parts(self) -> dict[str, Pod]:
+        """Workers of another cut follow every rank of a replica, or none: what is lost of one ends all. By the follower's name."""
+        streams: dict[str, list[Pod]] = {}
+        for source in self.living():
+            if source.recut is None or source.dark or source.worker.phase is not WorkerPhase.RUNNING:
+                continue
+            for member in list(source.recut.followers):
+                target = self._living(source, member)
+                if target is None:
+                    rest = [m for m in source.recut.followers if m != member]
+                    source.recut = source.recut.model_copy(update={"followers": rest})
+                else:
+                    streams.setdefault(target.name, []).append(source)
+        for name, sources in streams.items():
+            target = self.pods[name]
+            if not target.sources <= {source.name for source in sources}:
+                streams[name] = []
+                continue
+            if target.worker.phase is WorkerPhase.READY:
+                # One that has followed before, and lacks no step, has all: nothing is copied.
+                same = {source.step for source in sources} == {target.step}
+                target.step, target.prepared = target.step if same else None, False
+                self._become(target, WorkerPhase.FOLLOWING, holding=target.holding if self._is_whole(sources) else None)
+            elif target.step is None and self._is_whole(sources):
+                target.step, target.prepared = sources[0].step, False
+                there = Copied(done=SIZE, size=SIZE, step=target.step, in_sync_step=target.step, digest=f"digest {target.step}")
+                self._become(target, WorkerPhase.FOLLOWING, holding=target.holding, copied=there)
+            target.sources = frozenset(source.name for source in sources)
+        return {name: sources[0] for name, sources in streams.items() if sources}
+
+    @staticmethod
+    def _is_whole(sources: list[Pod]) -> bool:
+        """Whether they have all of the state between them, of one step."""
+        stages = sources[0].cut.stages if sources[0].cut is not None else 0
+        replicas = {(source.rank or 0) // stages for source in sources}
+        return len(replicas) == 1 and len(sources) == stages and len({source.step for source in sources}) == 1
+
+    def _parts(self, source: Pod) -> list[Pod]:
+        """Those that follow its parts, and are in sync."""
+        members = source.recut.followers if source.recut is not None else []
+        found = [self._living(source, member) for member in members]
+        return [t for t in found if t is not None and t.step is not None and source.name in t.sources]
+
     def _target(self, source: Pod) -> Pod | None:
         """The living follower of ``source``."""
-        wanted = source.follower
+        return self._living(source, source.follower)
+
+    def _living(self, source: Pod, wanted: Member | None) -> Pod | None:
+        """Who is ``wanted`` to follow ``source``, where it lives."""
         pod = self.pods.get(wanted.pod) if wanted is not None else None
         if wanted is None or pod is None or pod.gone or pod.dark or pod.worker.incarnation != wanted.incarnation:
             return None
@@ -149,10 +195,17 @@ class World:
         if target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None:
             target.step, target.prepared = (source.step, False) if committed else (target.step, True)
             target.updated = self.now if committed else target.updated
+        for part in self._parts(source):
+            if committed:
+                # The first word of a commit is enough.
+                part.step, part.prepared, part.told, part.updated = source.step, False, frozenset(), self.now
+            else:
+                part.told |= {source.name}
+                part.prepared = part.told == part.sources
 
     def _leave(self, pod: Pod, why: str, rank: int | None = None) -> None:
         """``rank``: the peer that it lost."""
-        pod.deserted = False
+        pod.deserted, pod.sources, pod.told = False, frozenset(), frozenset()
         self._become(pod, WorkerPhase.READY, lost=why, lost_rank=rank, **self._has(pod))
 
     def _cut_off(self, one: Pod, other: Pod) -> bool:
@@ -321,9 +374,10 @@ class World:
         elif any(self._hands_over(pod, view) or pod.pause >= view.number for pod in group):
             for pod in group:
                 if self._hands_over(pod, view):
-                    target, pod.follower = self._target(pod), None
-                    assert target is not None
-                    self._leave(target, "it takes over")
+                    for target in [t for t in (self._target(pod), *self._parts(pod)) if t is not None]:
+                        if target.worker.phase is WorkerPhase.FOLLOWING:
+                            self._leave(target, "it takes over")
+                    pod.follower, pod.recut = None, None
                 self._leave(pod, f"the next view has other members, from step {step} on")
         elif stop:
             for pod in group:
@@ -334,8 +388,10 @@ class World:
 
     def _hands_over(self, pod: Pod, view: View) -> bool:
         target = self._target(pod)
-        follows = target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None
-        return follows and pod.handover >= view.number
+        synced = target is not None and target.worker.phase is WorkerPhase.FOLLOWING and target.step is not None
+        members = pod.recut.followers if pod.recut is not None else []
+        follows = (synced or pod.follower is None) and len(self._parts(pod)) == len(members)
+        return follows and (synced or bool(members)) and pod.handover >= view.number
 
     def save(self, step: int, writer: Pod | None = None, *, heard: bool = True) -> None:
         """``heard``: its agent hears of it."""

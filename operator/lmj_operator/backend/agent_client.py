@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import aiohttp
 from pydantic import ValidationError
 
-from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, StartWorker, ViewNumber
+from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, Recut, RecutRequest, StartWorker, ViewNumber
 from lmj_api.view import Member, View
 from lmj_operator.backend.event_stream import StreamError, lines
 from lmj_operator.backend.reach import is_there
@@ -75,12 +75,16 @@ class AgentClient:
         """Have ``follower`` follow the pod's worker; what the agent knows then. Raises :class:`AgentError`."""
         return await self._call("PUT", "follower", FollowRequest(follower=follower).to_json(), CALL_SECONDS)
 
+    async def put_recut(self, recut: Recut | None) -> AgentState:
+        """Have workers of another cut follow the pod's worker; what the agent knows then. Raises :class:`AgentError`."""
+        return await self._call("PUT", "recut", RecutRequest(recut=recut).to_json(), CALL_SECONDS)
+
     async def pause(self, number: int) -> AgentState:
         """Have the worker's group leave view ``number`` at the next step boundary."""
         return await self._call("POST", "pause", ViewNumber(number=number).to_json(), CALL_SECONDS)
 
     async def hand_over(self, number: int) -> AgentState:
-        """Have all of view ``number`` leave it at the next step boundary, this rank's follower with them. Raises :class:`AgentError`."""
+        """Have all of view ``number`` leave it at the next step boundary, those that follow with them. Raises :class:`AgentError`."""
         return await self._call("POST", "handover", ViewNumber(number=number).to_json(), CALL_SECONDS)
 
     async def stay(self) -> AgentState:

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 
 from lmj_api.protocol import AgentState
 from lmj_operator.backend.agent_client import AgentClient
-from lmj_operator.plan import Drain, Follow, HandOver, LeaveView, Look, Pause, PutView, StartWorker, Stay
+from lmj_operator.plan import Drain, Follow, FollowParts, HandOver, LeaveView, Look, Pause, PutView, StartWorker, Stay
 
 Call = Callable[[AgentClient], Awaitable[AgentState]]
-Told = Drain | Follow | HandOver | LeaveView | Look | Pause | PutView | StartWorker | Stay
+Told = Drain | Follow | FollowParts | HandOver | LeaveView | Look | Pause | PutView | StartWorker | Stay
 
 
 def call_of(action: Told) -> Call:
@@ -23,6 +23,8 @@ def call_of(action: Told) -> Call:
             return lambda agent: agent.look(number, names)
         case Follow(_, follower):
             return lambda agent: agent.put_follower(follower)
+        case FollowParts(_, recut):
+            return lambda agent: agent.put_recut(recut)
         case HandOver(_, number):
             return lambda agent: agent.hand_over(number)
         case Pause(_, number):

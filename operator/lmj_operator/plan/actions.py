@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lmj_api.cut import Cut
+from lmj_api.protocol import Recut
 from lmj_api.view import Member, View
 
 
@@ -15,6 +17,8 @@ class CreatePod:
     """Nodes that it must not run on, in order. They say nothing to a backend that has one node."""
     node: str | None = None
     """The node that it must run on; None: any."""
+    cut: Cut | None = None
+    """How the layers are cut for it; None: as the spec says."""
 
     def __str__(self) -> str:
         where = f", on {self.node}" if self.node is not None else ""
@@ -113,6 +117,18 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowParts:
+    """Have the workers of another cut that ``recut`` names, or nobody, follow the worker of ``pod``, each what its stage has of that one's."""
+
+    pod: str
+    recut: Recut | None
+
+    def __str__(self) -> str:
+        who = ", ".join(m.pod for m in self.recut.followers) if self.recut is not None else ""
+        return f"have {who or 'nobody'} follow parts of {self.pod}"
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Have all of view ``number``, of which ``pod`` is a member, leave it at the next step boundary."""
 
@@ -125,7 +141,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """Have all of view ``number`` leave it at the next step boundary, so that the follower of ``pod`` can take its place."""
+    """Have all of view ``number`` leave it at the next step boundary, so that those who follow ``pod`` can take over."""
 
     pod: str
     number: int
@@ -146,4 +162,18 @@ class EnlistPod:
         return f"enlist {self.pod} as rank {self.rank}"
 
 
-Action = CreatePod | DeletePod | StartWorker | PutView | LeaveView | Look | Follow | HandOver | Pause | Stay | Drain | EnlistPod
+Action = (
+    CreatePod
+    | DeletePod
+    | StartWorker
+    | PutView
+    | LeaveView
+    | Look
+    | Follow
+    | FollowParts
+    | HandOver
+    | Pause
+    | Stay
+    | Drain
+    | EnlistPod
+)

@@ -9,6 +9,7 @@ from lmj_api.status import (
     MoveStatus,
     NodeFailures,
     Promotion,
+    RecutStatus,
     StandbyStatus,
 )
 
@@ -30,6 +31,7 @@ class Changes(TypedDict, total=False):
     warm_standbys: int
     followers: list[FollowerStatus]
     joins: list[JoinStatus]
+    recut: RecutStatus | None
     moves: list[MoveStatus]
     move_request: str | None
     move_refused: str | None

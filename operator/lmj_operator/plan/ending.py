@@ -1,5 +1,6 @@
 """The end of a job: when it has come, and what is left to do then."""
 
+from lmj_api.cut import Cut
 from lmj_api.protocol import WorkerPhase
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.status import Phase
@@ -39,7 +40,7 @@ def expired(scene: Scene) -> Plan | None:
 def end(scene: Scene, phase: Phase, message: str) -> Plan:
     """The end, in ``phase`` and for the reason ``message``."""
     status = status_of(scene, phase, message, finished=scene.now)
-    after = clean_up(Observed(scene.observed.name, scene.observed.spec, status, scene.observed.pods))
+    after = clean_up(Observed(scene.observed.name, scene.observed.spec, status, scene.observed.every_pod))
     return Plan(status, message, after.actions, CHANGING_SECONDS)
 
 
@@ -48,11 +49,16 @@ def clean_up(observed: Observed) -> Plan:
     policy = observed.spec.clean_pod_policy
     reason = "the job is deleted" if observed.deleted else f"the job has {observed.status.phase.value.lower()}"
     every = observed.deleted or policy is CleanPodPolicy.ALL
-    gone = [p for p in observed.pods if every or p.rank is None or _counts_as_running(p, policy)]
     status = observed.status
+    gone = [p for p in observed.pods if every or _is_spare(p, status.cut) or _counts_as_running(p, policy)]
     if not observed.deleted:  # nobody reads it any more, and there may be nothing left to write it to
         status = status.model_copy(update={"observed_generation": observed.generation})
     return Plan(status, reason, tuple(DeletePod(p.name, reason) for p in gone), CHANGING_SECONDS if gone else None)
+
+
+def _is_spare(pod: PodObserved, cut: Cut | None) -> bool:
+    """Whether no rank has run in ``pod``: of the newest ``cut``, that is."""
+    return pod.rank is None or pod.cut not in (None, cut)
 
 
 def _counts_as_running(pod: PodObserved, policy: CleanPodPolicy) -> bool:

@@ -35,7 +35,8 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
         return False
     if runs(ranks, view):
         # All leave such a view at the next boundary, because a follower: who was asked to leave would do so with the rest, and save nothing.
-        return any(to_be_left(f, view) for f in ranks)
+        recut = observed.status.recut is not None and observed.status.recut.state == "InSync"
+        return any(to_be_left(f, view) or (recut and f.agent is not None and f.agent.handover >= view.number) for f in ranks)
     # Of a rank without memory its neighbour may have a snapshot.
     enough = any if observed.spec.recovery.memory_snapshot is not None else all
     if not enough(_may_hold(ranks[m.rank]) for m in view.members if m.rank < len(ranks)):
@@ -45,7 +46,7 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
         ranks,
         view,
         now,
-        observed.pods,
+        observed.every_pod,
         in_row(observed.status, step),
         saved,
         observed.status.look_since,

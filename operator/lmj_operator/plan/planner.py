@@ -13,9 +13,11 @@ from lmj_operator.plan.membership.strays import without_strays
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.plan import Plan
 from lmj_operator.plan.pods.promotions import with_promotions
+from lmj_operator.plan.recut.anew import anew
+from lmj_operator.plan.recut.cuts import with_cut, with_cuts_told
 from lmj_operator.plan.report.phases import TERMINAL
 from lmj_operator.plan.running import run
-from lmj_operator.plan.scene import leaving, scene_of
+from lmj_operator.plan.scene import Scene, leaving, scene_of
 from lmj_operator.plan.suspension import stay, suspend, wake
 
 
@@ -24,8 +26,12 @@ def plan(observed: Observed, now: float) -> Plan:
     observed = without_strays(with_promotions(with_bounded_times(observed, now)))
     if observed.status.phase in TERMINAL or observed.deleted:
         return clean_up(observed)
-    scene = scene_of(observed, now)
+    return with_cuts_told(_planned(scene_of(with_cut(observed), now)), observed)
+
+
+def _planned(scene: Scene) -> Plan:
+    observed = scene.observed
     if observed.status.phase is Phase.SUSPENDED:
         return stay(scene) if observed.stop_wanted else wake(scene)
-    leaves = leaving(observed) and not gathers(observed, scene.ranks, scene.newest, scene.step, now)
-    return completed(scene) or expired(scene) or (suspend(scene) if leaves else run(scene))
+    leaves = leaving(observed) and not gathers(observed, scene.ranks, scene.newest, scene.step, scene.now)
+    return completed(scene) or expired(scene) or (suspend(scene) if leaves else anew(scene) or run(scene))

@@ -23,6 +23,7 @@ from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
 from lmj_operator.plan.pods.promotions import kept_promotions, take_standbys
 from lmj_operator.plan.pods.standbys import SERIALS, keep_standbys
 from lmj_operator.plan.pods.wants import Want, pod_actions, view_actions, wants
+from lmj_operator.plan.recut.turning import Turn, turned
 from lmj_operator.plan.report.report import checkpoint
 from lmj_operator.plan.scene import Scene, leaving
 from lmj_operator.plan.status import status_of
@@ -37,6 +38,9 @@ def run(scene: Scene) -> Plan:
     observed, spec, now = scene.observed, scene.observed.spec, scene.now
     not_before = observed.status.not_before or 0.0
     scene = _with_kept(_with_moved(scene))
+    turn = turned(scene)
+    scene = turn.scene if turn.scene is not None else scene
+    observed = scene.observed
     failures = find_failures(observed.name, scene.ranks, scene.newest, spec.recovery, now)
     final = next((f for f in failures if f.final), None)
     if final is not None:
@@ -45,6 +49,8 @@ def run(scene: Scene) -> Plan:
     dropped, grace = find_dropped(scene.ranks, scene.newest, scene.left_since, now)
     if handing_over(scene.ranks, scene.newest):
         dropped, grace = None, follower_wait(observed, scene.ranks, scene.newest, scene.left_since, now)
+    if turn.wait is not None:
+        dropped, grace = None, turn.wait
     if not failures and hang is not None:
         failures = (hang,)
     elif not failures and (stuck := find_stuck(scene.ranks, scene.newest, observed.pods, spec.recovery, now)):
@@ -68,7 +74,7 @@ def run(scene: Scene) -> Plan:
             restart_step=cost.restart_step,
             not_before=cost.not_before,
         )
-    return _advance(scene, not_before, grace, reason)
+    return _advance(scene, not_before, grace, reason, turn)
 
 
 def _with_moved(scene: Scene) -> Scene:
@@ -144,7 +150,7 @@ class _Course:
     """Seconds until something is due, each."""
 
 
-def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) -> Plan:
+def _advance(scene: Scene, not_before: float, grace: float | None, reason: str, turn: Turn) -> Plan:
     """Pods, workers and the view, towards what is wanted."""
     observed, now = scene.observed, scene.now
     scene, nodes = _elsewhere_after_all(scene)
@@ -156,35 +162,37 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str) 
     reason = "; ".join(filter(None, (reason, taken.reason)))
     members = frozenset(m.pod for m in scene.newest.members) if scene.newest is not None else frozenset()
     made = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now, members)
-    scene, course = _course(scene, not_before, grace, reason)
-    course = replace(course, actions=made + course.actions)
+    scene, course = _course(scene, not_before, grace, reason, turn)
+    course = replace(course, actions=made + course.actions + turn.actions)
     waiting = scene.waiting
     if waiting is not None and waiting.waits is not None and not scene.failures:
         course = replace(course, why=f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}")
     return _take_last_checkpoint(scene, course, nodes) if leaving(observed) else _train(scene, course, nodes)
 
 
-def _course(scene: Scene, not_before: float, grace: float | None, reason: str) -> tuple[Scene, _Course]:
+def _course(scene: Scene, not_before: float, grace: float | None, reason: str, turn: Turn) -> tuple[Scene, _Course]:
     """The view that the ranks are to be in, or what it waits for. ``reason``: what is done already, "" for nothing."""
     observed, now, view, why = scene.observed, scene.now, scene.newest, reason
     waits: tuple[float, ...] = (not_before - now,) if now < not_before else ()
     actions: tuple[Action, ...] = ()
     saved = checkpoint(observed, scene.ranks, view)
-    asked = early_look(observed.spec.topology, scene.ranks, view, observed.pods, saved, now)
+    asked = early_look(observed.spec.topology, scene.ranks, view, observed.every_pod, saved, now)
     replicas = observed.spec.topology.replicas > 1
-    if replicas:
+    if replicas and turn.wait is None:
         waits += tuple(due_times(scene.left_since, now))
     elif grace is not None:
         waits += (grace,)
         why = why or "a member left the view; its cause may still show"
     # What failed is replaced later and on its own: other replicas do not wait for it.
-    if replicas or (grace is None and not scene.failures and now >= not_before):
+    if turn.wait is None and (replicas or (grace is None and not scene.failures and now >= not_before)):
         tries, since = in_row(observed.status, scene.step), observed.status.look_since
         least = observed.spec.data_parallel.min_replicas
-        choice = next_view(
-            observed.spec.topology, scene.ranks, view, now, observed.pods, tries, saved, since, scene.left_since, least
+        choice = turn.choice or next_view(
+            observed.spec.topology, scene.ranks, view, now, observed.every_pod, tries, saved, since, scene.left_since, least
         )
         view, why = choice.view, choice.reason if choice.formed or not replicas else (why or choice.reason)
+        if view is not None and choice.formed:
+            view = view.model_copy(update={"cut": observed.spec.pipeline.cut})
         if view is not None:
             actions += tuple(LeaveView(pod, view.number) for pod in choice.leaving)
             actions += view_actions(scene.ranks, view)

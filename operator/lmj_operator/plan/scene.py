@@ -44,7 +44,7 @@ class Scene:
 def scene_of(observed: Observed, now: float) -> Scene:
     """What is ``observed`` at ``now``, before anything is judged."""
     ranks = rank_facts(observed)
-    newest = newest_view(observed.status, observed.pods)
+    newest = newest_view(observed.status, observed.every_pod)
     return Scene(
         observed=observed,
         now=now,

@@ -37,8 +37,9 @@ def _told(scene: Scene, view: View | None) -> Told:
 def _scale(observed: Observed, view: View | None) -> dict[str, int | str]:
     """What the scale subresource says."""
     ranks = [m.rank for m in view.members] if view is not None else []
-    replicas = len(Topology.of_view(observed.spec.pipeline.stages, ranks).present) if ranks else 0
-    return {"replicas": replicas, "selector": f"{JOB_LABEL}={observed.name}"}
+    cut = view.cut if view is not None and view.cut is not None else observed.spec.pipeline.cut
+    replicas = len(Topology.of_view(cut.stages, ranks).present) if ranks else 0
+    return {"replicas": replicas, "stages": cut.stages if ranks else 0, "selector": f"{JOB_LABEL}={observed.name}"}
 
 
 def status_of(
@@ -92,6 +93,8 @@ def status_of(
             "followers": [],
             "moves": [],
             "joins": [],
+            "recut": None,
+            "cut": observed.spec.pipeline.cut,
             **scene.changes,
             **changes,
             **({"standbys": [], "warm_standbys": 0} if phase in _WITHOUT_STANDBYS else {}),

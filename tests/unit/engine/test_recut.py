@@ -248,9 +248,7 @@ def test_a_commit_of_what_is_not_all_here_ends_it(cuts: Callable[..., Cuts]) -> 
     assert new.line.told[-1][2] == Holding(step=last)
 
 
-def test_sources_may_be_at_different_steps_when_they_compare(
-    cuts: Callable[..., Cuts], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sources_may_be_at_different_steps_when_they_compare(cuts: Callable[..., Cuts], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stream comes on its own. It is one state when both are of one step."""
     both = cuts(TWO, ONE)
     (new,), (fast, slow) = both.nexts, both.ranks
@@ -307,7 +305,7 @@ class Held:
 
 def test_an_update_in_pieces_is_that_of_whole_parameters() -> None:
     """A parameter is cut into the same pieces in every cut, from its own start: so its last elements are rounded as ever."""
-    stage, state = of_all_weights(range(3), True)
+    _, state = of_all_weights(range(3), True)
     for each in state.placed():
         spans = list(each.units)
         assert [part.start for _, part in spans] == list(range(0, each.count, CHUNK))

@@ -28,9 +28,7 @@ def shares_of(recut: Recut | None, stage: Stage, state: StageState) -> dict[str,
         return {}
     return {
         member.address: frozenset(
-            slot.name
-            for slot in state.slots
-            if slot.name.startswith(tuple(stage.prefixes_of(layers[stages.stage(member.rank)])))
+            slot.name for slot in state.slots if slot.name.startswith(tuple(stage.prefixes_of(layers[stages.stage(member.rank)])))
         )
         for member in recut.followers
     }

@@ -40,6 +40,7 @@ from lmj_operator.plan import (
     Drain,
     EnlistPod,
     Follow,
+    FollowParts,
     HandOver,
     LeaveView,
     Look,
@@ -162,7 +163,18 @@ class KubernetesBackend:
                 await self._delete(name)
             case EnlistPod(name, rank, serial):
                 await self._enlist(name, rank, serial)
-            case Drain() | Follow() | HandOver() | LeaveView() | Look() | Pause() | PutView() | StartWorker() | Stay():
+            case (
+                Drain()
+                | Follow()
+                | FollowParts()
+                | HandOver()
+                | LeaveView()
+                | Look()
+                | Pause()
+                | PutView()
+                | StartWorker()
+                | Stay()
+            ):
                 await self._tell(action.pod, call_of(action))
 
     async def events(self) -> AsyncIterator[PodEvent]:

@@ -26,6 +26,7 @@ from lmj_operator.plan import (
     Drain,
     EnlistPod,
     Follow,
+    FollowParts,
     HandOver,
     LeaveView,
     Look,
@@ -125,7 +126,18 @@ class LocalBackend:
                 await self._delete(name)
             case EnlistPod():
                 pass  # no pod has labels here
-            case Drain() | Follow() | HandOver() | LeaveView() | Look() | Pause() | PutView() | StartWorker() | Stay():
+            case (
+                Drain()
+                | Follow()
+                | FollowParts()
+                | HandOver()
+                | LeaveView()
+                | Look()
+                | Pause()
+                | PutView()
+                | StartWorker()
+                | Stay()
+            ):
                 await self._tell(action.pod, call_of(action))
                 if isinstance(action, StartWorker) and action.rank is not None and action.pod in self._pods:
                     self._pods[action.pod].rank = action.rank

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from lmj_api.base import Message
+from lmj_api.status import RecutStatus
 from lmj_operator.plan.failures.budget import backoff
 from lmj_operator.plan.observe.observed import Observed
 
@@ -32,11 +33,20 @@ def with_bounded_times(observed: Observed, now: float) -> Observed:
         **_bounded(status, phase_since=past, left_since=past, look_since=past, started=past),
         **_bounded(status, not_before=due(status.restarts_without_progress)),
         **_all("followers", status.followers, [_bounded(f, since=past, not_before=due(f.failures)) for f in status.followers]),
+        **_recut(status.recut, past, due),
         **_all("moves", status.moves, [_bounded(m, since=past) for m in status.moves]),
         **_all("nodes", status.nodes, [_bounded(n, avoided_since=unknown, times=times) for n in status.nodes]),
         **_all("standbys", status.standbys, [_bounded(s, not_before=due(s.failures)) for s in status.standbys]),
     }
     return replace(observed, status=status.model_copy(update=changes)) if changes else observed
+
+
+def _recut(recut: RecutStatus | None, past: Bound, due: Callable[[int], Bound]) -> dict[str, Any]:
+    if recut is None:
+        return {}
+    changes = [_bounded(f, since=past, not_before=due(f.failures)) for f in recut.followers]
+    after = {**_bounded(recut, since=past), **_all("followers", recut.followers, changes)}
+    return {"recut": recut.model_copy(update=after)} if after else {}
 
 
 def _bounded(thing: Message, **bounds: Bound) -> dict[str, Any]:

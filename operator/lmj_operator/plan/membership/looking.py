@@ -47,7 +47,8 @@ def last_saver(
     The leader alone writes manifests. The wait is bounded: a pod that answers is ended with its grace period, by its agent and its node.
     """
     for pod in pods:
-        if pod.rank is None or topology.stage(pod.rank) != 0 or pod.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING):
+        cut = topology if pod.cut is None else Topology(pod.cut.stages)
+        if pod.rank is None or cut.stage(pod.rank) != 0 or pod.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING):
             continue
         # Of a rank that the job has no more: it goes when the next view is there, and saves nothing once it has left its own.
         former = pod.rank >= len(ranks)
@@ -101,7 +102,7 @@ def newest_possible(topology: Topology, ranks: tuple[RankFacts, ...], newest: Vi
     was saved in older views, later steps than ``newest`` began with do not count: see :mod:`lmj_operator.plan.membership.strays`.
     """
     members = {m.rank: m for m in newest.members}
-    if any(rank >= len(ranks) for rank in members):
+    if any(rank >= len(ranks) for rank in members) or not newest.is_in(topology.stages):
         return None
     steps = []
     for rank in topology.among(members).writers:

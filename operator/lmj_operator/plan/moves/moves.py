@@ -214,11 +214,12 @@ def _replaceable(facts: RankFacts, view: View) -> str | None:
 
 
 def to_be_left(facts: RankFacts, view: View) -> bool:
-    """Whether the rank was told to leave ``view`` for its follower, and may at the next boundary, or has just done so."""
+    """Whether the rank was told to leave ``view`` for its followers, and may at the next boundary, or has just done so."""
     if facts.agent is None or facts.agent.handover < view.number:
         return False
     # A source that hands over has no follower any more, an instant before it is known to have left.
-    return facts.agent.follower is not None or (facts.entry is not None and facts.entry.state == "InSync")
+    followed = facts.agent.follower is not None or facts.agent.recut is not None
+    return followed or (facts.entry is not None and facts.entry.state == "InSync")
 
 
 def _told_to_leave(entry: MoveStatus, facts: RankFacts) -> str | None:

@@ -14,6 +14,7 @@ from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.pods.following import follow
 from lmj_operator.plan.pods.wants import Want
+from lmj_operator.plan.recut.recutting import Recutting, plan_recut
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,16 @@ def relocate(
     # A follower that becomes the rank in this pass is no follower any more, wherever one was to be: nothing may remove it.
     promoted = {f.rank for f in ranks if f.entry is not None and wanted[f.rank].serial == f.entry.serial}
     others = tuple(f for f in ranks if f.rank not in promoted)
-    joins = _joins(observed, ranks, view if runs else None, followed, now)
+    trains = view if runs else None
+    busy = bool(moves.targets) or any(entry.source is not None for entry in observed.status.joins)
+    recut = _recut(observed, ranks, trains, busy, now)
+    joins = _joins(observed, ranks, None if recut.under_way else trains, followed, now)
     kept = joins.followed(observed.spec.topology)
-    following = follow(observed.name, others, observed.status.made, followed, observed.spec.recovery, now, kept)
+    following = follow(observed.name, others, recut.made, followed, observed.spec.recovery, now, kept)
     changes = Changes(
         followers=list(following.entries),
         joins=list(joins.entries),
+        recut=recut.status,
         made=following.made,
         moves=list(moves.moves),
         move_request=moves.request,
@@ -61,9 +66,16 @@ def relocate(
     actions = avoiding(actions + following.actions, nodes) + moves.actions + joins.actions
     if not observed.one_node:
         actions = off_their_nodes(actions, moves.moves)
+    actions += avoiding(recut.actions, nodes)
     told = any(f.agent is not None and view is not None and f.agent.handover >= view.number for f in ranks)
-    due = (*following.due, *joins.due, *((0.0,) if promoted else ()))
-    return Relocation(changes, actions, due, told or bool(promoted) or joins.urgent)
+    due = (*following.due, *joins.due, *recut.due, *((0.0,) if promoted else ()))
+    return Relocation(changes, actions, due, told or bool(promoted) or joins.urgent or recut.urgent)
+
+
+def _recut(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, busy: bool, now: float) -> Recutting:
+    """``view``: the one that trains; None: none does. One that is about to have fewer replicas is let be."""
+    shrinks = view is not None and any(m.rank >= len(ranks) for m in view.members)
+    return plan_recut(observed, ranks, None if shrinks else view, busy, observed.status.made, now)
 
 
 def _joins(

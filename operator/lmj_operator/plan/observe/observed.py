@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lmj_api.cut import Cut
 from lmj_api.protocol import AgentState
 from lmj_api.run import Run
 from lmj_api.spec.job import JobSpec
@@ -69,6 +70,8 @@ class PodObserved:
     """Nothing runs in it yet, and the spec wants another one by now: that may not have to wait. Or its worker left, as it was to."""
     unlisted: bool = False
     """Its labels call it a standby."""
+    cut: Cut | None = None
+    """How the layers are cut for it; None: as in the pods that train."""
     leaves: bool = False
     """It was told to end while its worker ran, and has the whole of its grace period for that: it can stay for another to take its place."""
 
@@ -102,6 +105,15 @@ class Observed:
     """Which ranks a person asked to move: see :data:`lmj_api.names.MIGRATE`."""
     nodes: frozenset[str] = frozenset()
     """Names of all nodes, while ``move_request`` is one that was not taken up yet; empty: they are not known, or nobody asks."""
+    wanted_cut: Cut | None = None
+    """How the layers are to be cut, where that is another way than the pods that train have, which ``spec`` has; None: that way."""
+    apart: tuple[PodObserved, ...] = ()
+    """Pods of ranks in other cuts than those that train, which ``pods`` has."""
+
+    @property
+    def every_pod(self) -> tuple[PodObserved, ...]:
+        """All pods, of whatever cut."""
+        return self.pods + self.apart
 
     @property
     def stop_wanted(self) -> bool:

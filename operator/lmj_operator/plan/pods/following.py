@@ -97,7 +97,7 @@ def _next(
         return entry, (CreatePod(entry.rank, entry.serial, node=entry.to),) if now >= entry.not_before else ()
     failures = entry.failures + 1
     wait = now + backoff(recovery, failures)
-    if pod is None or _gone(pod, entry, recovery, now) or _hangs(facts, pod, recovery, now):
+    if pod is None or is_lost(pod, entry, recovery, now) or _hangs(facts, pod, recovery, now):
         gone = (DeletePod(pod.name, "the follower is lost"),) if pod is not None else ()
         return _entry(job, facts, node, failures, wait), gone
     agent = pod.agent
@@ -148,7 +148,8 @@ def _hangs(facts: RankFacts, pod: PodObserved, recovery: Recovery, now: float) -
     return silent and _let_go(facts, pod) is not None
 
 
-def _gone(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:
+def is_lost(pod: PodObserved, entry: FollowerStatus, recovery: Recovery, now: float) -> bool:
+    """Whether there is to be another in the place of ``pod``, that of ``entry``."""
     if pod.phase in (PodPhase.GONE, PodPhase.TERMINATING) or pod.outdated:
         return True
     if pod.node_leaving is not None or pod.misplaced is not None or pod.leaves:

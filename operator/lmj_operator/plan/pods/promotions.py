@@ -89,7 +89,13 @@ def kept_promotions(observed: Observed, wanted: dict[int, Want], new: tuple[Prom
 def _is_spare(observed: Observed, pod: PodObserved) -> bool:
     """Whether ``pod`` answers just now that it is warm, is no rank's, and is to stay."""
     agent = pod.agent
-    if pod.rank is not None or pod.phase is not PodPhase.RUNNING or agent is None or pod.name not in _names(observed):
+    if (
+        pod.rank is not None
+        or pod.phase is not PodPhase.RUNNING
+        or agent is None
+        or pod.outdated
+        or pod.name not in _names(observed)
+    ):
         return False
     return agent.warm and agent.rank is None and not agent.draining
 
