@@ -133,12 +133,12 @@ class Cluster(World):
                 if name not in {standby.pod for standby in self.status.standbys}:
                     raise Violation(f"{name} is made before it is stored")
                 cut = action.cut or self.spec.pipeline.cut
-                self.pods.setdefault(name, Pod(name, None, serial, self.now, standby=True, listed=False, cut=cut))
+                self.pods.setdefault(name, Pod(name, None, serial, self.now, standby=True, listed=False, layers=cut))
             case CreatePod(int(rank), serial, avoid, wanted, cut):
                 name = pod_name(JOB, rank, serial)
                 able = [node for node in self.nodes if node not in avoid and wanted in (None, node)]
                 node = able[rank % len(able)] if able else None
-                made = Pod(name, rank, serial, self.now, reachable=node is not None, node=node, cut=cut or self.spec.pipeline.cut)
+                made = Pod(name, rank, serial, self.now, reachable=node is not None, node=node, layers=cut or self.spec.pipeline.cut)
                 self.pods.setdefault(name, made)
                 if rank == FIRST:
                     self.look_through(self.pods[name])
@@ -227,7 +227,7 @@ class Cluster(World):
         pod = self.pods.get(name)
         if pod is None or not self.answers(pod) or (pod.view is not None and view.number <= pod.view.number):
             return
-        if any(self.pods[m.pod].cut != view.cut for m in view.members if m.pod in self.pods):
+        if any(self.pods[m.pod].layers != view.cut for m in view.members if m.pod in self.pods):
             raise Violation(f"view {view.number} is in {view.cut}, and not all of its members are")
         mine = next(m for m in view.members if m.rank == pod.rank)
         if (mine.pod, mine.incarnation) == (name, pod.worker.incarnation) and pod.worker.phase in ALIVE:
@@ -253,7 +253,7 @@ class Cluster(World):
     def _seen(self, pod: Pod) -> PodObserved:
         if pod.node is None and not pod.gone:
             wait = PodWait("Unschedulable", "0 of 2 nodes are available", pod.created)
-            return PodObserved(pod.name, pod.rank, pod.serial, PodPhase.PENDING, pod.created, waits=wait, cut=pod.cut)
+            return PodObserved(pod.name, pod.rank, pod.serial, PodPhase.PENDING, pod.created, waits=wait, cut=pod.layers)
         phase = PodPhase.GONE if pod.gone else PodPhase.RUNNING
         if phase is PodPhase.RUNNING and pod.told_to_end is not None and (pod.draining or self._is_hurried(pod)):
             phase = PodPhase.TERMINATING
@@ -300,6 +300,6 @@ class Cluster(World):
             since,
             dark=(pod.dark or pod.cut) and not pod.reachable,
             unlisted=not pod.listed,
-            cut=pod.cut,
+            cut=pod.layers,
             leaves=phase is PodPhase.RUNNING and agent is not None and agent.leaving and not agent.draining,
         )

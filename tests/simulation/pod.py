@@ -53,7 +53,7 @@ class Pod:
     """The memory also has all gradients of the next step."""
     follower: Member | None = None
     """Who is to follow its worker."""
-    cut: Cut | None = None
+    layers: Cut | None = None
     """How the layers are cut for it."""
     recut: Recut | None = None
     """Who is to follow parts of its worker's state, in another cut."""

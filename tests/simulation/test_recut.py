@@ -27,7 +27,7 @@ def assert_trains(cluster: Cluster, stages: int, replicas: int = 1) -> None:
     assert (status.stages, status.replicas, status.recut) == (stages, replicas, None)
     there = [(p.rank, p.worker.phase) for p in cluster.living()]
     assert sorted(there, key=str) == [(rank, WorkerPhase.RUNNING) for rank in range(stages * replicas)]
-    assert all(p.cut == Cut(stages=stages) for p in cluster.living())
+    assert all(p.layers == Cut(stages=stages) for p in cluster.living())
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
@@ -66,7 +66,7 @@ def test_one_that_is_lost_before_it_takes_over_costs_nothing(dies: str, passes: 
     rounds(cluster, 8)
     cluster.recut(2)
     rounds(cluster, passes)
-    victims = [p for p in cluster.living() if p.cut == Cut(stages=2) and p.worker.phase is not WorkerPhase.RUNNING]
+    victims = [p for p in cluster.living() if p.layers == Cut(stages=2) and p.worker.phase is not WorkerPhase.RUNNING]
     for victim in victims[-1:]:
         (cluster.kill_pod if dies == "pod" else cluster.kill_worker)(victim)
     rounds(cluster, 16)
@@ -110,7 +110,7 @@ def test_without_room_the_job_trains_on_as_it_is() -> None:
     cluster.recut(2)
     rounds(cluster, 2)
     for pod in cluster.living():
-        if pod.cut == Cut(stages=2) and pod.rank == 1:
+        if pod.layers == Cut(stages=2) and pod.rank == 1:
             pod.node, pod.reachable = None, False
     rounds(cluster, 8)
     assert (cluster.status.phase, cluster.status.stages) == (Phase.RUNNING, 1)
@@ -129,7 +129,7 @@ def test_replicas_that_have_no_room_join_later() -> None:
     cluster.recut(2)
     rounds(cluster, 2)
     for pod in cluster.living():
-        if pod.cut == Cut(stages=2) and pod.rank == 3:
+        if pod.layers == Cut(stages=2) and pod.rank == 3:
             pod.node, pod.reachable = None, False
     rounds(cluster, 10)
     assert (cluster.status.stages, cluster.status.replicas) == (2, 1)
@@ -220,5 +220,5 @@ def test_a_user_error_in_the_new_cut_leaves_the_job_as_it_is() -> None:
     assert recut is not None
     assert recut.given_up == "column 'text' is not in d.csv"
     assert cluster.status.phase is Phase.RUNNING
-    assert all(p.cut == Cut(stages=1) for p in cluster.living())
+    assert all(p.layers == Cut(stages=1) for p in cluster.living())
     to_the_end(cluster)

@@ -166,7 +166,7 @@ class World:
     @staticmethod
     def _is_whole(sources: list[Pod]) -> bool:
         """Whether they have all of the state between them, of one step."""
-        stages = sources[0].cut.stages if sources[0].cut is not None else 0
+        stages = sources[0].layers.stages if sources[0].layers is not None else 0
         replicas = {(source.rank or 0) // stages for source in sources}
         return len(replicas) == 1 and len(sources) == stages and len({source.step for source in sources}) == 1
 
