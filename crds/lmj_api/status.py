@@ -260,10 +260,9 @@ class IncidentKind(StrEnum):
     RECUT = "Recut"
     """Nothing failed: the layers were cut anew."""
 
-    @property
-    def planned(self) -> bool:
-        """Whether nothing failed."""
-        return self in (IncidentKind.MOVED, IncidentKind.RECUT)
+
+PLANNED = frozenset({IncidentKind.MOVED, IncidentKind.RECUT})
+"""Kinds of incidents at which nothing failed."""
 
 
 class Incident(Message):

@@ -138,7 +138,9 @@ class Cluster(World):
                 name = pod_name(JOB, rank, serial)
                 able = [node for node in self.nodes if node not in avoid and wanted in (None, node)]
                 node = able[rank % len(able)] if able else None
-                made = Pod(name, rank, serial, self.now, reachable=node is not None, node=node, layers=cut or self.spec.pipeline.cut)
+                made = Pod(
+                    name, rank, serial, self.now, reachable=node is not None, node=node, layers=cut or self.spec.pipeline.cut
+                )
                 self.pods.setdefault(name, made)
                 if rank == FIRST:
                     self.look_through(self.pods[name])

@@ -145,3 +145,7 @@ class LiveMigrationJob(Message):
     """What to do."""
     status: dict[str, Any] | None = None
     """What the operator last saw; ignored when a file is read."""
+
+    def cut_into(self, cut: Cut | None) -> "LiveMigrationJob":
+        """With its layers cut so; None: as they are."""
+        return self if cut is None else self.model_copy(update={"spec": self.spec.cut_into(cut)})

@@ -1,7 +1,7 @@
 """What happened, as lines for people: pure functions of events and of status before and after."""
 
 from lmj_api.protocol import Evaluation, EventKind, Progress
-from lmj_api.status import IncidentKind, JobStatus, Phase
+from lmj_api.status import PLANNED, IncidentKind, JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.plan.failures.incidents import again, cost, proof
 from lmj_operator.plan.observe.units import duration, size
@@ -38,9 +38,10 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
         old = known.get((incident.time, incident.pod, incident.kind))
         if old is None:
             what = "moved" if incident.kind is IncidentKind.MOVED else "incident"
-            lines.append(f"{what} at step {incident.step}: {incident.message}")
+            recut = incident.kind is IncidentKind.RECUT
+            lines.append(incident.message if recut else f"{what} at step {incident.step}: {incident.message}")
         if incident.seconds is not None and (old is None or old.seconds is None):
-            if incident.kind is IncidentKind.MOVED:
+            if incident.kind in PLANNED:
                 lines += [line for line in (cost(incident), proof(incident)) if line is not None]
             else:
                 lines.append(f"recovered in {incident.seconds:.1f} s, {again(incident)}")

@@ -1,6 +1,7 @@
 """A job's status as lines for people."""
 
-from lmj_api.status import JobStatus, Phase
+from lmj_api.cut import Cut
+from lmj_api.status import JobStatus, Phase, RecutStatus
 from lmj_operator.cli.lines import evaluation_line, progress_line
 from lmj_operator.plan.failures.incidents import cost, proof
 from lmj_operator.plan.report.conditions import copied
@@ -37,8 +38,21 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
         lines.append(f"standby: {standby.state.value}, pod {standby.pod}{why}")
     for follower in status.followers:
         lines.append(f"rank {follower.rank}: {follower.state} follower, pod {follower.pod}{copied(follower)}")
+    if status.recut is not None:
+        lines += _recut(status.recut, status.cut)
     for incident in status.incidents:
         told = [part for part in (cost(incident), proof(incident)) if part is not None]
         paid = f" ({'; '.join(told)})" if told else ""
         lines.append(f"{incident.time} {incident.kind} at step {incident.step}: {incident.message}{paid}")
+    return lines
+
+
+def _recut(recut: RecutStatus, now: Cut | None) -> list[str]:
+    change = f"recut{f' from {now}' if now is not None else ''} to {recut.cut}"
+    if recut.given_up is not None:
+        return [f"{change}: given up, because {recut.given_up}"]
+    lines = [f"{change}: {recut.state}"]
+    for pod in recut.followers:
+        why = f": {pod.message}" if pod.message is not None else ""
+        lines.append(f"rank {pod.rank} of {recut.cut}: {pod.state}, pod {pod.pod}{copied(pod)}{why}")
     return lines

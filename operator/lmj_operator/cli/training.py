@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from lmj_api.names import GROUP, MIGRATE, PLURAL
 from lmj_api.status import JobStatus
 from lmj_operator.backend.local.lock import lock_holder
-from lmj_operator.backend.local.store import RunStore, StoreError
+from lmj_operator.backend.local.store import RunStore, Scale, StoreError
 from lmj_operator.cli.errors import FAILED, CommandError
 from lmj_operator.plan.report.phases import TERMINAL
 
@@ -34,8 +34,8 @@ class Training(Protocol):
     def ask(self, request: str) -> None:
         """Ask it to move ranks: see :data:`lmj_api.names.MIGRATE`. Raises CommandError."""
 
-    def scale(self, replicas: int) -> None:
-        """Ask for so many replicas. Raises CommandError, also when the job cannot have them."""
+    def scale(self, replicas: int | None, stages: int | None) -> None:
+        """Ask for so many replicas, stages, or both. Raises CommandError, also when the job cannot have them."""
 
 
 class LocalTraining:
@@ -67,16 +67,16 @@ class LocalTraining:
             raise self._none()
         self._store.write_request(request)
 
-    def scale(self, replicas: int) -> None:
+    def scale(self, replicas: int | None, stages: int | None) -> None:
         """As the protocol says."""
         job = self._store.read_job()
         if not self.runs() or job is None:
             raise self._none()
         try:
-            job.spec.scaled(replicas)
+            job.spec.scaled(replicas, stages)
         except ValidationError as error:
             raise CommandError(str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ")) from error
-        self._store.write_replicas(replicas)
+        self._store.write_scale(Scale(replicas=replicas, stages=stages))
 
     def _none(self) -> CommandError:
         return CommandError(f"{self._store.folder.parent}: no job runs here: start it with lmj run", code=FAILED)
@@ -111,11 +111,13 @@ class ClusterTraining:
             raise CommandError(f"{self._name}: the job has ended", code=FAILED)
         self._call("annotate", *self._what, f"{MIGRATE}={request}", "--overwrite")
 
-    def scale(self, replicas: int) -> None:
+    def scale(self, replicas: int | None, stages: int | None) -> None:
         """As the protocol says."""
         if not self.runs():
             raise CommandError(f"{self._name}: the job has ended", code=FAILED)
-        self._call("scale", *self._what, f"--replicas={replicas}")
+        parts = {"dataParallel": {"replicas": replicas}, "pipeline": {"stages": stages}}
+        spec = {part: wanted for part, wanted in parts.items() if None not in wanted.values()}
+        self._call("patch", *self._what, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
 
     def _call(self, *arguments: str) -> str:
         try:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.names import API_VERSION, KIND
-from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
+from lmj_api.status import PLANNED, Incident, IncidentKind, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.failures.incidents import again, cost, proof
 from lmj_operator.plan.observe.times import rfc3339
-from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, STALE, WAITING
+from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, RECUTTING, STALE, WAITING
 
 log = logging.getLogger(__name__)
 
@@ -36,21 +36,19 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     made = []
     known = {(i.time, i.rank, i.kind) for i in before.incidents}
     made += [
-        Note(i.kind, _noticed(i), warning=i.kind is not IncidentKind.MOVED)
-        for i in after.incidents
-        if (i.time, i.rank, i.kind) not in known
+        Note(i.kind, _noticed(i), warning=i.kind not in PLANNED) for i in after.incidents if (i.time, i.rank, i.kind) not in known
     ]
     open_before = {(i.time, i.rank, i.kind) for i in before.incidents if i.seconds is None}
     made += [
-        Note("Recovered" if i.kind is not IncidentKind.MOVED else IncidentKind.MOVED, _recovered(i, i.seconds))
+        Note(i.kind if i.kind in PLANNED else "Recovered", _recovered(i, i.seconds))
         for i in after.incidents
         if i.seconds is not None and (i.time, i.rank, i.kind) in open_before
     ]
     held = {(c.type, c.reason) for c in before.conditions if c.status == "True"}
     made += [
-        Note(c.reason if c.type == WAITING else c.type, c.message, warning=c.type != MIGRATING)
+        Note(c.reason if c.type == WAITING else c.type, c.message, warning=c.type not in (MIGRATING, RECUTTING))
         for c in after.conditions
-        if c.type in (WAITING, STALE, MIGRATING, NOT_FINITE, RECONCILE_FAILED)
+        if c.type in (WAITING, STALE, MIGRATING, RECUTTING, NOT_FINITE, RECONCILE_FAILED)
         and c.status == "True"
         and (c.type, c.reason) not in held
     ]
@@ -64,11 +62,15 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
 
 
 def _noticed(incident: Incident) -> str:
+    if incident.kind is IncidentKind.RECUT:
+        return incident.message
     return f"{incident.message}; rank {incident.rank} {_where(incident)} at step {incident.step}, noticed {_by(incident)}"
 
 
 def _recovered(incident: Incident, seconds: float) -> str:
     """The whole story: what shows only this event, as after an hour, shows all of it."""
+    if incident.kind is IncidentKind.RECUT:
+        return "; ".join(part for part in (incident.message, cost(incident), incident.recovery) if part is not None)
     if incident.kind is IncidentKind.MOVED:
         told = (f"rank {incident.rank} moved", cost(incident), incident.recovery, proof(incident))
         return "; ".join(part for part in told if part is not None)

@@ -81,6 +81,7 @@ def status_of(
                 scene.changes.get("moves", ()),
                 scene.changes.get("followers", ()),
                 evaluated,
+                scene.changes.get("recut"),
             ),
             "view": view,
             **_scale(observed, view),

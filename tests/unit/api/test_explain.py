@@ -30,8 +30,8 @@ def test_meaning_rules_and_fields() -> None:
     assert explain("training.batchSize")[1:] == ["  Samples in a batch, over all micro-batches."]
     lines = explain("pipeline")
     assert "  Rule: layers needs one number for each stage." in lines
-    assert "  On a cluster: pipeline cannot be changed after the job is made: make a new job." in lines
-    assert lines[-3].startswith("  stages        whole number from 1 to 64, default 2. Number of stages, which is")
+    assert "  On a cluster: pipeline.microBatches cannot be changed after the job is made: make a new job." in lines
+    assert lines[-3].startswith("  stages        whole number from 1 to 64, default 2. Number of stages, each a rank")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class Line:
         self.draining = threading.Event()
         self.handover = 0
         self.pause = 0
+        self.ordered = False
         self.events: list[tuple[EventKind, str, dict[str, Any]]] = []
         self.on = on
 
@@ -80,8 +81,14 @@ def small_job(tmp_path: Path) -> LiveMigrationJob:
     )
 
 
-def make(job: LiveMigrationJob, line: Line, rank: int = 0, network: dict[str, MemoryTransport] | None = None) -> Trainer:
-    """``network``: of all ranks, where there are several."""
+def make(
+    job: LiveMigrationJob,
+    line: Line,
+    rank: int = 0,
+    network: dict[str, MemoryTransport] | None = None,
+    name: str | None = None,
+) -> Trainer:
+    """``network``: of all ranks, where there are several. ``name``: its address there."""
     spec = job.spec
     prepared = prepare(spec, Path(spec.output.path) / "cache", lambda text: None)
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
@@ -94,7 +101,7 @@ def make(job: LiveMigrationJob, line: Line, rank: int = 0, network: dict[str, Me
     state = StageState(stage, torch.device("cpu"))
     stage.set_training(True)
     batches = Batches(prepared, spec, torch.device("cpu"))
-    transport = MemoryTransport({} if network is None else network, f"rank-{rank}")
+    transport = MemoryTransport({} if network is None else network, name or f"rank-{rank}")
     return Trainer(job, rank, prepared, batches, stage, state, transport, line)
 
 

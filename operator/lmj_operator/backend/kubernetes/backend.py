@@ -225,7 +225,7 @@ class KubernetesBackend:
         seen = self._may_stay(pod, node, seen, status)
         if node is not None and seen.phase is PodPhase.RUNNING:
             rank = next((p.rank for p in status.promotions if p.pod == seen.name), seen.rank)
-            seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job, rank)))
+            seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job.cut_into(seen.cut), rank)))
         return replace(seen, outdated=True) if self._outdated(pod, seen) else seen
 
     async def _with_agents(self, pods: list[tuple[Object, PodObserved]]) -> list[PodObserved]:
@@ -245,7 +245,7 @@ class KubernetesBackend:
         rank = next((p.rank for p in status.promotions if p.pod == seen.name), seen.rank)
         if (
             rank is None
-            or self.job.spec.topology.stage(rank) != 0
+            or self.job.cut_into(seen.cut).spec.topology.stage(rank) != 0
             or self.deleted
             or status.phase in TERMINAL
             or not is_started(pod)
@@ -324,7 +324,7 @@ class KubernetesBackend:
             return False  # the spec is as it was at first
         made_as = (pod["metadata"].get("annotations") or {}).get(DIGEST)
         settings = joining(self._settings, self._pods())
-        wanted = build_pod(self.job, settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
+        wanted = build_pod(self.job.cut_into(seen.cut), settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
         return made_as is not None and made_as != wanted
 
     def _by_own_clock(self, pod: Object, seen: PodObserved) -> PodObserved:

@@ -38,11 +38,12 @@ class Unmade:
 
     def observed(self, name: str) -> PodObserved:
         """How the plan sees it: as a pod that waits, or one that ended with a user's error."""
-        rank, serial = self.action.rank, self.action.serial
+        rank, serial, cut = self.action.rank, self.action.serial, self.action.cut
         if self.final:
-            return PodObserved(name, rank, serial, PodPhase.GONE, self.since, exit_code=USER_ERROR, exit_message=self.message)
+            code, message = USER_ERROR, self.message
+            return PodObserved(name, rank, serial, PodPhase.GONE, self.since, exit_code=code, exit_message=message, cut=cut)
         wait = PodWait(self.reason, self.message, self.since)
-        return PodObserved(name, rank, serial, PodPhase.PENDING, self.since, waits=wait)
+        return PodObserved(name, rank, serial, PodPhase.PENDING, self.since, waits=wait, cut=cut)
 
 
 class Creation:
@@ -108,7 +109,7 @@ class Creation:
     def _build(self, job: LiveMigrationJob, action: CreatePod) -> Object:
         pods = self._cache.pods((job.metadata.namespace or "", job.metadata.name))
         settings = joining(self._settings, [pod for pod in pods if owner_uid(pod) == job.metadata.uid])
-        return build_pod(job, settings, action.rank, action.serial, action.avoid, action.node)
+        return build_pod(job.cut_into(action.cut), settings, action.rank, action.serial, action.avoid, action.node)
 
     def forget(self, name: str) -> None:
         """The pod is not wanted any more."""

@@ -12,7 +12,7 @@ from lmj_api.names import parse_checkpoint_name
 from lmj_operator.backend.local.store import sync_folder, write_atomically
 
 _LARGEST_MANIFEST = 1 << 20
-_BOOKKEEPING = ("status.json", "job.json", "migrate")
+_BOOKKEEPING = ("status.json", "job.json", "migrate", "scale")
 
 
 def is_unfinished(layout: Layout) -> bool:

@@ -66,7 +66,7 @@ class LocalBackend:
 
     async def __aenter__(self) -> "LocalBackend":
         self._token = self._store.new_token()
-        self._store.write_replicas(None)
+        self._store.write_scale(None)
         self._store.write_job(self._job)
         # Loopback only: a proxy from the environment must not see these calls.
         self._session = aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
@@ -92,12 +92,13 @@ class LocalBackend:
         )
 
     def _scale(self) -> None:
-        """Take up a number of replicas that was asked for. One that the job cannot have was refused by who was asked."""
-        replicas = self._store.read_replicas()
-        if replicas is None or replicas == self._job.spec.data_parallel.replicas:
+        """Take up numbers of replicas and stages that were asked for. What the job cannot have was refused by who was asked."""
+        wanted, spec = self._store.read_scale(), self._job.spec
+        replicas, stages = wanted.replicas or spec.data_parallel.replicas, wanted.stages or spec.pipeline.stages
+        if (replicas, stages) == (spec.data_parallel.replicas, spec.pipeline.stages):
             return
         with contextlib.suppress(ValueError):
-            self._job = self._job.model_copy(update={"spec": self._job.spec.scaled(replicas)})
+            self._job = self._job.model_copy(update={"spec": spec.scaled(replicas, stages)})
             self._store.write_job(self._job)
 
     async def write_status(self, status: JobStatus) -> None:
@@ -120,8 +121,8 @@ class LocalBackend:
     async def apply(self, action: Action) -> None:
         """As the port says."""
         match action:
-            case CreatePod(rank, serial):  # one node: none to avoid
-                await self._create(rank, serial)
+            case CreatePod(rank, serial, cut=cut):  # one node: none to avoid
+                await self._create(rank, serial, self._job.cut_into(cut))
             case DeletePod(name):
                 await self._delete(name)
             case EnlistPod():
@@ -184,6 +185,7 @@ class LocalBackend:
             exit_message=pod.exit_message,
             agent=agent,
             unreachable_since=pod.unreachable_since,
+            cut=pod.cut,
             leaves=agent is not None and agent.leaving and not agent.draining,
         )
 
@@ -193,14 +195,14 @@ class LocalBackend:
             return None
         return AgentClient(self._session, address, self._token)
 
-    async def _create(self, rank: int | None, serial: int) -> None:
-        job = self._job.metadata.name
-        name = standby_name(job, serial) if rank is None else pod_name(job, rank, serial)
+    async def _create(self, rank: int | None, serial: int, job: LiveMigrationJob) -> None:
+        owner = job.metadata.name
+        name = standby_name(owner, serial) if rank is None else pod_name(owner, rank, serial)
         if name in self._pods:
             return
         place = PodPlace(name, rank, serial, self._store.pods / name, self._layout.logs / f"{name}.log")
         try:
-            pod = await LocalPod.start(place, self._command(place, self._store.job_file, self._store.token_file))
+            pod = await LocalPod.start(place, job, self._command(place, place.job_file, self._store.token_file))
         except OSError as error:
             raise ActionError(f"pod {name} cannot be started: {error}") from error
         self._pods[name] = pod

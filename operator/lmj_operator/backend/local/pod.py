@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmj_api.clock import steady_time
+from lmj_api.cut import Cut
+from lmj_api.spec.job import LiveMigrationJob
 from lmj_operator.backend.local.process import kill_worker, last_line, signal_group
 
 TERMINATE_SECONDS = 5.0
@@ -30,6 +32,11 @@ class PodPlace:
     serial: int
     folder: Path
     log: Path
+
+    @property
+    def job_file(self) -> Path:
+        """The job as its agent and workers read it: that with which it was made, whatever is wanted by now."""
+        return self.folder / "job.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +63,9 @@ def read_announcement(folder: Path) -> Announcement | None:
 class LocalPod:
     """A started pod. Its agent's stdin is the lifeline: when this process dies, it closes, and the agent ends all and itself."""
 
-    def __init__(self, place: PodPlace, process: asyncio.subprocess.Process, created: float) -> None:
+    def __init__(self, place: PodPlace, process: asyncio.subprocess.Process, created: float, cut: Cut) -> None:
         self.place = place
+        self.cut = cut
         self.process = process
         self.created = created
         self.unreachable_since: float | None = None
@@ -66,10 +74,11 @@ class LocalPod:
         """The rank that it is by now; None: none."""
 
     @classmethod
-    async def start(cls, place: PodPlace, command: Sequence[str]) -> "LocalPod":
-        """Start ``command`` (the agent) as the pod at ``place``. Raises OSError."""
+    async def start(cls, place: PodPlace, job: LiveMigrationJob, command: Sequence[str]) -> "LocalPod":
+        """Start ``command`` (the agent) as the pod at ``place``, for ``job``. Raises OSError."""
         shutil.rmtree(place.folder, ignore_errors=True)
         place.folder.mkdir(parents=True)
+        place.job_file.write_text(job.to_json())
         place.log.parent.mkdir(parents=True, exist_ok=True)
         with place.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
@@ -84,7 +93,7 @@ class LocalPod:
                     "PYTHONSAFEPATH": "1",
                 },  # beside a csv.py of the user's, it would be ours,
             )
-        return cls(place, process, steady_time())
+        return cls(place, process, steady_time(), job.spec.pipeline.cut)
 
     @property
     def exit_code(self) -> int | None:

@@ -5,9 +5,10 @@ import os
 import secrets
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Annotated
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lmj_api.spec.job import LiveMigrationJob, Metadata
 from lmj_api.status import JobStatus
@@ -24,6 +25,14 @@ class _Stored(BaseModel):
     metadata: Metadata
 
 
+class Scale(BaseModel):
+    """How many of each are asked for; None: as many as the job's file says."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+    replicas: Annotated[int, Field(ge=1)] | None = None
+    stages: Annotated[int, Field(ge=1)] | None = None
+
+
 class RunStore:
     """The files in a run's folder (``OUTPUT/.lmj``)."""
 
@@ -35,7 +44,7 @@ class RunStore:
         self.lock_file = folder / "lock"
         self.pods = folder / "pods"
         self.request_file = folder / "migrate"
-        self.replicas_file = folder / "replicas"
+        self.scale_file = folder / "scale"
 
     def read_status(self) -> JobStatus | None:
         """The stored status; None: nothing ran here yet. Raises :class:`StoreError` when it cannot be read."""
@@ -80,20 +89,21 @@ class RunStore:
         """Ask the run in this folder to move ranks."""
         write_atomically(self.request_file, text.encode())
 
-    def read_replicas(self) -> int | None:
-        """The number of replicas that was asked for since the run began; None: none was."""
+    def read_scale(self) -> Scale:
+        """What was asked for since the run began."""
         try:
-            text = self.replicas_file.read_text(errors="replace")[:20].strip()
-        except FileNotFoundError:
-            return None
-        return int(text) if text.isdecimal() else None
+            return Scale.model_validate_json(self.scale_file.read_bytes())
+        except (OSError, ValidationError):
+            return Scale()
 
-    def write_replicas(self, replicas: int | None) -> None:
-        """Ask the run in this folder for so many; None: for what its file says."""
-        if replicas is None:
-            self.replicas_file.unlink(missing_ok=True)
-        else:
-            write_atomically(self.replicas_file, str(replicas).encode())
+    def write_scale(self, wanted: Scale | None) -> None:
+        """Ask the run in this folder for ``wanted``, and for what was asked before where that says nothing; None: for what its file says."""
+        if wanted is None:
+            self.scale_file.unlink(missing_ok=True)
+            return
+        known = self.read_scale()
+        both = Scale(replicas=wanted.replicas or known.replicas, stages=wanted.stages or known.stages)
+        write_atomically(self.scale_file, both.model_dump_json().encode())
 
     def identified(self, job: LiveMigrationJob, now: datetime, *, anew: bool) -> LiveMigrationJob:
         """``job`` with the identity of the run in this folder, or (``again``: its views are counted from 1) a new one. A later run is later

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from lmj_api.protocol import Evaluation
-from lmj_api.status import IncidentKind
+from lmj_api.status import PLANNED
 from lmj_operator.cli.report import matrix, text, timeline
 from lmj_operator.cli.report.plot import Dot, Line, Mark, Plot, steps_scale, svg
 from lmj_operator.cli.report.run import Run
@@ -102,7 +102,7 @@ def _marks(run: Run) -> list[Mark]:
         Mark(
             number,
             min(max(i.step, 0), 2**53),
-            i.kind is IncidentKind.MOVED,
+            i.kind in PLANNED,
             f"{number}: {i.kind}, rank {i.rank}, step {i.step}: {i.message}",
         )
         for number, i in enumerate(run.status.incidents if run.status is not None else [], 1)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lmj_api.protocol import CheckpointInfo, Evaluation
-from lmj_api.status import Incident, IncidentKind, JobStatus
+from lmj_api.status import PLANNED, Incident, JobStatus
 from lmj_operator.cli.report import text
 from lmj_operator.cli.report.text import NONE, plural, safe
 from lmj_operator.plan.failures.incidents import KEPT, proof
@@ -21,7 +21,7 @@ def incidents(told: Sequence[Incident], status: JobStatus | None) -> str:
         return "<h2>Incidents and moves</h2>\n<p>None.</p>"
     rows = []
     for index, each in enumerate(told, 1):
-        badge = f'<b class="badge {"moved" if each.kind is IncidentKind.MOVED else "failed"}">{index}</b>'
+        badge = f'<b class="badge {"moved" if each.kind in PLANNED else "failed"}">{index}</b>'
         lost = "not known yet" if each.steps_lost is None else plural(each.steps_lost, "step") + " done again"
         pause = "" if each.seconds is None else f", {text.seconds(each.seconds)}"
         if each.pause_seconds is not None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from lmj_api.status import Incident, IncidentKind, JobStatus
+from lmj_api.status import PLANNED, Incident, JobStatus
 from lmj_operator.cli.report.plot import RIGHT, ROW, Mark, mark_at, rows_of
 from lmj_operator.cli.report.scale import Scale, clock_ticks
 from lmj_operator.cli.report.text import safe
@@ -60,10 +60,7 @@ def timeline_of(status: JobStatus | None, begin: float | None, end: float | None
     if not any(stay.pod for _, stays in rows for stay in stays):
         return None
     waits = [(at, min(at + _waited(i), end - begin)) for _, i, at in told if _waited(i) > 0]
-    marks = [
-        Mark(number, at, i.kind is IncidentKind.MOVED, f"{number}: {i.kind}, rank {i.rank}: {i.message}")
-        for number, i, at in told
-    ]
+    marks = [Mark(number, at, i.kind in PLANNED, f"{number}: {i.kind}, rank {i.rank}: {i.message}") for number, i, at in told]
     return Timeline(end - begin, rows, waits, marks)
 
 
@@ -77,7 +74,7 @@ def _seconds(incident: Incident, begin: float, end: float) -> float | None:
 
 
 def _waited(incident: Incident) -> float:
-    told = incident.pause_seconds if incident.kind is IncidentKind.MOVED else incident.seconds
+    told = incident.pause_seconds if incident.kind in PLANNED else incident.seconds
     return told if told is not None and 0 <= told < LONGEST else 0.0
 
 

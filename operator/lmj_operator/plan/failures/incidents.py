@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lmj_api.status import Incident
+from lmj_api.status import PLANNED, Incident
 from lmj_api.view import View
 from lmj_operator.plan.failures.failures import Failure
 from lmj_operator.plan.observe.times import epoch_seconds, rfc3339
@@ -81,7 +81,7 @@ def settle(
         elif incident.steps_lost is None and done:
             incident = incident.model_copy(update={"steps_lost": 0, "recovery": "training had ended"})
         # Who measured the pause may not be heard in the same pass.
-        heard = not incident.kind.planned or told.paused is not None or told.step > incident.step
+        heard = incident.kind not in PLANNED or told.paused is not None or told.step > incident.step
         if incident.seconds is None and incident.steps_lost is not None and ((step > incident.step and heard) or done):
             seconds = round(max(0.0, now - epoch_seconds(incident.time)), 3)
             incident = incident.model_copy(update={"seconds": seconds, **_pause(incident, seconds, told)})
@@ -90,7 +90,7 @@ def settle(
 
 
 def _pause(incident: Incident, seconds: float, told: Told) -> dict[str, Any]:
-    if not incident.kind.planned:
+    if incident.kind not in PLANNED:
         return {}
     if told.paused is not None:
         return {"pause_seconds": round(told.paused, 3), "pause_by": "workers"}

@@ -110,20 +110,20 @@ def _may_be_at(facts: RankFacts, step: int) -> bool:
 
 def _told(after: Scene, before: Scene, choice: Membership) -> Scene:
     """``after``, with what is recorded of the turn."""
-    status, view = before.observed.status, choice.view
+    status, view, made = before.observed.status, before.newest, choice.view
     assert view is not None
-    first = view.members[0]
-    facts = after.ranks[first.rank]
+    assert made is not None
+    leader = view.members[0]
     old, new = before.observed.spec.pipeline.cut, after.observed.spec.pipeline.cut
     incident = Incident(
         time=rfc3339(after.now),
         kind=IncidentKind.RECUT,
-        rank=first.rank,
-        pod=first.pod,
-        node=facts.pod.node if facts.pod is not None else None,
-        message=f"recut from {old} to {new} at step {view.resume.step}",
-        view=before.newest.number if before.newest is not None else 0,
-        step=view.resume.step,
+        rank=leader.rank,
+        pod=leader.pod,
+        node=next((rank.node for rank in status.ranks if rank.pod == leader.pod), None),
+        message=f"recut from {old} to {new} at step {made.resume.step}",
+        view=view.number,
+        step=made.resume.step,
         step_seconds=step_seconds(status.progress, before.observed.spec.training),
     )
     incidents = newest_incidents([*before.changes.get("incidents", status.incidents), incident])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation
-from lmj_api.status import Condition, FollowerStatus, JobStatus, MoveStatus, Phase
+from lmj_api.status import Condition, FollowerStatus, JobStatus, MoveStatus, Phase, RecutStatus
 from lmj_operator.plan.observe.observed import PodObserved
 from lmj_operator.plan.observe.times import rfc3339
 from lmj_operator.plan.observe.units import duration, size
@@ -29,6 +29,9 @@ STALE = "CheckpointStale"
 
 MIGRATING = "Migrating"
 """The condition that says which ranks move and how far they are; there once one was to."""
+
+RECUTTING = "Recutting"
+"""The condition that says into what the layers are to be cut, and how far that is; there once they were to."""
 
 NOT_FINITE = "LossNotFinite"
 """The condition that says since which step an evaluation's loss is not a number; there once one was not."""
@@ -82,12 +85,13 @@ def conditions(
     moves: Sequence[MoveStatus] = (),
     followers: Sequence[FollowerStatus] = (),
     evaluations: Sequence[Evaluation] = (),
+    recut: RecutStatus | None = None,
 ) -> list[Condition]:
     """All conditions of a job in ``phase``; the time of one changes only with its status.
 
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
     ``moves``, and the ``followers`` that they are made with: ranks that are to run elsewhere.
-    ``evaluations``: the newest of each split, and the best.
+    ``evaluations``: the newest of each split, and the best. ``recut``: pods of another cut that are to take over.
     ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one; ``renewed``: it is newer than that of ``old``.
     """
     before = {c.type: c for c in old}
@@ -113,6 +117,11 @@ def conditions(
         stopped = next((move for move in moves), None)
         text = f"rank {stopped.rank}: {stopped.given_up}" if stopped is not None else "no rank moves"
         standing.append(made(MIGRATING, False, "GivenUp" if stopped is not None else "NothingMoves", text))
+    if recut is not None and recut.given_up is None:
+        standing.append(made(RECUTTING, True, recut.state, _recutting(recut)))
+    elif RECUTTING in before or recut is not None:
+        text = f"not into {recut.cut}: {recut.given_up}" if recut is not None else "the layers are cut as the spec says"
+        standing.append(made(RECUTTING, False, "GivenUp" if recut is not None else "NothingRecut", text))
     odd = min((e for e in evaluations if e.loss is None), key=lambda e: e.step, default=None)
     if odd is not None:
         text = f"the {odd.split} loss of step {odd.step} is not a number; lower training.learningRate or set training.maxGradNorm"
@@ -143,6 +152,13 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
         )
         told.append(f"rank {move.rank} leaves {where} because {move.reason}: {how}")
     return min((_state(move, entry) for move, entry in under_way), key=order.index), "; ".join(told)
+
+
+def _recutting(recut: RecutStatus) -> str:
+    """How far it is, in a sentence."""
+    synced = sum(pod.state == "InSync" for pod in recut.followers)
+    waits = next((f"; pod {pod.pod} waits: {pod.message}" for pod in recut.followers if pod.message is not None), "")
+    return f"the layers are to be in {recut.cut}: {synced} of {len(recut.followers)} pods are in sync{waits}"
 
 
 def _state(move: MoveStatus, entry: FollowerStatus | None) -> str:

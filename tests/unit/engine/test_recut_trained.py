@@ -1,0 +1,181 @@
+"""A job whose layers are cut anew while it trains learns what one learns that is left alone, to the bit: all ranks in this process."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lmj_api.cut import Cut
+from lmj_api.protocol import EventKind, Holding, Recut, WorkerPhase
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.view import Member, Resume, View
+from lmj_trainer.follow.follower import Follower
+from lmj_trainer.state.weights import initialise
+from lmj_trainer.transport.feed import Offer
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.transport.memory import MemoryTransport
+from lmj_trainer.worker import restoring as restoring_module
+
+from .small_job import Line, elsewhere, losses, make, start, weights
+
+pytestmark = pytest.mark.integration
+
+SECONDS = 60.0
+
+
+def of(job: LiveMigrationJob, folder: Path, *, lora: bool = False) -> LiveMigrationJob:
+    """``job`` of four layers, without dropout, whose generator is the process's."""
+    document = elsewhere(job, folder).model_dump(by_alias=True, mode="json")
+    document["spec"]["pipeline"] |= {"stages": 1, "microBatches": 4}
+    document["spec"]["dataParallel"] = {"shards": 4}
+    document["spec"]["model"]["scratch"] |= {"dropout": 0.0, "layers": 6}
+    if lora:
+        document["spec"]["model"]["lora"] = {}
+    return LiveMigrationJob.model_validate(document)
+
+
+class Cutting:
+    """All ranks of a job in one cut, each with its follower, on a network that is shared by those of other cuts."""
+
+    def __init__(self, job: LiveMigrationJob, stages: int, replicas: int, network: dict[str, MemoryTransport], name: str) -> None:
+        self.job = job.model_copy(update={"spec": job.spec.scaled(replicas, stages)})
+        self.cut, self.name = Cut(stages=stages), name
+        self.lines = [Line() for _ in range(stages * replicas)]
+        self.trainers = [make(self.job, line, r, network, f"{name}-{r}") for r, line in enumerate(self.lines)]
+        self.offers: list[queue.SimpleQueue[Offer | None]] = [queue.SimpleQueue() for _ in self.trainers]
+
+    def members(self) -> list[Member]:
+        ranks = range(len(self.trainers))
+        return [Member(rank=r, pod=f"{self.name}-{r}", incarnation=1, address=f"{self.name}-{r}") for r in ranks]
+
+    def run(self, number: int, resume: Resume) -> list[WorkerPhase | ViewBrokenError]:
+        view = View(number=number, members=self.members(), cut=self.cut, resume=resume, reason="test")
+
+        def go(trainer: Any) -> WorkerPhase | ViewBrokenError:
+            try:
+                return trainer.run(view)
+            except ViewBrokenError as error:
+                return error
+
+        with ThreadPoolExecutor(len(self.trainers)) as pool:
+            futures = [pool.submit(go, trainer) for trainer in self.trainers]
+            return [future.result(SECONDS) for future in futures]
+
+    def listen(self) -> list[threading.Thread]:
+        """Have each follow whoever begins."""
+        threads = []
+        for trainer, line, offers in zip(self.trainers, self.lines, self.offers, strict=True):
+            transport, state = trainer._transport, trainer._state
+            follower = Follower(transport.feed, state, trainer.optimizer, transport, line, trainer.strategy.rehearse)
+            transport.feed.listen(offers.put)
+            threads.append(threading.Thread(target=self._follow, args=(follower, offers), daemon=True))
+            threads[-1].start()
+        return threads
+
+    @staticmethod
+    def _follow(follower: Follower, offers: queue.SimpleQueue[Offer | None]) -> None:
+        offer = offers.get()
+        assert offer is not None
+        follower.run(offer)
+
+    def in_sync(self) -> bool:
+        told = [line.of(EventKind.FOLLOWING) for line in self.lines]
+        return all(each and each[-1][1]["holding"] is not None for each in told)
+
+
+def recut(old: Cutting, new: Cutting, number: int, resume: Resume) -> int:
+    """``old`` trains, ``new`` follows and takes over: at the step that is returned."""
+    threads = new.listen()
+    begin, there = resume.step + 1, threading.Event()
+    stages = old.cut.stages
+
+    def ask(rank: int, line: Line) -> None:
+        """Each replica that trains is followed by one of the next cut."""
+        replica = rank // stages
+        members = [m for m in new.members() if m.rank // new.cut.stages == replica]
+        line.recut(Recut(cut=new.cut, followers=members))
+
+    def on(rank: int, line: Line) -> Callable[[EventKind, dict[str, Any]], None]:
+        def heard(kind: EventKind, details: dict[str, Any]) -> None:
+            step = details["progress"].step if kind is EventKind.COMMITTED else None
+            if step == begin:
+                ask(rank, line)
+            elif step == begin + 1:
+                # All followed are between two steps meanwhile.
+                assert there.wait(SECONDS)
+                line.handover = number
+
+        return heard
+
+    for rank, line in enumerate(old.lines):
+        line.on = on(rank, line)
+    watch = threading.Thread(target=_watch, args=(new, there), daemon=True)
+    watch.start()
+    ends = old.run(number, resume)
+    assert all(str(end) == f"the next view has other members, from step {begin + 2} on" for end in ends), ends
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+    for line, trainer in zip(new.lines, new.trainers, strict=True):
+        assert line.events[-1][0] is EventKind.LOST_PEER
+        assert line.events[-1][2]["holding"] == Holding(step=begin + 2)
+        trainer._transport.feed.listen(None)
+    return begin + 2
+
+
+def _watch(new: Cutting, there: threading.Event) -> None:
+    changed = threading.Condition()
+
+    def heard(kind: EventKind, details: dict[str, Any]) -> None:
+        with changed:
+            changed.notify_all()
+
+    for line in new.lines:
+        line.on = heard
+    with changed:
+        if changed.wait_for(new.in_sync, SECONDS):
+            there.set()
+
+
+@pytest.fixture
+def drawn_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First weights come from the generator of the process, which all ranks share here, and which a rank that trains seeds."""
+    turn = threading.Lock()
+
+    def in_turn(stage: Any, state: Any, model: Any) -> Any:
+        with turn:
+            return initialise(stage, state, model)
+
+    monkeypatch.setattr(restoring_module, "initialise", in_turn)
+
+
+WAYS = [[(1, 1), (2, 1), (3, 1), (2, 1)], [(2, 1), (1, 1)], [(1, 2), (2, 2)], [(2, 2), (1, 2)]]
+
+
+@pytest.mark.usefixtures("drawn_in_turn")
+@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_losses_and_weights_are_those_of_a_job_that_is_left_alone(
+    job: LiveMigrationJob, tmp_path: Path, way: list[tuple[int, int]], lora: bool
+) -> None:
+    alone, changed = of(job, tmp_path / "alone", lora=lora), of(job, tmp_path / "changed", lora=lora)
+    whole = Cutting(alone, 1, 1, {}, "whole")
+    assert whole.run(1, start()) == [WorkerPhase.COMPLETED]
+    network: dict[str, MemoryTransport] = {}
+    now, resume = Cutting(changed, *way[0], network, "cut-0"), start()
+    for number, shape in enumerate(way[1:], 1):
+        after = Cutting(changed, *shape, network, f"cut-{number}")
+        resume = Resume(step=recut(now, after, number, resume))
+        now = after
+    assert now.run(len(way), resume) == [WorkerPhase.COMPLETED] * len(now.trainers)
+    assert losses(changed) == losses(alone)
+    assert all(torch.equal(tensor, weights(changed)[name]) for name, tensor in weights(alone).items())
+    evaluated = [{k: v for line in each.lines for k, v in line.evaluated().items()} for each in (whole, now)]
+    assert evaluated[1].items() <= evaluated[0].items()
