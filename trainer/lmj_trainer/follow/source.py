@@ -92,14 +92,14 @@ class Source:
     def follow(self, address: str | None) -> None:
         """Have the worker at ``address`` follow, from the next boundary on; None: nobody. Any thread may."""
         with self._turn:
-            others = {known: names for known, names in self._wanted.items() if names is not None}
-            self._wanted = others if address is None else {**others, address: None}
+            others = [(known, names) for known, names in self._wanted.items() if names is not None]
+            self._wanted = dict([*others, *([] if address is None else [(address, None)])])
 
     def recut(self, shares: Mapping[str, Names]) -> None:
         """Have workers of another cut follow, from the next boundary on: by address, with the parameters that each takes. Any thread may."""
         with self._turn:
-            mine = {address: names for address, names in self._wanted.items() if names is None}
-            self._wanted = {**{address: names for address, names in shares.items() if names}, **mine}
+            mine = [(address, names) for address, names in self._wanted.items() if names is None]
+            self._wanted = dict([*((address, names) for address, names in shares.items() if names), *mine])
 
     @property
     def in_sync(self) -> bool:

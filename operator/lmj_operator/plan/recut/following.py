@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 from lmj_api.cut import Cut
 from lmj_api.protocol import Recut, WorkerPhase
+from lmj_api.spec.recovery import Recovery
 from lmj_api.topology import Topology
 from lmj_api.view import Member, View
 from lmj_operator.plan.actions import Action, FollowParts, LeaveView
 from lmj_operator.plan.observe.facts import RankFacts
-from lmj_operator.plan.recut.pods import Successor
+from lmj_operator.plan.recut.pods import Successor, again, is_silent
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ def streams(
     before: Topology,
     view: View,
     busy: bool,
+    recovery: Recovery,
     now: float,
 ) -> Streams:
     """``found``: of ``topology``, which has the next ``cut``; ``ranks``: those that train, in ``view`` and ``before``. ``busy``: nobody is to
@@ -49,11 +51,12 @@ def streams(
             # Whom it follows is acted on in the next pass, when it is durable.
             may = begins and not busy and source == known.entry.source
             each, wanted = _stand(_following(known, source), told, may, busy)
-            after.append(each)
+            lets_go = not wanted and _follows(each) and not any(told)
+            after.append(again(each, recovery, now) if lets_go and is_silent(each, recovery, now) else each)
             if wanted and mine is not None:
                 for facts in sources:
                     by_source.setdefault(facts.rank, []).append(mine)
-            elif mine is not None and _follows(each) and not any(told):
+            elif mine is not None and lets_go:
                 # One that was cut off hears from nobody that it follows no more.
                 leaving.append(LeaveView(mine.pod, view.number))
     return Streams(after, (*told_to(ranks, cut, by_source), *leaving), bool(by_source))

@@ -1,7 +1,7 @@
 """Pods of the next cut: made, started, and replaced when they are lost, at nobody's cost."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lmj_api.cut import Cut
 from lmj_api.names import pod_name
@@ -71,8 +71,8 @@ def _brought_on(
         return Successor(entry, pod, final=final)
     if pod is None or is_lost(pod, entry, recovery, now):
         gone = (DeletePod(pod.name, "it is lost before it took over"),) if pod is not None else ()
-        again = _entry(job, entry.rank, used + 1, now, failures, wait)
-        return Successor(again.model_copy(update={"source": entry.source}), None, gone)
+        fresh = _entry(job, entry.rank, used + 1, now, failures, wait)
+        return Successor(fresh.model_copy(update={"source": entry.source}), None, gone)
     agent = pod.agent
     copied = agent.worker.copied if agent is not None and agent.worker.phase is WorkerPhase.FOLLOWING else None
     waits = f"{pod.waits.reason}: {pod.waits.message}" if pod.waits is not None else None
@@ -86,14 +86,26 @@ def _brought_on(
         start = (StartWorker(pod.name, entry.incarnation),) if now >= entry.not_before else ()
         return Successor(entry, pod, start)
     if worker.phase in ENDED:
-        again = entry.model_copy(
-            update={"state": "Starting", "incarnation": worker.incarnation + 1, "failures": failures, "not_before": wait}
-        )
-        return Successor(again, pod)
+        return again(Successor(entry, pod), recovery, now)
     if worker.phase is WorkerPhase.READY and entry.state in ("Copying", "InSync"):
         # A stream that ends may have cost training time, as of one who cannot keep up: the next one comes later and later.
         return Successor(entry.model_copy(update={"state": "Starting", "failures": failures, "not_before": wait}), pod)
     return Successor(entry, pod)
+
+
+def again(each: Successor, recovery: Recovery, now: float) -> Successor:
+    """``each`` with another worker in its pod."""
+    failures = each.entry.failures + 1
+    number = each.pod.agent.worker.incarnation if each.pod is not None and each.pod.agent is not None else each.entry.incarnation
+    wait = now + backoff(recovery, failures)
+    changes = {"state": "Starting", "incarnation": number + 1, "failures": failures, "not_before": wait}
+    return replace(each, entry=each.entry.model_copy(update=changes))
+
+
+def is_silent(each: Successor, recovery: Recovery, now: float) -> bool:
+    """Whether its worker has not shown a sign of life for as long as counts as a hang."""
+    worker = each.pod.agent.worker if each.pod is not None and each.pod.agent is not None else None
+    return worker is not None and now - max(worker.heartbeat, worker.since) > recovery.hang_timeout_seconds
 
 
 def _has_taken_over(entry: RecutFollower, pod: PodObserved | None, now: float) -> bool:

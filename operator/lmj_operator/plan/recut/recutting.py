@@ -55,7 +55,7 @@ def plan_recut(
     if final is not None:
         over = RecutStatus(cut=cut, since=status.since, given_up=final)
         return Recutting(over, dict(made), told_to(ranks, cut, {}))
-    now_followed = streams(found, topology, cut, ranks, before, view, busy, now)
+    now_followed = streams(found, topology, cut, ranks, before, view, busy, observed.spec.recovery, now)
     entries = [_dated(each.entry, known, now) for each in now_followed.successors]
     actions = [action for each in found for action in each.actions] + list(now_followed.actions)
     ends = () if busy or now_followed.actions else _hand_over(now_followed.successors, topology, before, ranks, view, observed)

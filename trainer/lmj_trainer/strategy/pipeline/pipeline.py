@@ -97,8 +97,9 @@ class Pipeline:
             self._outputs.clear()
         if exchange is not None:
             exchange.finish()
-            for weight in self._weights if final is not None else ():
-                final(weight)
+            if final is not None:
+                for weight in self._weights:
+                    final(weight)
         return list(self._losses.values())
 
     def _pieces(self, step: int) -> tuple[list[_Piece], int]:
