@@ -25,7 +25,7 @@ STANDING = {
 """What is there of a job besides its pods, until it ends."""
 
 REFUSED_BY_RULES: dict[str, tuple[dict[str, Any], str]] = {
-    "stages": ({"pipeline": {"stages": 1}}, "pipeline cannot be changed after the job is made"),
+    "micro-batches": ({"pipeline": {"microBatches": 4}}, "pipeline.microBatches cannot be changed after the job is made"),
     "model": ({"model": {"labels": ["bad", "good"]}}, "model cannot be changed after the job is made"),
     "dataset": ({"dataset": {"source": "other.csv"}}, "dataset cannot be changed after the job is made"),
     "training": ({"training": {"learningRate": 0.1}}, "training can only be changed while suspend is true"),

@@ -1,11 +1,11 @@
 """A worker without a model: speaks the line protocol, and does what its arguments say.
 
 ``python fake_worker.py ACT... --fd FD``: acts are done in order. ``view`` waits for a view and joins it, ``leave`` leaves it when
-told, ``drain`` waits for a drain, ``wait`` waits for ever, ``commit:N`` commits N steps at once, ``say:JSON`` sends a raw line,
-``err:TEXT`` writes to stderr, ``stand`` has it say where it stands when it is asked, ``fork`` leaves a child behind and prints its pid,
-``orphan:FILE`` one in a session of its own that lives until there is such a file (a minute at most),
-``show`` prints what its memory file holds, ``touch:FILE`` makes a file, ``tell`` prints :func:`facts`, ``close`` closes the line,
-``kill:N`` sends itself a signal, ``exit:N`` exits.
+told, ``recut`` waits to hear who follows parts, and says it on stderr, ``drain`` waits for a drain, ``wait`` waits for ever,
+``commit:N`` commits N steps at once, ``say:JSON`` sends a raw line, ``err:TEXT`` writes to stderr, ``stand`` has it say where it
+stands when it is asked, ``fork`` leaves a child behind and prints its pid, ``orphan:FILE`` one in a session of its own that lives
+until there is such a file (a minute at most), ``show`` prints what its memory file holds, ``touch:FILE`` makes a file, ``tell``
+prints :func:`facts`, ``close`` closes the line, ``kill:N`` sends itself a signal, ``exit:N`` exits.
 """
 
 import faulthandler
@@ -45,6 +45,10 @@ def main(argv: list[str]) -> int:
             case "leave":
                 number = command("leave")["number"]
                 emit("lostPeer", view=number, message="told to leave", holding={"step": 7, "prepared": True})
+            case "recut":
+                recut = command("recut")["recut"]
+                sys.stderr.write(f"followed by {[m['pod'] for m in recut['followers']] if recut else 'nobody'}\n")
+                sys.stderr.flush()
             case "drain":
                 command("drain")
                 emit("drained")

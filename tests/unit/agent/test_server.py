@@ -9,7 +9,9 @@ import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
-from lmj_api.protocol import AgentState, EventKind, Holding, WorkerPhase
+from lmj_api.cut import Cut
+from lmj_api.protocol import AgentState, EventKind, Holding, Recut, RecutRequest, WorkerPhase
+from lmj_api.view import Member
 from lmj_trainer.agent.server import LARGEST_BODY, make_app
 
 pytestmark = pytest.mark.integration
@@ -177,3 +179,18 @@ async def test_metrics(client: Make, make_view: Make) -> None:
     assert 'lmj_view{pod="job-r0-1",rank="0"} 4.0' in text
     assert 'lmj_worker_phase{phase="Running",pod="job-r0-1",rank="0"} 1.0' in text
     assert "# HELP lmj_worker_incarnation" in text
+
+
+async def test_workers_of_another_cut_are_to_follow_each_worker_of_the_pod(client: Make) -> None:
+    it, http = await client("ready recut recut exit:1")
+    recut = Recut(cut=Cut(stages=2), followers=[Member(rank=1, pod="job-r1-2", incarnation=1, address="a:1")])
+    body = RecutRequest(recut=recut).to_json()
+    assert (await state(await http.put("/v1/recut", data=body))).recut == recut
+    assert (await state(await http.put("/v1/recut", data=body))).recut == recut
+    wrong = {"recut": {"cut": {"stages": 0}, "followers": []}}
+    await refused(await http.put("/v1/recut", json=wrong), 400, "not a RecutRequest: recut.cut.stages")
+    await it.supervisor.put_worker(1)
+    await it.until(lambda s: s.worker.phase is WorkerPhase.READY)
+    assert (await state(await http.put("/v1/recut", json={"recut": None}))).recut is None
+    ended = (await it.until(lambda s: s.worker.exit)).worker.exit
+    assert ended.stderr == ["followed by ['job-r1-2']", "followed by nobody"]

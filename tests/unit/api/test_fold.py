@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lmj_api.cut import Cut
 from lmj_api.fold import TRANSITIONS, IllegalEventError, fold, with_pid, with_scan
 from lmj_api.protocol import (
     MOST_CHECKPOINTS,
@@ -18,6 +19,7 @@ from lmj_api.protocol import (
     Exit,
     Holding,
     Progress,
+    Recut,
     WorkerPhase,
     WorkerState,
 )
@@ -251,3 +253,11 @@ def test_a_checkpoint_that_failed_is_remembered_until_one_is_durable() -> None:
     died = fold(second, event(K.WORKER_EXITED, exit=Exit(code=-9, message="")), NOW)
     assert died.checkpoint_trouble == second.checkpoint_trouble, "the storage is no better for that"
     assert fold(second, event(K.CHECKPOINTED), NOW).checkpoint_trouble is None
+
+
+@pytest.mark.parametrize(("address", "left"), [("a", ["b"]), ("c", ["a", "b"]), (None, None)])
+def test_the_loss_of_one_that_follows_a_part_is_of_that_one_alone(address: str | None, left: list[str] | None) -> None:
+    members = [Member(rank=rank, pod=f"p-{rank}", incarnation=1, address=name) for rank, name in enumerate("ab")]
+    before = state(P.RUNNING).model_copy(update={"recut": Recut(cut=Cut(stages=2), followers=members)})
+    after = fold(before, event(K.FOLLOWER_LOST, address=address), NOW).recut
+    assert (None if after is None else [m.address for m in after.followers]) == left

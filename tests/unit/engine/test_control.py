@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lmj_api.protocol import Command, CommandKind, Event, EventKind
+from lmj_api.cut import Cut
+from lmj_api.protocol import Command, CommandKind, Event, EventKind, Recut
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.worker.control import Control
 
@@ -106,6 +107,20 @@ def test_a_view_goes_before_a_drain(agent: Agent) -> None:
     agent.tell(Command(kind=CommandKind.VIEW, view=view(4)), Command(kind=CommandKind.DRAIN))
     assert agent.control.draining.wait(DEADLINE)
     assert agent.control.next_order() == view(4)
+
+
+def test_who_follows_parts_is_told_whenever_it_is_asked_for(agent: Agent) -> None:
+    """A worker has its source only when it is ready."""
+    members = [Member(rank=0, pod="p-r0-2", incarnation=1, address="b")]
+    recut, told = Recut(cut=Cut(stages=1), followers=members), list[Recut | None]()
+    heard = threading.Semaphore(0)
+    agent.tell(Command(kind=CommandKind.RECUT, recut=recut), Command(kind=CommandKind.DRAIN))
+    assert agent.control.draining.wait(DEADLINE)
+    agent.control.on_recut(lambda recut: (told.append(recut), heard.release()))
+    agent.tell(Command(kind=CommandKind.RECUT))
+    assert heard.acquire(timeout=DEADLINE)
+    assert heard.acquire(timeout=DEADLINE)
+    assert told == [recut, None]
 
 
 def test_a_worker_does_not_outlive_its_agent() -> None:

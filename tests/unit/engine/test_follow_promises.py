@@ -13,7 +13,7 @@ from lmj_api.protocol import Holding
 from lmj_trainer.follow.stream import WINDOW, Stream
 from lmj_trainer.state.share import Placed, Share
 from lmj_trainer.transport import feed as feed_module
-from lmj_trainer.transport.feed import LEFT, Feed
+from lmj_trainer.transport.feed import LEFT, Feed, FeedOverError, Offer
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.parts import Begin, Part, Prepared
 
@@ -229,3 +229,62 @@ def test_a_step_is_said_to_be_complete_when_nothing_of_it_is_under_way() -> None
     assert not stream.may_go
     stream.under_way = 0
     assert stream.may_go
+
+
+def begin_with(feed: Feed, stream: int, *names: str) -> list[tuple[str | None, int]]:
+    """A stream begins that brings these parameters; its answer, once there is one."""
+    answers: list[tuple[str | None, int]] = []
+    placed = tuple(Placed(name, (2,), 16 * index) for index, name in enumerate(names))
+    feed.put(Part(stream, 0, Begin(f"source-{stream}", "job", placed, {})), lambda *answer: answers.append(answer))
+    return answers
+
+
+def test_streams_that_bring_other_parameters_are_taken_together() -> None:
+    feed, offers = Feed(), []
+    feed.listen(offers.append)
+    one, two = begin_with(feed, 1, "a", "b"), begin_with(feed, 2, "c")
+    assert [offer.stream for offer in offers] == [1], "the second is no order of its own"
+    second = feed.take(1, SECONDS)
+    assert isinstance(second, Offer)
+    assert (second.stream, one, two) == (2, [], [])
+    for stream in (1, 2):
+        for number in (2, 1):  # the network may change their order
+            feed.put(Part(stream, number, Prepared(number)), lambda problem, answer: None)
+    taken = [feed.take(1, SECONDS) for _ in range(4)]
+    parts = [each[0] for each in taken if isinstance(each, tuple)]
+    assert [(part.stream, part.number) for part in parts] == [(1, 1), (2, 1), (1, 2), (2, 2)], "none has to wait for the other"
+    assert feed.take(1, 0.0) is None
+
+
+def test_a_stream_that_brings_what_another_brings_ends_all() -> None:
+    feed, offers = Feed(), []
+    feed.listen(offers.append)
+    begin_with(feed, 1, "a")
+    begin_with(feed, 2, "b")
+    refused: list[tuple[str | None, int]] = []
+    feed.put(Part(2, 1, Prepared(1)), lambda *answer: refused.append(answer))
+    begin_with(feed, 3, "b", "c")
+    assert refused == [("another stream has begun", -1)]
+    assert [offer.stream for offer in offers] == [1, 3]
+    with pytest.raises(FeedOverError, match="another stream has begun"):
+        feed.take(1, SECONDS)
+    feed.put(Part(1, 1, Prepared(1)), lambda *answer: refused.append(answer))
+    assert refused[1:] == [("the stream is over", -1)]
+
+
+def test_what_came_of_each_before_the_end_is_taken() -> None:
+    feed = Feed()
+    feed.listen(lambda offer: None)
+    begin_with(feed, 1, "a")
+    begin_with(feed, 2, "b")
+    assert isinstance(feed.take(1, SECONDS), Offer)
+    for stream in (1, 2):
+        feed.put(Part(stream, 1, Prepared(1)), lambda problem, answer: None)
+    feed.stop("enough")
+    late: list[tuple[str | None, int]] = []
+    feed.put(Part(2, 2, Prepared(2)), lambda *answer: late.append(answer))
+    assert [feed.take(1, SECONDS)[0].stream for _ in range(2)] == [1, 2]  # type: ignore[index, union-attr]
+    with pytest.raises(FeedOverError, match="enough"):
+        feed.take(1, SECONDS)
+    feed.close(1, "enough")
+    assert late == [("enough", LEFT)]

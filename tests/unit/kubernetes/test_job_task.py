@@ -473,3 +473,18 @@ def test_a_request_that_is_refused_is_told_of_once() -> None:
     assert notes(before, after) == [Note("RequestRefused", "there is no rank 3", warning=True)]
     assert notes(after, after) == []
     assert notes(before, before.model_copy(update={"move_request": "1 now"})) == []
+
+
+def test_another_cut_is_told_of_and_no_warning() -> None:
+    recut = Incident(
+        time="t", kind=IncidentKind.RECUT, rank=0, pod="p", message="recut from 1 stage to 2 stages at step 7", view=1, step=7
+    )
+    before = JobStatus(phase=Phase.RUNNING)
+    begun = before.model_copy(update={"incidents": [recut]})
+    assert notes(before, begun) == [Note("Recut", "recut from 1 stage to 2 stages at step 7")]
+    paid = {"steps_lost": 0, "seconds": 1.0, "pause_seconds": 0.05, "pause_by": "workers", "recovery": "view 2: goes on"}
+    over = before.model_copy(update={"incidents": [recut.model_copy(update=paid)]})
+    story = "training paused for 0.05 s beyond a step, 0 steps done again; view 2: goes on"
+    assert notes(begun, over) == [Note("Recut", f"recut from 1 stage to 2 stages at step 7; {story}")]
+    condition = Condition(type="Recutting", status="True", reason="Copying", message="how far", last_transition_time="t")
+    assert notes(before, before.model_copy(update={"conditions": [condition]})) == [Note("Recutting", "how far")]

@@ -4,10 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cluster_jobs import job, pod_body, running
+from cluster_jobs import SETTINGS, job, pod_body, running
 
+from lmj_api.cut import Cut
 from lmj_api.spec import Recovery
 from lmj_api.status import RankStatus
+from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import slim
 from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, node_state, pod_address, pod_observed
 from lmj_operator.plan import PodPhase
@@ -207,3 +209,18 @@ def test_a_silent_agent_that_its_node_vouches_for_is_waited_for(vouched: bool, s
     known = RankStatus(rank=0, pod=pod.name, state="Running", incarnation=1)
     facts = RankFacts(rank=0, serial=1, pod=pod, seen=True, incarnation=1, known=known)
     assert bool(find_failures("tiny", (facts,), None, Recovery(), NEW_YEAR + silent)) is gone
+
+
+@pytest.mark.parametrize("layers", [None, [1, 3]])
+def test_the_cut_is_that_of_the_job_that_the_pod_carries(layers: list[int] | None) -> None:
+    made = build_pod(job(pipeline={"stages": 2, "microBatches": 2, "layers": layers}), SETTINGS, 0, 1)
+    pod = running()
+    pod["metadata"]["annotations"] = made["metadata"]["annotations"]
+    assert pod_observed(slim(pod), NODE).cut == Cut(stages=2, layers=layers)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"spec": {"pipeline": {"stages": "many"}}}', "[" * 100_000])
+def test_a_pod_whose_job_somebody_has_changed_is_of_no_cut_that_is_known(text: str) -> None:
+    pod = running()
+    pod["metadata"]["annotations"] = {"lmj.dev/job-spec": text}
+    assert pod_observed(slim(pod), NODE).cut is None

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from cluster_jobs import SETTINGS, MemoryApi, error, job, job_body, pod_body, running
 
+from lmj_api.cut import Cut
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
@@ -244,3 +245,23 @@ async def test_failures_with_successes_between_them_do_not_add_up(monkeypatch: p
         monkeypatch.setattr(asyncio, "sleep", noted)
         await task.run()
     assert waits == [0.5, 1.0, 2.0, 0.5, 1.0]
+
+
+async def test_a_pod_is_made_of_its_cut_and_not_outdated_by_another(at: Fixture) -> None:
+    at.change(pipeline={"stages": 3, "microBatches": 2})
+    await at.backend.apply(CreatePod(1, 2, cut=Cut(stages=2)))
+    await at.backend.apply(CreatePod(1, 3))
+    pods = (await at.backend.observe()).pods
+    assert [(pod.name, pod.cut, pod.outdated) for pod in pods] == [
+        ("tiny-r1-2", Cut(stages=2), False),
+        ("tiny-r1-3", Cut(stages=3), False),
+    ]
+
+
+async def test_a_cut_that_a_job_cannot_have_in_pods_is_no_failure_of_the_job(at: Fixture) -> None:
+    """One rank may have its results in its pod; two have to share them."""
+    at.change(pipeline={"stages": 1, "microBatches": 2}, storage={})
+    await at.backend.apply(CreatePod(0, 2, cut=Cut(stages=2)))
+    (pod,) = (await at.backend.observe()).pods
+    assert (pod.phase, pod.cut, pod.exit_code) == (PodPhase.GONE, Cut(stages=2), 2)
+    assert "2 ranks share their checkpoints" in (pod.exit_message or "")

@@ -11,7 +11,17 @@ from pathlib import Path
 
 from aiohttp import web
 
-from lmj_api.protocol import AgentState, Event, EventKind, Holding, StartWorker, ViewNumber, WorkerPhase, WorkerState
+from lmj_api.protocol import (
+    AgentState,
+    Event,
+    EventKind,
+    Holding,
+    RecutRequest,
+    StartWorker,
+    ViewNumber,
+    WorkerPhase,
+    WorkerState,
+)
 from lmj_api.view import View
 
 
@@ -79,6 +89,9 @@ async def serve(arguments: argparse.Namespace) -> None:
         left = ViewNumber.model_validate_json(await request.read()).number
         return happen(EventKind.LOST_PEER, worker=state.worker.model_copy(update={"view": left, "holding": Holding(step=left)}))
 
+    async def recut(request: web.Request) -> web.Response:
+        return happen(EventKind.WARNING, recut=RecutRequest.model_validate_json(await request.read()).recut)
+
     async def drain(_: web.Request) -> web.Response:
         return happen(EventKind.DRAINED, draining=True)
 
@@ -96,6 +109,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     app = web.Application(middlewares=[authorized])
     app.add_routes([web.get("/v1/state", get_state), web.get("/v1/events", stream), web.put("/v1/worker", put_worker)])
     app.add_routes([web.put("/v1/view", put_view), web.post("/v1/leave", leave), web.post("/v1/drain", drain)])
+    app.add_routes([web.put("/v1/recut", recut)])
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

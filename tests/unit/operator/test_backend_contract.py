@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lmj_api.protocol import Holding
+from lmj_api.cut import Cut
+from lmj_api.protocol import Holding, Recut
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
 from lmj_api.view import Member, Resume, View
@@ -19,11 +20,22 @@ from lmj_operator.backend.local.backend import LocalBackend
 from lmj_operator.backend.local.lock import RunLock
 from lmj_operator.backend.local.pod import PodPlace
 from lmj_operator.backend.local.process import command_line
-from lmj_operator.backend.local.store import RunStore
+from lmj_operator.backend.local.store import RunStore, Scale
 from lmj_operator.backend.port import ActionError, PodEvent
 from lmj_operator.cli.options import Output
 from lmj_operator.cli.status import status as show_status
-from lmj_operator.plan import CreatePod, DeletePod, Drain, EnlistPod, LeaveView, PodObserved, PodPhase, PutView, StartWorker
+from lmj_operator.plan import (
+    CreatePod,
+    DeletePod,
+    Drain,
+    EnlistPod,
+    FollowParts,
+    LeaveView,
+    PodObserved,
+    PodPhase,
+    PutView,
+    StartWorker,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -244,3 +256,45 @@ def test_which_status_is_stale_is_told_whatever_the_clock_says(tmp_path: Path) -
 
 def no_room(store: RunStore, status: JobStatus) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_pod_keeps_the_job_that_it_was_made_with(backend: LocalBackend, tmp_path: Path) -> None:
+    """Its agent and its workers read it whenever they start."""
+    await backend.apply(CreatePod(0, 1))
+    assert (await pod_when(backend, answers)).cut == Cut(stages=2)
+    backend._store.write_scale(Scale(stages=3))
+    assert (await backend.observe()).spec.pipeline.stages == 3
+    await backend.apply(CreatePod(0, 2))
+    await backend.apply(CreatePod(1, 1, cut=Cut(stages=2)))
+    assert [(pod.name, pod.cut) for pod in (await backend.observe()).pods] == [
+        ("job-r0-1", Cut(stages=2)),
+        ("job-r0-2", Cut(stages=3)),
+        ("job-r1-1", Cut(stages=2)),
+    ]
+    for name, stages in (("job-r0-1", 2), ("job-r0-2", 3), ("job-r1-1", 2)):
+        file = tmp_path / "out" / ".lmj" / "pods" / name / "job.json"
+        assert LiveMigrationJob.model_validate_json(file.read_bytes()).spec.pipeline.stages == stages
+
+
+async def test_who_follows_parts_of_a_pod_reaches_its_agent(backend: LocalBackend) -> None:
+    await backend.apply(CreatePod(0, 1))
+    await pod_when(backend, answers)
+    members = [Member(rank=1, pod="job-r1-1", incarnation=1, address="127.0.0.1:1")]
+    recut = Recut(cut=Cut(stages=3), followers=members)
+    await backend.apply(FollowParts("job-r0-1", recut))
+    pod = await pod_when(backend, lambda pod: pod.agent is not None and pod.agent.recut is not None)
+    assert pod.agent is not None
+    assert pod.agent.recut == recut
+
+
+def test_what_is_asked_for_is_kept_beside_what_was(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    assert store.read_scale() == Scale()
+    store.write_scale(Scale(replicas=2))
+    store.write_scale(Scale(stages=3))
+    assert store.read_scale() == Scale(replicas=2, stages=3)
+    store.scale_file.write_text("{")
+    assert store.read_scale() == Scale(), "somebody has written into it"
+    store.write_scale(None)
+    store.write_scale(None)
+    assert not store.scale_file.exists()

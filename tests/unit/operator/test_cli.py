@@ -10,10 +10,21 @@ from uuid import uuid4
 
 import pytest
 
+from lmj_api.cut import Cut
 from lmj_api.layout import Layout
-from lmj_api.protocol import Event, EventKind, Progress
+from lmj_api.protocol import Copied, Event, EventKind, Progress
 from lmj_api.spec import JobSpec, LiveMigrationJob
-from lmj_api.status import Incident, IncidentKind, JobStatus, Phase, RankStatus, StandbyState, StandbyStatus
+from lmj_api.status import (
+    Incident,
+    IncidentKind,
+    JobStatus,
+    Phase,
+    RankStatus,
+    RecutFollower,
+    RecutStatus,
+    StandbyState,
+    StandbyStatus,
+)
 from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
 from lmj_operator.backend.port import PodEvent
@@ -230,3 +241,39 @@ def test_standbys_are_told() -> None:
     assert "standby: Wanted, pod job-s-2: standby job-s-0 is gone" in told
     warning = Event(time=0.0, kind=EventKind.WARNING, message="started cold")
     assert event_line(PodEvent("job-s-1", None, warning)) == "warning: job-s-1: started cold"
+
+
+RECUT = Incident(
+    time="2026-01-01T00:00:00.000Z",
+    kind=IncidentKind.RECUT,
+    rank=0,
+    pod="j-r0-1",
+    message="recut from 1 stage to 2 stages at step 9",
+    view=1,
+    step=9,
+)
+
+
+def test_lines_tell_of_another_cut() -> None:
+    asked = JobStatus(incidents=[RECUT])
+    assert changes(JobStatus(), asked) == ["recut from 1 stage to 2 stages at step 9"]
+    paid = {"steps_lost": 0, "seconds": 1.25, "pause_seconds": 0.05, "pause_by": "workers"}
+    done = JobStatus(incidents=[RECUT.model_copy(update=paid)])
+    assert changes(asked, done) == ["training paused for 0.05 s beyond a step, 0 steps done again"]
+
+
+def test_status_lines_tell_how_far_another_cut_is() -> None:
+    pods = [
+        RecutFollower(rank=0, serial=2, pod="j-r0-2", state="InSync", copied=Copied(size=9, in_sync_step=8)),
+        RecutFollower(rank=1, serial=1, pod="j-r1-1", state="Starting", message="Unschedulable: no room"),
+    ]
+    recut = RecutStatus(cut=Cut(stages=2), state="Starting", followers=pods)
+    assert status_lines(JobStatus(cut=Cut(stages=1), recut=recut), 7)[-3:] == [
+        "recut from 1 stage to 2 stages: Starting",
+        "rank 0 of 2 stages: InSync, pod j-r0-2 since step 8",
+        "rank 1 of 2 stages: Starting, pod j-r1-1: Unschedulable: no room",
+    ]
+    over = RecutStatus(cut=Cut(stages=9, layers=[1] * 9), given_up="the model has 4 layers")
+    assert status_lines(JobStatus(cut=Cut(stages=1), recut=over), 7)[-1] == (
+        "recut from 1 stage to 9 stages of 1, 1, 1, 1, 1, 1, 1, 1, 1 layers: given up, because the model has 4 layers"
+    )

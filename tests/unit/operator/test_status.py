@@ -1,10 +1,13 @@
 """What the stored status says of a pass: of each rank, of the phase, and at a job's end."""
 
+from collections.abc import Sequence
+
 import pytest
 from tests.unit.operator.seen import facts, observed, pod, view, worker
 
+from lmj_api.cut import Cut
 from lmj_api.protocol import CheckpointInfo, WorkerPhase
-from lmj_api.status import Condition, JobStatus, Phase, RankStatus
+from lmj_api.status import Condition, JobStatus, Phase, RankStatus, RecutFollower, RecutStatus
 from lmj_api.topology import Topology
 from lmj_operator.plan import Drain, PodObserved, PodPhase, PodWait
 from lmj_operator.plan.ending import COMPLETION_GRACE_SECONDS, completed
@@ -96,3 +99,25 @@ def test_a_job_that_wakes_is_looked_at_again_at_once() -> None:
     plan = wake(scene_of(observed(status=JobStatus(phase=Phase.SUSPENDED, serials={"0": 1, "1": 4})), 100.0))
     assert (plan.status.phase, plan.status.serials) == (Phase.PENDING, {"0": 2, "1": 5})
     assert (plan.actions, plan.wake_after) == ((), 0.0)
+
+
+def test_another_cut_is_a_condition_while_it_is_under_way() -> None:
+    def told(recut: RecutStatus | None, before: Sequence[Condition] = ()) -> Condition | None:
+        made = conditions(list(before), Phase.RUNNING, "", 1, 100.0, recut=recut)
+        return next((c for c in made if c.type == "Recutting"), None)
+
+    assert told(None) is None
+    pods = [
+        RecutFollower(rank=0, serial=2, pod="j-r0-2", state="InSync"),
+        RecutFollower(rank=1, serial=1, pod="j-r1-1", state="Starting", message="Unschedulable: no room"),
+    ]
+    now = told(RecutStatus(cut=Cut(stages=2), state="Starting", followers=pods))
+    assert now is not None
+    assert (now.status, now.reason) == ("True", "Starting")
+    assert now.message == "the layers are to be in 2 stages: 1 of 2 pods are in sync; pod j-r1-1 waits: Unschedulable: no room"
+    over = told(RecutStatus(cut=Cut(stages=9), given_up="the model has 4 layers"), [now])
+    assert over is not None
+    assert (over.status, over.reason, over.message) == ("False", "GivenUp", "not into 9 stages: the model has 4 layers")
+    done = told(None, [now])
+    assert done is not None
+    assert (done.status, done.reason) == ("False", "NothingRecut")

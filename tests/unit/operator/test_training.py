@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
-from lmj_api.status import JobStatus, MoveStatus, Phase, RankStatus
+from lmj_api.cut import Cut
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.status import JobStatus, MoveStatus, Phase, RankStatus, RecutStatus
 from lmj_operator.backend.local.lock import RunLock
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.cli.errors import CommandError
@@ -100,3 +103,86 @@ def test_why_a_rank_does_not_move_is_the_commands_answer(
         told = CliRunner().invoke(app, ["migrate", str(tmp_path), "--rank", "1"])
     assert isinstance(told.exception, CommandError)
     assert told.exception.lines == (says,)
+
+
+class Scaled(LocalTraining):
+    """A run in which what is asked for is so at once, or is given up."""
+
+    def __init__(self, folder: Path, given_up: str | None = None) -> None:
+        super().__init__(folder)
+        self.given_up = given_up
+
+    def scale(self, replicas: int | None, stages: int | None) -> None:
+        super().scale(replicas, stages)
+        wanted = self._store.read_scale()
+        status = JobStatus(replicas=wanted.replicas or 1, stages=wanted.stages or 1)
+        if self.given_up is not None:
+            recut = RecutStatus(cut=Cut(stages=wanted.stages or 1), given_up=self.given_up)
+            status = JobStatus(replicas=1, stages=1, recut=recut)
+        self._store.write_status(status)
+
+
+def scaled(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str, given_up: str | None = None) -> Result:
+    """``lmj scale`` of a run of one replica of one stage, which can have two of each."""
+    run = folder / ".lmj"
+    run.mkdir()
+    spec = {
+        "pipeline": {"stages": 1, "microBatches": 4},
+        "dataParallel": {"shards": 2},
+        "model": {"scratch": {}},
+        "dataset": {"source": "d.csv", "text": ["text"], "label": "label"},
+        "output": {"path": str(folder)},
+    }
+    RunStore(run).write_job(LiveMigrationJob.model_validate({"metadata": {"name": "job"}, "spec": spec}))
+    RunStore(run).write_status(JobStatus(replicas=1, stages=1))
+    monkeypatch.setattr("lmj_operator.cli.training.LocalTraining", lambda folder: Scaled(folder, given_up))
+    with RunLock(run / "lock"):
+        return CliRunner().invoke(app, ["scale", str(folder), *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--stages", "2"], "2 stages train"),
+        (["--replicas", "2"], "2 replicas train"),
+        (["--replicas", "2", "--stages", "3"], "2 replicas of 3 stages train"),
+        (["--stages", "2", "--timeout", "0"], "asked for 2 stages"),
+        (["--stages", "2", "-o", "json"], '{"before": 1, "stagesBefore": 1, "stages": 2}'),
+    ],
+)
+def test_stages_and_replicas_are_asked_for_and_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], says: str
+) -> None:
+    told = scaled(tmp_path, monkeypatch, *words)
+    assert (told.exit_code, told.output.strip()) == (0, says)
+
+
+@pytest.mark.parametrize(
+    ("words", "given_up", "says"),
+    [
+        ([], None, "give --replicas, --stages, or both"),
+        (["--replicas", "3"], None, "replicas 3 is more than shards 2: each replica needs a shard"),
+        (
+            ["--stages", "9"],
+            "pipeline.stages 9 is more than the model's 4 layers",
+            "the layers stay in 1 stages: pipeline.stages 9",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], given_up: str | None, says: str
+) -> None:
+    told = scaled(tmp_path, monkeypatch, *words, given_up=given_up)
+    assert isinstance(told.exception, CommandError)
+    assert told.exception.lines[0].startswith(says)
+
+
+def test_a_job_on_a_cluster_is_scaled_by_a_change_of_its_spec(tmp_path: Path) -> None:
+    job = ClusterTraining("tiny", "team", answer(tmp_path, JobStatus(phase=Phase.RUNNING, ranks=RANKS)))
+    job.scale(2, 3)
+    job.scale(None, 3)
+    patch = "patch livemigrationjobs.lmj.dev tiny --namespace=team --type=merge --patch="
+    assert (tmp_path / "calls").read_text().splitlines()[1::2] == [
+        f'{patch}{{"spec": {{"dataParallel": {{"replicas": 2}}, "pipeline": {{"stages": 3}}}}}}',
+        f'{patch}{{"spec": {{"pipeline": {{"stages": 3}}}}}}',
+    ]

@@ -1,13 +1,16 @@
 """What the watches told: jobs, their pods and the nodes. Reading it costs no call."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
+from lmj_api.cut import Cut
 from lmj_api.names import parse_pod_name
 from lmj_operator.backend.kubernetes.child_cache import ChildCache
-from lmj_operator.backend.kubernetes.labels import CONTAINER, DIGEST, JOB, ROLE
+from lmj_operator.backend.kubernetes.labels import CONTAINER, DIGEST, JOB, ROLE, SPEC
 from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state
 
 Object = Mapping[str, Any]
@@ -48,7 +51,19 @@ def slim(pod: Object) -> Object:
         "status": _only(status, ("phase", "reason", "message", "podIP"))
         | {"containerStatuses": containers}
         | {"conditions": [_only(c, _CONDITION) for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"]},
+        # Of the job that it carries, which is long.
+        "cut": cut_of((metadata.get("annotations") or {}).get(SPEC)),
     }
+
+
+@lru_cache(maxsize=256)
+def cut_of(job: str | None) -> Cut | None:
+    """How the layers are cut in the ``job`` that a pod carries; None: somebody has changed it."""
+    try:
+        pipeline = json.loads(job or "")["spec"]["pipeline"]
+        return Cut(stages=pipeline["stages"], layers=pipeline.get("layers"))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
 
 
 _TOLERATION = ("key", "operator", "value", "effect")

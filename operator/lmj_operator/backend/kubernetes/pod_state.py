@@ -1,15 +1,12 @@
 """What a pod's object says, as the plan understands it."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-from lmj_api.cut import Cut
 from lmj_api.names import parse_pod_name
-from lmj_operator.backend.kubernetes.labels import CONTAINER, ROLE, SPEC, STANDBY
+from lmj_operator.backend.kubernetes.labels import CONTAINER, ROLE, STANDBY
 from lmj_operator.plan import PodObserved, PodPhase, PodWait
 
 Object = Mapping[str, Any]
@@ -123,8 +120,7 @@ def pod_observed(pod: Object, node: NodeState | None, taints: Collection[str] = 
         # Its time to start counts from here: a pod that no node had room for was not slow.
         created = max(created, seconds(scheduled.get("lastTransitionTime")))
     unlisted = (metadata.get("labels") or {}).get(ROLE) == STANDBY
-    cut = _cut((metadata.get("annotations") or {}).get(SPEC))
-    seen = PodObserved(metadata["name"], rank, serial, PodPhase.PENDING, created, bound, unlisted=unlisted, cut=cut)
+    seen = PodObserved(metadata["name"], rank, serial, PodPhase.PENDING, created, bound, unlisted=unlisted, cut=pod.get("cut"))
     if node is not None:
         seen = replace(seen, node_leaving=_leaving(pod, str(bound), node, taints))
     container = _container(status)
@@ -160,16 +156,6 @@ def owner_uid(thing: Object) -> str | None:
 def seconds(stamp: str | None) -> float:
     """An RFC 3339 time as seconds since the epoch; 0 for none."""
     return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
-
-
-@lru_cache(maxsize=4096)
-def _cut(text: str | None) -> Cut | None:
-    """How the layers are cut in the job that a pod carries; None: somebody has changed it."""
-    try:
-        pipeline = json.loads(text or "")["spec"]["pipeline"]
-        return Cut(stages=pipeline["stages"], layers=pipeline.get("layers"))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
 
 
 def _ended(seen: PodObserved, status: Object, ended: Object | None) -> PodObserved:
