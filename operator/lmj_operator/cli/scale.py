@@ -74,7 +74,7 @@ def _wait(job: "Training", replicas: int | None, stages: int | None, seconds: fl
         if not job.runs():
             raise CommandError(f"the run ended before {_asked(replicas, stages)} trained", code=FAILED)
         if stages is not None and (given_up := _given_up(status, stages)) is not None:
-            raise CommandError(f"the layers stay in {status.stages} stages: {given_up}", code=FAILED)
+            raise CommandError(f"the layers stay in {status.cut}: {given_up}", code=FAILED)
         if time.monotonic() > limit:
             message = f"{status.replicas} replicas of {status.stages} stages train after {seconds:g} s: {status.message}"
             raise CommandError(message, code=FAILED)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Unpack
 
+from lmj_api.cut import Cut
 from lmj_api.names import JOB_LABEL
 from lmj_api.status import JobStatus, Phase
 from lmj_api.topology import Topology
@@ -34,12 +35,13 @@ def _told(scene: Scene, view: View | None) -> Told:
     return Told(max(pauses, default=None), min(steps) if view is not None and len(steps) == len(view.members) else 0)
 
 
-def _scale(observed: Observed, view: View | None) -> dict[str, int | str]:
-    """What the scale subresource says."""
+def _scale(observed: Observed, view: View | None) -> dict[str, int | str | Cut]:
+    """How many there are of each, as the scale subresource says it too."""
     ranks = [m.rank for m in view.members] if view is not None else []
     cut = view.cut if view is not None and view.cut is not None else observed.spec.pipeline.cut
     replicas = len(Topology.of_view(cut.stages, ranks).present) if ranks else 0
-    return {"replicas": replicas, "stages": cut.stages if ranks else 0, "selector": f"{JOB_LABEL}={observed.name}"}
+    shape = {"replicas": replicas, "stages": cut.stages if ranks else 0, "cut": observed.spec.pipeline.cut}
+    return {**shape, "selector": f"{JOB_LABEL}={observed.name}"}
 
 
 def status_of(
@@ -95,7 +97,6 @@ def status_of(
             "moves": [],
             "joins": [],
             "recut": None,
-            "cut": observed.spec.pipeline.cut,
             **scene.changes,
             **changes,
             **({"standbys": [], "warm_standbys": 0} if phase in _WITHOUT_STANDBYS else {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -329,3 +330,25 @@ def test_parts_of_the_state_are_sent_in_whole_units(cuts: Callable[..., Cuts], m
     for each in both.nexts:
         mine = [(first, last) for address, first, last in spans if address == each.transport.address]
         assert [first for first, _ in mine] == [0, *(last for _, last in mine[:-1])]
+
+
+@pytest.mark.parametrize("wrong", ["another job", "no parameters", "a parameter of another stage", "other frozen weights"])
+def test_what_is_of_another_memory_is_refused(cuts: Callable[..., Cuts], wrong: str) -> None:
+    both = cuts(ONE, TWO, of_adapters)
+    (first, _), state = both.nexts, both.ranks[0].state
+    here = {slot.name for slot in first.state.slots}
+    begin = Begin("elsewhere", state.identity, tuple(state.placed(here)), state.frozen)
+    match wrong:
+        case "another job":
+            begin = replace(begin, identity="another")
+        case "no parameters":
+            begin = replace(begin, placed=())
+        case "a parameter of another stage":
+            begin = replace(begin, placed=tuple(state.placed()))
+        case "other frozen weights":
+            begin = replace(begin, frozen={**state.frozen, next(iter(first.state.frozen)): "other"})
+    answers: list[tuple[str | None, int]] = []
+    first.transport.feed.put(Part(7, 0, begin), lambda *answer: answers.append(answer))
+    eventually(lambda: bool(answers))
+    assert answers == [("the follower's memory has another layout: it is not of the same job, stage or version", -1)]
+    assert not first.line.told, "it is nobody's follower"

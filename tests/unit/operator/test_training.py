@@ -118,7 +118,7 @@ class Scaled(LocalTraining):
         status = JobStatus(replicas=wanted.replicas or 1, stages=wanted.stages or 1)
         if self.given_up is not None:
             recut = RecutStatus(cut=Cut(stages=wanted.stages or 1), given_up=self.given_up)
-            status = JobStatus(replicas=1, stages=1, recut=recut)
+            status = JobStatus(replicas=1, stages=1, cut=Cut(stages=1), recut=recut)
         self._store.write_status(status)
 
 
@@ -165,7 +165,7 @@ def test_stages_and_replicas_are_asked_for_and_waited_for(
         (
             ["--stages", "9"],
             "pipeline.stages 9 is more than the model's 4 layers",
-            "the layers stay in 1 stages: pipeline.stages 9",
+            "the layers stay in 1 stage: pipeline.stages 9",
         ),
     ],
 )

@@ -205,6 +205,8 @@ class Follower:
             return
         (step,) = steps
         self._whole = True
+        for source in sources:
+            source.become_whole()
         if state.step != step:
             state.fill(step, committed)
         if self._prepared:

@@ -23,7 +23,8 @@ def problem_of(begin: Begin, state: StageState) -> str | None:
     """Why what ``begin`` brings is not of this memory; None: it is."""
     mine = {each.name: each.shape for each in state.placed()}
     frozen = all(state.frozen.get(name, digest) == digest for name, digest in begin.frozen.items())
-    if begin.identity != state.identity or not frozen or any(mine.get(p.name) != p.shape for p in begin.placed):
+    there = bool(begin.placed) and all(mine.get(p.name) == p.shape for p in begin.placed)
+    if begin.identity != state.identity or not frozen or not there:
         return "the follower's memory has another layout: it is not of the same job, stage or version"
     return None
 
@@ -45,13 +46,18 @@ class Sourced:
         self._here = Translation(self._share.placed, state.placed())
         slots = {slot.name: slot for slot in state.slots}
         self._units = optimizer.units((slots[p.name], span) for p in self._share.placed for _, span in p.units)
-        self.there = len(self._units) if self.step >= 0 else 0
+        """Until the whole block changes at once."""
+        self.there = len(self._share.units) if self.step >= 0 else 0
         """Units that are there."""
 
     @property
     def complete(self) -> bool:
         """Whether all units are there."""
-        return self.there == len(self._units)
+        return self.there == len(self._share.units)
+
+    def become_whole(self) -> None:
+        """What is here is a part of one state from now on."""
+        self._units = []
 
     def take(self, first: int, last: int, step: int, values: Sequence[Tensor]) -> None:
         """The units ``first`` to ``last`` of ``step``."""

@@ -106,7 +106,7 @@ class AdamW:
         for slot, span in spans:
             first = int(slot.weight.storage_offset())
             group = Group(slice(first + span.start, first + span.stop), slot.decay, [(slot, span)])
-            made.append(_tensors(self._state, group))
+            made.append(_tensors(self._state, group, undone=False))
         return made
 
     @torch.no_grad()
@@ -139,7 +139,9 @@ class AdamW:
         )
 
 
-def _tensors(state: StageState, group: Group) -> Unit:
+def _tensors(state: StageState, group: Group, *, undone: bool = True) -> Unit:
+    """``undone``: its update is to be undone where it was broken off."""
+
     def flat(name: str) -> list[Tensor]:
         return [getattr(slot, name).view(-1)[part] for slot, part in group.parts]
 
@@ -150,4 +152,5 @@ def _tensors(state: StageState, group: Group) -> Unit:
     clipped = [undo[3][start : start + count] for start, count in zip(starts, lengths, strict=True)]
     *changing, gradient = state.arrays(group.span)
     weights, grads, first, second = flat("weight"), flat("grad"), flat("exp_avg"), flat("exp_avg_sq")
-    return Unit(group.decay, weights, grads, first, second, clipped, changing, undo[:3], gradient)
+    room = (changing, undo[:3]) if undone else ([], [])
+    return Unit(group.decay, weights, grads, first, second, clipped, *room, gradient)

@@ -22,7 +22,8 @@ def chosen(
     """
     if topology.replicas == 1:
         return topology
-    if newest is not None:
+    # What was of another cut says nothing of who can go on.
+    if newest is not None and newest.is_in(topology.stages):
         before = topology.among([m.rank for m in newest.members])
         if left_since is None and all(_is_here(ranks[rank]) for rank in before.ranks):
             return before

@@ -134,9 +134,7 @@ def next_view(
     checkpoint that was ever told of; ``look_since``: the stored one. What is in memory is gone on from at once. Anything else only once it
     is sure what the newest checkpoint is, or, from a snapshot, once storage did not answer for :data:`LOOK_SECONDS`.
     """
-    # What was of another cut says nothing of who can go on.
-    before = newest if newest is not None and newest.is_in(topology.stages) else None
-    topology = chosen(topology, least, ranks, before, left_since, now)
+    topology = chosen(topology, least, ranks, newest, left_since, now)
     every, ranks = ranks, tuple(ranks[rank] for rank in topology.ranks)
     members = [member(f) for f in ranks]
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]

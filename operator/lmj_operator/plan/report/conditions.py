@@ -117,11 +117,8 @@ def conditions(
         stopped = next((move for move in moves), None)
         text = f"rank {stopped.rank}: {stopped.given_up}" if stopped is not None else "no rank moves"
         standing.append(made(MIGRATING, False, "GivenUp" if stopped is not None else "NothingMoves", text))
-    if recut is not None and recut.given_up is None:
-        standing.append(made(RECUTTING, True, recut.state, _recutting(recut)))
-    elif RECUTTING in before or recut is not None:
-        text = f"not into {recut.cut}: {recut.given_up}" if recut is not None else "the layers are cut as the spec says"
-        standing.append(made(RECUTTING, False, "GivenUp" if recut is not None else "NothingRecut", text))
+    if recut is not None or RECUTTING in before:
+        standing.append(made(RECUTTING, *_recutting(recut)))
     odd = min((e for e in evaluations if e.loss is None), key=lambda e: e.step, default=None)
     if odd is not None:
         text = f"the {odd.split} loss of step {odd.step} is not a number; lower training.learningRate or set training.maxGradNorm"
@@ -154,11 +151,16 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
     return min((_state(move, entry) for move, entry in under_way), key=order.index), "; ".join(told)
 
 
-def _recutting(recut: RecutStatus) -> str:
-    """How far it is, in a sentence."""
+def _recutting(recut: RecutStatus | None) -> tuple[bool, str, str]:
+    """Whether it is under way; how far it is, in a word and in a sentence."""
+    if recut is None:
+        return False, "NothingRecut", "the layers are cut as the spec says"
+    if recut.given_up is not None:
+        return False, "GivenUp", f"not into {recut.cut}: {recut.given_up}"
     synced = sum(pod.state == "InSync" for pod in recut.followers)
     waits = next((f"; pod {pod.pod} waits: {pod.message}" for pod in recut.followers if pod.message is not None), "")
-    return f"the layers are to be in {recut.cut}: {synced} of {len(recut.followers)} pods are in sync{waits}"
+    text = f"the layers are to be in {recut.cut}: {synced} of {len(recut.followers)} pods are in sync{waits}"
+    return True, recut.state, text
 
 
 def _state(move: MoveStatus, entry: FollowerStatus | None) -> str:
