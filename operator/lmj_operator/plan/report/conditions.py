@@ -125,10 +125,9 @@ def conditions(
         standing.append(made(NOT_FINITE, True, "NotANumber", text))
     elif NOT_FINITE in before:
         standing.append(made(NOT_FINITE, False, "Finite", "the newest losses are numbers"))
-    if problem is not None:
-        standing.append(made(REFUSED, True, "SpecInvalid", problem))
-    elif REFUSED in before:
-        standing.append(made(REFUSED, False, "SpecAccepted", "the spec is followed"))
+    if problem is not None or REFUSED in before:
+        told = ("SpecInvalid", problem) if problem is not None else ("SpecAccepted", "the spec is followed")
+        standing.append(made(REFUSED, problem is not None, *told))
     if RECONCILE_FAILED in before:
         standing.append(before[RECONCILE_FAILED])
     return standing
