@@ -40,8 +40,8 @@ def _scale(observed: Observed, view: View | None) -> dict[str, int | str | Cut]:
     ranks = [m.rank for m in view.members] if view is not None else []
     cut = view.cut if view is not None and view.cut is not None else observed.spec.pipeline.cut
     replicas = len(Topology.of_view(cut.stages, ranks).present) if ranks else 0
-    shape = {"replicas": replicas, "stages": cut.stages if ranks else 0, "cut": observed.spec.pipeline.cut}
-    return {**shape, "selector": f"{JOB_LABEL}={observed.name}"}
+    stages, selector = cut.stages if ranks else 0, f"{JOB_LABEL}={observed.name}"
+    return {"replicas": replicas, "stages": stages, "cut": observed.spec.pipeline.cut, "selector": selector}
 
 
 def status_of(
