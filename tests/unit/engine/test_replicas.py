@@ -15,6 +15,8 @@ from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Resume
 from lmj_trainer.state.weights import initialise
+from lmj_trainer.strategy.pipeline.exchange import Exchange
+from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import restoring as restoring_module
@@ -74,6 +76,34 @@ def test_each_parameter_is_final_once(make_group: Callable[..., Ranks]) -> None:
         weights = group.pipelines[rank]._weights
         assert sorted(told[rank]) == sorted(id(weight) for weight in weights)
         assert all(torch.equal(finals[rank][id(weight)], weight.grad) for weight in weights)
+
+
+def test_gradients_are_exchanged_while_others_are_computed(
+    make_group: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = make_group(CUTS[0], replicas=2, shards=4)
+    seen: list[list[Any]] = [[], []]
+    final = Exchange.final
+
+    def spy(exchange: Exchange, weight: torch.Tensor) -> None:
+        seen[exchange._me].append(Exchange.final)
+        final(exchange, weight)
+
+    monkeypatch.setattr(Exchange, "final", spy)
+    for rank, each in enumerate(group.groups):
+        send = each.send
+
+        def sends(other: int, kind: Kind, *more: Any, rank: int = rank, send: Callable[..., None] = send) -> None:
+            seen[rank].append(kind)
+            send(other, kind, *more)
+
+        monkeypatch.setattr(each, "send", sends)
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+    finals = [[number for number, event in enumerate(events) if event is spy] for events in seen]
+    assert [len(each) for each in finals] == [len(pipeline._weights) for pipeline in group.pipelines]
+    assert all({Kind.SUMS, Kind.SUM} < set(events) for events in seen)
+    # Most of this model is its embeddings, whose gradients come last.
+    assert any(events.index(Kind.SUMS) < each[-1] for events, each in zip(seen, finals, strict=True))
 
 
 def of(job: LiveMigrationJob, folder: Path, replicas: int, stages: int = 1) -> LiveMigrationJob:
