@@ -109,8 +109,8 @@ class Topology:
         return [replica * self.stages + part for replica in self.present]
 
     def writer(self, part: int) -> int:
-        """The rank that writes ``part`` into a checkpoint."""
-        return self.holders(part)[0]
+        """The rank that writes ``part`` into a checkpoint: of each part one of another replica, as far as there are so many."""
+        return self.holders(part)[part % len(self.present)]
 
     @property
     def writers(self) -> Sequence[int]:

@@ -39,6 +39,13 @@ def test_each_part_of_the_state_is_held_by_one_rank_of_each_replica_and_written_
     assert FIRST in topology.writers, "the leader has a part to write beside the manifest"
 
 
+def test_parts_of_a_checkpoint_are_written_by_different_replicas() -> None:
+    assert Topology(4, 2).writers == [0, 5, 2, 7]
+    assert Topology(2, 3).writers == [0, 3]
+    assert Topology(2, 3, frozenset({1})).writers == [0, 5]
+    assert Topology(2, 3, frozenset({0})).writers == [2, 5]
+
+
 @given(TOPOLOGIES)
 def test_stages_of_a_replica_are_chained(topology: Topology) -> None:
     for rank in topology.ranks:
