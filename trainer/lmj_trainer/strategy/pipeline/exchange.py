@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmj_trainer.strategy.pipeline.tree import nodes, share, total
+from lmj_api.topology import share
+from lmj_trainer.strategy.pipeline.tree import nodes, total
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
