@@ -20,7 +20,12 @@ NODES = ("a", "b", "c", "d")
 
 
 def watched(
-    replicas: int = 3, stages: int = 1, shards: int = 3, nodes: tuple[str, ...] = NODES, action: str = "Report", **migration: object
+    replicas: int = 3,
+    stages: int = 1,
+    shards: int = 3,
+    nodes: tuple[str, ...] = NODES,
+    action: str = "Report",
+    **migration: object,
 ) -> Cluster:
     """A job that trains, with a rank on each node, as far as there are any."""
     spec = job_spec(
@@ -227,7 +232,8 @@ def test_between_two_moves_the_condition_says_when_the_next_may_begin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("migration", "nodes", "why"), [({"strategy": "Never"}, NODES, "migration.strategy is Never"), ({}, ("a",), "there is one node")]
+    ("migration", "nodes", "why"),
+    [({"strategy": "Never"}, NODES, "migration.strategy is Never"), ({}, ("a",), "there is one node")],
 )
 def test_a_rank_that_cannot_move_is_reported(migration: dict[str, object], nodes: tuple[str, ...], why: str) -> None:
     cluster = watched(nodes=nodes, action="Move", **migration)
@@ -248,7 +254,9 @@ def test_a_move_that_was_given_up_is_begun_again_later() -> None:
     rounds(cluster, 1)
     stays = entry(cluster).stays
     assert stays is not None
-    assert stays.startswith("no follower was in sync within 30 s (migration.timeoutSeconds): it stays; the next one may begin at ")
+    assert stays.startswith(
+        "no follower was in sync within 30 s (migration.timeoutSeconds): it stays; the next one may begin at "
+    )
     cluster.nodes = nodes
     assert cluster.now < entry(cluster).not_before
     time_passes(cluster, 650)
