@@ -265,6 +265,22 @@ def test_a_move_that_was_given_up_is_begun_again_later() -> None:
     assert set(cluster.losses.values()) == {1}
 
 
+@pytest.mark.parametrize("migration", [{"strategy": "Checkpoint"}, {"timeoutSeconds": 10}])
+def test_a_slow_rank_moves_through_a_checkpoint_where_it_cannot_otherwise(migration: dict[str, object]) -> None:
+    cluster = watched(action="Move", **migration)
+    cluster.shard_seconds = on("b", 2.0)
+    for _ in range(120):
+        rounds(cluster, 1)
+        for target in [
+            p for p in cluster.living() if p.serial > 1 and cluster.status.migrations == 0 and cluster.status.followers
+        ]:
+            cluster.kill_worker(target)
+    assert own(cluster, 1).node != "b"
+    assert trains(cluster) == [0, 1, 2]
+    assert (cluster.status.migrations, entry(cluster).moves, cluster.status.restarts) == (1, 1, 0)
+    assert set(cluster.losses.values()) == {1}
+
+
 def test_a_rank_that_is_well_before_its_turn_does_not_move() -> None:
     cluster = watched(4, shards=4, action="Move", maxConcurrent=1)
     cluster.shard_seconds = lambda pod: 2.0 if pod.node in ("b", "c") else 1.0
