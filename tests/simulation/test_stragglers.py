@@ -25,6 +25,7 @@ def watched(
     shards: int = 3,
     nodes: tuple[str, ...] = NODES,
     action: str = "Report",
+    least: int = 1,
     **migration: object,
 ) -> Cluster:
     """A job that trains, with a rank on each node, as far as there are any."""
@@ -32,7 +33,7 @@ def watched(
         stages,
         pipeline={"stages": stages, "microBatches": 12},
         training={"batchSize": 12},
-        dataParallel={"shards": shards, "replicas": replicas},
+        dataParallel={"shards": shards, "replicas": replicas, "minReplicas": least},
         recovery={"straggler": {"factor": 1.5, "seconds": SECONDS, "action": action}},
         migration=migration,
     )
@@ -271,6 +272,7 @@ def test_a_slow_rank_moves_through_a_checkpoint_where_it_cannot_otherwise(migrat
     cluster.shard_seconds = on("b", 2.0)
     for _ in range(120):
         rounds(cluster, 1)
+        assert all(e.stays is None for e in cluster.status.stragglers if cluster.status.migrations == 0)
         for target in [
             p for p in cluster.living() if p.serial > 1 and cluster.status.migrations == 0 and cluster.status.followers
         ]:
@@ -349,6 +351,19 @@ def test_what_is_known_outlives_a_view() -> None:
     assert trains(cluster) == [0, 1]
 
 
+def test_nobody_is_judged_while_no_view_trains() -> None:
+    """What workers told of the last one is old."""
+    cluster = watched(2, shards=4, least=2)
+    cluster.shard_seconds = on("b", 2.0)
+    until(cluster, lambda: bool(cluster.status.stragglers))
+    rounds(cluster, SECONDS - 5)
+    cluster.nodes = ()
+    cluster.kill_pod(own(cluster, 0))
+    rounds(cluster, SECONDS)
+    assert cluster.status.ranks[1].compute_seconds == 4.0
+    assert (entry(cluster).slow, is_told(cluster)) == (False, False)
+
+
 def test_another_pod_of_the_rank_is_judged_anew() -> None:
     cluster = watched()
     cluster.shard_seconds = lambda pod: 2.0 if pod.rank == 1 else 1.0
@@ -360,9 +375,10 @@ def test_another_pod_of_the_rank_is_judged_anew() -> None:
     assert entry(cluster).pod == "sim-r1-2"
 
 
-def test_with_one_replica_nobody_is_slow() -> None:
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_with_one_replica_nobody_is_slow(node: str) -> None:
     cluster = watched(2)
-    cluster.shard_seconds = on("b", 2.0)
+    cluster.shard_seconds = on(node, 2.0)
     until(cluster, lambda: is_told(cluster))
     cluster.scale(1)
     rounds(cluster, 6)

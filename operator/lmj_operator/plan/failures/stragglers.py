@@ -13,7 +13,6 @@ from lmj_api.spec import MigrationStrategy, Straggler, StragglerAction
 from lmj_api.status import StragglerStatus
 from lmj_api.topology import Topology, share
 from lmj_api.view import View
-from lmj_operator.plan.membership.membership import is_in
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.observe.times import rfc3339
@@ -92,12 +91,11 @@ def compare(topology: Topology, shards: int, seconds: Mapping[int, float]) -> di
 
 
 def _known_ratios(stages: int, shards: int, ranks: tuple[RankFacts, ...], view: View) -> dict[int, float]:
-    """Of the members of ``view``, but for those whose state is copied beside their work: they are slower for that."""
+    """Of the members of ``view``, which trains, but for those whose state is copied beside their work: they are slower for that."""
     numbers = [m.rank for m in view.members]
-    there = [f for f in ranks if f.rank in numbers and is_in(f, view)]
-    told = {f.rank: f.worker.compute_seconds for f in there if f.worker is not None}
+    told = {f.rank: f.worker.compute_seconds for f in ranks if f.worker is not None and f.rank in numbers}
     ratios = compare(Topology.of_view(stages, numbers), shards, {r: s for r, s in told.items() if s is not None})
-    followed = {f.rank for f in there if f.agent is not None and f.agent.follower is not None}
+    followed = {f.rank for f in ranks if f.agent is not None and f.agent.follower is not None}
     return {rank: ratio for rank, ratio in ratios.items() if rank not in followed}
 
 
