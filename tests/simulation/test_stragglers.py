@@ -7,7 +7,7 @@ import pytest
 from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
-from lmj_api.status import Condition, JobStatus, StragglerStatus
+from lmj_api.status import Condition, JobStatus, Phase, StragglerStatus
 from lmj_operator.plan import CreatePod
 from lmj_operator.plan.observe.times import epoch_seconds
 
@@ -270,6 +270,7 @@ def test_a_move_that_was_given_up_is_begun_again_later() -> None:
 def test_a_slow_rank_moves_through_a_checkpoint_where_it_cannot_otherwise(migration: dict[str, object]) -> None:
     cluster = watched(action="Move", **migration)
     cluster.shard_seconds = on("b", 2.0)
+    cluster.save_seconds = 5.0
     for _ in range(120):
         rounds(cluster, 1)
         assert all(e.stays is None for e in cluster.status.stragglers if cluster.status.migrations == 0)
@@ -362,6 +363,15 @@ def test_nobody_is_judged_while_no_view_trains() -> None:
     rounds(cluster, SECONDS)
     assert cluster.status.ranks[1].compute_seconds == 4.0
     assert (entry(cluster).slow, is_told(cluster)) == (False, False)
+
+
+def test_a_job_that_is_suspended_has_no_slow_rank() -> None:
+    cluster = watched()
+    cluster.shard_seconds = on("b", 2.0)
+    until(cluster, lambda: is_told(cluster))
+    cluster.interrupted = True
+    until(cluster, lambda: cluster.status.phase is Phase.SUSPENDED)
+    assert (is_told(cluster), cluster.status.stragglers) == (False, [])
 
 
 def test_another_pod_of_the_rank_is_judged_anew() -> None:
