@@ -78,7 +78,7 @@ class Straggler(Message):
     seconds: Annotated[float, Field(ge=1)] = 60.0
     """It has done so for so long, without a break."""
     action: StragglerAction = StragglerAction.REPORT
-    """What is done then."""
+    """What follows."""
 
 
 class Recovery(Message):
