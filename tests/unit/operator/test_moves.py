@@ -89,6 +89,13 @@ def test_a_rank_that_is_not_slow_any_more_stays_unless_it_has_left(
     assert bool(planned(known, mine=mine, serial=serial, stragglers=stragglers).moves) is goes_on
 
 
+@pytest.mark.parametrize("cause", [MoveCause.STRAGGLER, MoveCause.REQUESTED])
+def test_a_move_that_was_given_up_keeps_no_rank_on_a_node_that_is_left(cause: MoveCause) -> None:
+    known = move(given_up="it stays", cause=cause)
+    moves = planned(known, mine=replace(MINE, node_leaving="node-1 is cordoned"), stragglers=slow(1))
+    assert [(m.cause, m.given_up) for m in moves.moves] == [(MoveCause.NODE, None)]
+
+
 def test_a_move_that_was_given_up_has_another_chance() -> None:
     known = move(given_up="it stays", cause=MoveCause.STRAGGLER)
     moves = planned(known, mine=MINE, stragglers=slow(1, to_move=True))

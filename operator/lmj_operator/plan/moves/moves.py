@@ -44,6 +44,9 @@ class Moves:
 
 _NONE_SLOW = Stragglers()
 
+_UNFORCED = (MoveCause.REQUESTED, MoveCause.STRAGGLER)
+"""The rank may stay where it is, too: nothing about its pod or its node is a reason to leave."""
+
 
 def plan_moves(
     observed: Observed,
@@ -150,9 +153,9 @@ def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, n
             return False
     elif facts.serial != entry.serial or spec.strategy is MigrationStrategy.NEVER:
         return False
-    elif entry.cause is MoveCause.REQUESTED and entry.given_up is not None:
+    elif entry.cause in _UNFORCED and entry.given_up is not None:
         return _cause(pod, spec) is None  # that it was not to be had then is no reason to stay where the rank may not
-    if entry.cause in (MoveCause.REQUESTED, MoveCause.STRAGGLER) or pod is None or pod.node != entry.node:
+    if entry.cause in _UNFORCED or pod is None or pod.node != entry.node:
         return True
     # Another placement is another move: its time starts over, and one that was given up has another chance.
     return _cause(pod, spec) is not None and (pod.leaves or pod.node_leaving is not None or pod.misplaced == entry.reason)
