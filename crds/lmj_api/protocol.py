@@ -216,6 +216,10 @@ class WorkerState(Message):
     """``Following``, and ``Ready`` after it: how far its copy is, or was."""
     paused_seconds: Seconds | None = None
     """Before ``view`` trained: from this process's last update to the view's first batch; None: no step was taken yet, or none before it."""
+    compute_seconds: Seconds | None = None
+    """What a step's micro-batches take it, without waiting for others: the median of its newest steps in ``view``; None: too few."""
+    waiting_seconds: Seconds | None = None
+    """For how long of a step it waits for others: the same median."""
     snapshots: Snapshots | None = None
     """``Ready``: snapshots in its pod's memory; None: none are taken."""
     lost_rank: int | None = None
@@ -319,6 +323,10 @@ class Event(Message):
     """``committed``, ``joined``, ``preparing``: where it stands."""
     paused_seconds: Seconds | None = None
     """``committed``, the first of a view: from this process's last update before it, as a follower too, to the view's first batch."""
+    compute_seconds: Seconds | None = None
+    """``committed``: what a step's micro-batches take, without waiting: the median of the view's newest steps; None: too few."""
+    waiting_seconds: Seconds | None = None
+    """``committed``: for how long of a step it waits for others: the same median."""
     evaluation: Told | None = None
     """``evaluated``: the result."""
     best: bool = False

@@ -45,6 +45,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "recovery.hotStandby and recovery.memorySnapshot keep what other replicas hold anyway: leave them out",
         ),
         (
+            "!has(self.recovery.straggler) || self.dataParallel.shards > 1",
+            "recovery.straggler compares replicas: leave it out, or raise dataParallel.shards",
+        ),
+        (
             "self.training.warmupSteps == 0 || self.training.warmupRatio == 0.0",
             "training: set warmupSteps or warmupRatio, not both",
         ),

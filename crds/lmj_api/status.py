@@ -67,6 +67,8 @@ class RankStatus(Message):
     """Newest step that it reported."""
     heartbeat_seconds: float | None = None
     """Age of its newest sign of progress when the status was written."""
+    compute_seconds: float | None = None
+    """What a step takes it, without waiting for others: the median of its newest steps in the view, three digits. None: not known."""
     restarts: int = 0
     """Times that its worker or pod was replaced."""
     worker_restarts: int = 0
@@ -132,6 +134,8 @@ class MoveCause(StrEnum):
     """Its node is cordoned, drained or tainted."""
     PLACEMENT = "Placement"
     """Its node is not where the spec wants it."""
+    STRAGGLER = "Straggler"
+    """It computes slower than its peers."""
 
 
 class MoveStatus(Message):
@@ -155,6 +159,29 @@ class MoveStatus(Message):
     """When it was asked for, seconds since the epoch."""
     given_up: str | None = None
     """Why it did not come to a live move, and what follows. None: it is under way."""
+
+
+class StragglerStatus(Message):
+    """A rank that computes slower than its peers, or was moved for that lately."""
+
+    rank: int
+    """The rank."""
+    pod: str
+    """Its pod: another one is judged anew."""
+    node: str | None = None
+    """Node of the pod."""
+    since: float | None = None
+    """Since when it does, without a break, seconds since the epoch; None: it does not."""
+    slow: bool = False
+    """It has for ``recovery.straggler.seconds``, and still does."""
+    ratio: float = 1.0
+    """How many times as long as its peers it computed when that was last known."""
+    moves: int = 0
+    """Moves that were begun for it: each that did not help, or was given up, makes the next one later."""
+    not_before: float = 0.0
+    """No other move is begun for it before this time, seconds since the epoch."""
+    stays: str | None = None
+    """Why it is not moved, in one clause; None: it is, or nobody asked for that."""
 
 
 class NodeFailures(Message):
@@ -305,6 +332,8 @@ class JobStatus(Message):
     """Replicas that are on their way into the view, in order."""
     moves: list[MoveStatus] = []
     """Ranks that are being moved, or could not be."""
+    stragglers: list[StragglerStatus] = []
+    """Ranks that compute slower than their peers, in order; at most as many as there are ranks."""
     move_request: str | None = None
     """The last request to move ranks that was taken up, as it was written."""
     move_refused: str | None = None

@@ -10,6 +10,11 @@ FIRST: Final = 0
 """The rank that leads where all are there."""
 
 
+def share(shards: int, replicas: int, replica: int) -> range:
+    """The shards that ``replica`` of ``replicas`` computes; those in a view are counted from 0."""
+    return range(shards * replica // replicas, shards * (replica + 1) // replicas)
+
+
 @dataclass(frozen=True, slots=True)
 class Rank:
     """One member of the group."""

@@ -18,6 +18,7 @@ from .cluster import Cluster
 RANKS = 3
 PICK = st.integers(0, 5)
 RECOVERY = {"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4, "avoidNode": {"fallbackSeconds": 30}}
+WATCHED = {**RECOVERY, "straggler": {"seconds": 2, "action": "Move"}}
 PARTS = {"stages": 1, "microBatches": 4}
 SPEC = job_spec(RANKS, recovery=RECOVERY)
 
@@ -226,9 +227,14 @@ class FaultsWithBoth(FaultsWithStandbys):
 
 
 class FaultsWithReplicas(Faults):
-    """Three replicas of one stage."""
+    """Three replicas of one stage, of which those that are slow move."""
 
-    spec = job_spec(1, pipeline=PARTS, dataParallel={"shards": 4, "replicas": 3}, recovery=RECOVERY)
+    spec = job_spec(1, pipeline=PARTS, dataParallel={"shards": 4, "replicas": 3}, recovery=WATCHED)
+
+    @rule(slow=st.frozensets(st.integers(0, RANKS), max_size=2), node=st.sampled_from([None, "a", "b"]))
+    def some_are_slow(self, slow: frozenset[int], node: str | None) -> None:
+        """Wherever they are, or on one node alone."""
+        self.cluster.shard_seconds = lambda pod: 3.0 if pod.rank in slow and node in (None, pod.node) else 1.0
 
     @rule(replicas=st.integers(1, 4))
     def scale(self, replicas: int) -> None:
@@ -238,7 +244,7 @@ class FaultsWithReplicas(Faults):
 class FaultsWithReplicasOfStages(FaultsWithReplicas):
     """Two replicas of two stages."""
 
-    spec = job_spec(2, pipeline={**PARTS, "stages": 2}, dataParallel={"shards": 4, "replicas": 2}, recovery=RECOVERY)
+    spec = job_spec(2, pipeline={**PARTS, "stages": 2}, dataParallel={"shards": 4, "replicas": 2}, recovery=WATCHED)
 
 
 def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase]]:

@@ -1,10 +1,11 @@
 """What happens in a cluster by itself, with a clock of its own: workers train, follow, leave and die."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import USER_ERROR, Copied, Exit, Progress, WorkerPhase
 from lmj_api.spec import JobSpec
+from lmj_api.topology import Topology, share
 from lmj_api.view import Resume, View
 
 from .pod import ALIVE, Pod, Violation
@@ -48,6 +49,8 @@ class World:
         self.committed_view = 0
         self.losses: dict[int, int] = {}
         """Times that each step was committed."""
+        self.shard_seconds: Callable[[Pod], float] = lambda pod: 1.0
+        """What a shard takes a pod."""
         self.cables: set[tuple[str | None, str | None]] = set()
         """Broken ones: what the first node sends does not get to the second. All else does, and the operator reaches both."""
 
@@ -204,6 +207,7 @@ class World:
             holding=None,
             copied=None,
             paused_seconds=None,
+            compute_seconds=None,
             snapshots=None,
             lost_rank=None,
         )
@@ -298,7 +302,8 @@ class World:
                 if pod.trained_in != view.number and pod.updated is not None:
                     paused = {"paused_seconds": max(0.0, self.now - self.tick_seconds - pod.updated)}
                 pod.trained_in, pod.updated = view.number, self.now
-                pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now, **paused})
+                times = {"compute_seconds": self._compute_seconds(view, pod), **paused}
+                pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now, **times})
                 self._tell_follower(pod, committed=True)
         self._snap(view, group, step)
         stop = any(pod.draining for pod in group)
@@ -306,6 +311,13 @@ class World:
             self._saves = (view.number, step, self.now + self.save_seconds)
             return
         self._end(view, group, step)
+
+    def _compute_seconds(self, view: View, pod: Pod) -> float:
+        """What a step takes ``pod``: a replica may have more shards than another."""
+        topology = Topology.of_view(self.spec.pipeline.stages, [m.rank for m in view.members])
+        place = topology.present.index(topology.rank(pod.rank or 0).replica)
+        held = share(self.spec.data_parallel.shards, len(topology.present), place)
+        return len(held) * self.shard_seconds(pod)
 
     def _end(self, view: View, group: list[Pod], step: int) -> None:
         """What is done at the boundary of ``step``."""

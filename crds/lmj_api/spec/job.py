@@ -81,6 +81,15 @@ class JobSpec(Message):
                     )
         return self
 
+    @model_validator(mode="after")
+    def _has_peers(self) -> Self:
+        if self.recovery.straggler is not None and self.data_parallel.shards == 1:
+            raise ValueError(
+                "recovery.straggler compares replicas, and with dataParallel.shards 1 there is never more than one:"
+                " leave it out, or raise dataParallel.shards"
+            )
+        return self
+
     def scaled(self, replicas: int) -> "JobSpec":
         """With so many replicas. Raises ValueError (one of pydantic's) when it cannot have them."""
         parts = self.model_dump(by_alias=True, mode="json")

@@ -5,6 +5,7 @@ from lmj_api.status import IncidentKind, JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.plan.failures.incidents import again, cost, proof
 from lmj_operator.plan.observe.units import duration, size
+from lmj_operator.plan.report.conditions import STRAGGLER
 
 
 def event_line(heard: PodEvent) -> str | None:
@@ -44,6 +45,8 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
                 lines += [line for line in (cost(incident), proof(incident)) if line is not None]
             else:
                 lines.append(f"recovered in {incident.seconds:.1f} s, {again(incident)}")
+    held = {c.type for c in before.conditions if c.status == "True"}
+    lines += [f"slow: {c.message}" for c in after.conditions if c.type == STRAGGLER and c.status == "True" and c.type not in held]
     if after.view is not None and (before.view is None or before.view.number != after.view.number):
         lines.append(f"view {after.view.number}, {len(after.view.members)} ranks: {after.view.reason}")
     return lines

@@ -13,7 +13,7 @@ from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.failures.incidents import again, cost, proof
 from lmj_operator.plan.observe.times import rfc3339
-from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, STALE, WAITING
+from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, STALE, STRAGGLER, WAITING
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     made += [
         Note(c.reason if c.type == WAITING else c.type, c.message, warning=c.type != MIGRATING)
         for c in after.conditions
-        if c.type in (WAITING, STALE, MIGRATING, NOT_FINITE, RECONCILE_FAILED)
+        if c.type in (WAITING, STALE, MIGRATING, NOT_FINITE, STRAGGLER, RECONCILE_FAILED)
         and c.status == "True"
         and (c.type, c.reason) not in held
     ]

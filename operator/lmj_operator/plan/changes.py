@@ -10,6 +10,7 @@ from lmj_api.status import (
     NodeFailures,
     Promotion,
     StandbyStatus,
+    StragglerStatus,
 )
 
 
@@ -31,6 +32,7 @@ class Changes(TypedDict, total=False):
     followers: list[FollowerStatus]
     joins: list[JoinStatus]
     moves: list[MoveStatus]
+    stragglers: list[StragglerStatus]
     move_request: str | None
     move_refused: str | None
     migrations: int

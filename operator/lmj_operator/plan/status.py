@@ -10,6 +10,7 @@ from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.incidents import Told, settle
 from lmj_operator.plan.failures.ladder import fruitless
+from lmj_operator.plan.failures.stragglers import describe
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.report.conditions import conditions
 from lmj_operator.plan.report.phases import TERMINAL, transition
@@ -32,6 +33,12 @@ def _told(scene: Scene, view: View | None) -> Told:
     # One that took its last step late, on another's word, has the shorter pause.
     pauses = [worker.paused_seconds for worker in workers if worker.paused_seconds is not None]
     return Told(max(pauses, default=None), min(steps) if view is not None and len(steps) == len(view.members) else 0)
+
+
+def _slow(scene: Scene) -> str | None:
+    """The ranks that are slow, in a sentence; None: none is."""
+    spec, rule = scene.observed.spec, scene.observed.spec.recovery.straggler
+    return describe(scene.changes.get("stragglers", ()), spec.topology, rule.action) if rule is not None else None
 
 
 def _scale(observed: Observed, view: View | None) -> dict[str, int | str]:
@@ -80,6 +87,7 @@ def status_of(
                 scene.changes.get("moves", ()),
                 scene.changes.get("followers", ()),
                 evaluated,
+                _slow(scene),
             ),
             "view": view,
             **_scale(observed, view),
@@ -92,6 +100,7 @@ def status_of(
             "followers": [],
             "moves": [],
             "joins": [],
+            "stragglers": [],
             **scene.changes,
             **changes,
             **({"standbys": [], "warm_standbys": 0} if phase in _WITHOUT_STANDBYS else {}),

@@ -174,6 +174,8 @@ async def test_metrics(client: Make, make_view: Make) -> None:
     await it.until(lambda s: s.worker.progress and s.worker.progress.step == 3)
     text = await (await http.get("/metrics")).text()
     assert 'lmj_step{pod="job-r0-1",rank="0"} 3.0' in text
+    assert 'lmj_rank_compute_seconds{pod="job-r0-1",rank="0"} 0.25' in text
+    assert 'lmj_rank_waiting_seconds{pod="job-r0-1",rank="0"} 0.5' in text
     assert 'lmj_view{pod="job-r0-1",rank="0"} 4.0' in text
     assert 'lmj_worker_phase{phase="Running",pod="job-r0-1",rank="0"} 1.0' in text
     assert "# HELP lmj_worker_incarnation" in text

@@ -286,5 +286,20 @@ def test_a_scheme_is_no_folder(assignment: str, line: str, here: bool) -> None:
     assert str(caught.value) == line
 
 
+def test_stragglers_are_looked_for_where_there_can_be_replicas() -> None:
+    """Not only where there are some: a job may have one replica for a while."""
+    shards = {"shards": 4, "replicas": 1}
+    straggler = load(document(recovery={"straggler": {}}, dataParallel=shards)).spec.recovery.straggler
+    assert (straggler.factor, straggler.seconds, straggler.action) == (1.5, 60, "Report")
+    assert problem(document(recovery={"straggler": {}})) == (
+        "spec: recovery.straggler compares replicas, and with dataParallel.shards 1 there is never more than one:"
+        " leave it out, or raise dataParallel.shards"
+    )
+    for part in ({"factor": 1.0}, {"seconds": 0}, {"action": "Kill"}):
+        assert problem(document(recovery={"straggler": part}, dataParallel=shards)).startswith(
+            f"spec.recovery.straggler.{next(iter(part))}: "
+        )
+
+
 def test_a_field_that_has_another_name_now_says_which() -> None:
     assert problem(document(recovery={"replica": True})) == "spec.recovery.replica: is called spec.recovery.hotStandby now"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -216,3 +217,80 @@ def test_a_lost_replica_costs_no_step_and_no_bit(
     assert losses(four) == losses(one)
     assert alone.evaluated() == {k: v for line in lines for k, v in line.evaluated().items()}
     assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
+
+
+class Slow:
+    """A stage whose forward passes take so many seconds longer, those of evaluations too."""
+
+    def __init__(self, stage: Any, seconds: float) -> None:
+        self.stage, self.seconds = stage, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stage, name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        time.sleep(self.seconds)
+        return self.stage(*arguments)
+
+
+def slowed(group: Workers, rank: int, seconds: float) -> None:
+    strategy: Any = group.trainers[rank].strategy
+    strategy._stage = Slow(strategy._stage, seconds)
+
+
+def times(line: Line) -> list[tuple[float | None, float | None]]:
+    """What was told of each step: work and waiting."""
+    return [(details["compute_seconds"], details["waiting_seconds"]) for _, details in line.of(EventKind.COMMITTED)]
+
+
+@pytest.mark.parametrize("slow", [0, 3])
+def test_the_slow_rank_computes_and_the_others_wait(job: LiveMigrationJob, tmp_path: Path, together: Together, slow: int) -> None:
+    """Two replicas of two stages: the rank of the same stage has the same work, and the others of the slow one's replica wait too."""
+    group = together(of(job, tmp_path / "out", 2, 2))
+    slowed(group, slow, 0.1)
+    lines = group.run(start(), until=6)
+    for line in lines:
+        told = times(line)
+        assert [seconds is None for pair in told for seconds in pair] == [True] * 4 + [False] * 8, "from the third step on"
+    compute, waiting = zip(*(times(line)[-1] for line in lines), strict=True)
+    # Two shards, whose only micro-batch goes in halves.
+    assert compute[slow] >= 4 * 0.1
+    others = [rank for rank in range(4) if rank != slow]
+    assert all(compute[rank] < compute[slow] / 2 for rank in others)
+    assert all(waiting[rank] > waiting[slow] for rank in others)
+    recorded = (tmp_path / "out" / "metrics.jsonl").read_text()
+    assert '"gradNorm"' in recorded
+    assert not any(name in recorded for name in ("compute", "waiting")), "what is recorded is the same in every run"
+
+
+def test_what_a_step_took_in_another_view_is_not_told(job: LiveMigrationJob, tmp_path: Path, together: Together) -> None:
+    """The rank may have more shards in this one."""
+    group = together(of(job, tmp_path / "out", 2))
+    group.run(start(), until=6)
+    assert times(group.lines[0])[-1][0] is not None
+    first = len(times(group.lines[0]))
+    group.run(Resume(step=6, told_by=0), ranks=[0], number=2)
+    told = times(group.lines[0])[first:]
+    assert [seconds is None for seconds, _ in told[:3]] == [True, True, False]
+
+
+def test_more_shards_are_more_work_and_the_exchange_is_none(
+    job: LiveMigrationJob, tmp_path: Path, together: Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three replicas of four shards: the last has two, each as slow as the others'."""
+    exchange = Exchange.run
+
+    def late(*arguments: Any) -> None:
+        time.sleep(0.4)
+        exchange(*arguments)
+
+    monkeypatch.setattr(Exchange, "run", late)
+    group = together(of(job, tmp_path / "out", 3))
+    for rank in range(3):
+        slowed(group, rank, 0.03)
+    told = [times(line)[-1][0] for line in group.run(start(), until=4)]
+    one, other, two = (seconds for seconds in told if seconds is not None)
+    assert min(one, other) >= 2 * 0.03
+    assert two >= 4 * 0.03
+    assert two > 1.2 * max(one, other)
+    assert two < 0.4

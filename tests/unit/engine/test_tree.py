@@ -9,9 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmj_api.topology import share
 from lmj_trainer.strategy.pipeline.exchange import span_size
 from lmj_trainer.strategy.pipeline.sums import ShardSums
-from lmj_trainer.strategy.pipeline.tree import halves, nodes, share, sibling, total, total_loss
+from lmj_trainer.strategy.pipeline.tree import halves, nodes, sibling, total, total_loss
 
 SHARDS = st.integers(1, 40)
 

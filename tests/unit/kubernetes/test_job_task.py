@@ -440,6 +440,21 @@ def test_a_loss_that_is_no_number_is_a_condition_and_told_of_once() -> None:
     assert [c.status for c in told(after, fine) if c.type == "LossNotFinite"] == ["False"]
 
 
+def test_a_slow_rank_is_a_condition_and_told_of_once() -> None:
+    def told(old: list[Condition], slow: str | None) -> list[Condition]:
+        return conditions(old, Phase.RUNNING, "view 1 trains", 1, 100.0, slow=slow)
+
+    before = told([], None)
+    assert all(c.type != "Straggler" for c in before)
+    after = told(before, "rank 1 computes 2.3 times as long")
+    (condition,) = after[len(before) :]
+    assert (condition.type, condition.status, condition.reason) == ("Straggler", "True", "SlowRank")
+    note = Note("Straggler", "rank 1 computes 2.3 times as long", warning=True)
+    assert notes(JobStatus(conditions=before), JobStatus(conditions=after)) == [note]
+    assert notes(JobStatus(conditions=after), JobStatus(conditions=told(after, "rank 1 computes 2.4 times as long"))) == []
+    assert [(c.status, c.reason) for c in told(after, None) if c.type == "Straggler"] == [("False", "NoSlowRank")]
+
+
 def test_more_failures_than_are_kept_are_told_of_when_they_are_over() -> None:
     failures = tuple(Failure(IncidentKind.WORKER_EXITED, rank, f"p{rank}", "it ended", Remedy.WORKER) for rank in range(14))
     down = JobStatus(incidents=record([], failures, {}, view=1, step=5, now=1.0))

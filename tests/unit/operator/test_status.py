@@ -25,6 +25,12 @@ def test_the_age_of_a_heartbeat_is_never_negative(heartbeat: float, age: float |
     assert rank_table(Topology(1), ranks, {0: Want(1, 1)}, (), 100.0, {})[0].heartbeat_seconds == age
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(0.123456, 0.123), (123456.7, 123000.0), (0.0, 0.0), (None, None)])
+def test_what_a_step_takes_has_three_digits(seconds: float | None, told: float | None) -> None:
+    ranks = (facts(0, pod(0, 1, worker(compute_seconds=seconds))),)
+    assert rank_table(Topology(1), ranks, {0: Want(1, 1)}, (), 100.0, {})[0].compute_seconds == told
+
+
 @pytest.mark.parametrize(
     ("seen", "known", "state"),
     [

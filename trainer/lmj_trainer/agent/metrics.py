@@ -58,6 +58,8 @@ def _gauges(state: AgentState, server_bytes: int | None) -> Iterator[tuple[str, 
     yield "lmj_view", "Number of the newest view that was accepted.", state.view.number if state.view else 0
     yield "lmj_worker_incarnation", "Worker processes that were started in this pod.", worker.incarnation
     yield "lmj_worker_heartbeat_seconds", "When the worker last made progress, seconds since the epoch.", worker.heartbeat
+    yield "lmj_rank_compute_seconds", "Seconds of work of a step, without waiting for other ranks.", worker.compute_seconds
+    yield "lmj_rank_waiting_seconds", "Seconds of a step in which the rank waits for others.", worker.waiting_seconds
     good = [checkpoint.step for checkpoint in state.checkpoints if checkpoint.problem is None]
     yield "lmj_checkpoint_step", "Step of the newest checkpoint that can be used.", max(good, default=None)
     if progress is None:

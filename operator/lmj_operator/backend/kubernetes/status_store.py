@@ -34,9 +34,8 @@ def read_status(body: Mapping[str, Any]) -> JobStatus:
         raise ValueError(f"status.{where} cannot be read ({first['msg']}): was it written by a newer operator?") from error
 
 
-_STORED_AT_ONCE = sorted(
-    JobStatus.model_fields.keys() - {"message", "progress", "evaluations", "checkpoint", "ranks", "followers", "conditions"}
-)
+_CAN_WAIT = {"message", "progress", "evaluations", "checkpoint", "ranks", "followers", "stragglers", "conditions"}
+_STORED_AT_ONCE = sorted(JobStatus.model_fields.keys() - _CAN_WAIT)
 
 
 def must_be_stored(status: JobStatus) -> tuple[Any, ...]:

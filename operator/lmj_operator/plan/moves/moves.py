@@ -9,6 +9,7 @@ from lmj_api.status import JobStatus, MoveCause, MoveStatus
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, Drain, HandOver, Stay
 from lmj_operator.plan.failures.nodes import UNSCHEDULABLE
+from lmj_operator.plan.failures.stragglers import Stragglers
 from lmj_operator.plan.moves.moved import rests
 from lmj_operator.plan.moves.request import admit
 from lmj_operator.plan.observe.facts import RankFacts
@@ -37,12 +38,27 @@ class Moves:
     actions: tuple[Action, ...] = ()
     targets: tuple[tuple[int, str | None], ...] = ()
     """Ranks that need a follower for it, each with the node that it is to be on (None: any)."""
+    begun: frozenset[int] = frozenset()
+    """Ranks whose move begins now because they are slow."""
 
 
-def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, runs: bool, now: float) -> Moves:
+_NONE_SLOW = Stragglers()
+
+_UNFORCED = (MoveCause.REQUESTED, MoveCause.STRAGGLER)
+"""The rank may stay where it is, too: nothing about its pod or its node is a reason to leave."""
+
+
+def plan_moves(
+    observed: Observed,
+    ranks: tuple[RankFacts, ...],
+    view: View | None,
+    runs: bool,
+    now: float,
+    stragglers: Stragglers = _NONE_SLOW,
+) -> Moves:
     """The moves that are wanted at ``now``; ``runs``: ``view`` trains."""
     spec, status = observed.spec.migration, observed.status
-    kept = [m for m in status.moves if _goes_on(m, ranks, spec, now)]
+    kept = [m for m in status.moves if _goes_on(m, ranks, spec, now) and not _is_over(m, ranks, stragglers)]
     request, refused = status.move_request, status.move_refused
     if observed.move_request is not None and observed.move_request != request:
         request, refused = observed.move_request, None
@@ -53,6 +69,8 @@ def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | No
     known = {m.rank for m in kept}
     free = [f for f in ranks if f.rank not in known and not _rests(f.pod, status, spec, now)]
     kept += [_begun(f, why, observed, now) for f in free if (why := _cause(f.pod, spec)) is not None]
+    slow = [f for f in free if f.rank in stragglers.to_move and f.rank not in {m.rank for m in kept}]
+    kept += [_begun(f, _Why(MoveCause.STRAGGLER, stragglers.to_move[f.rank], spec.strategy), observed, now) for f in slow]
     moves: list[MoveStatus] = []
     turns = {(m.rank, m.serial) for m in _in_turn(status.moves, spec)}
     for entry in kept:
@@ -75,7 +93,8 @@ def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | No
             going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m in _in_turn(moves, spec))]
             # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
             actions += [Drain(pod) for m in going if (pod := _told_to_leave(m, ranks[m.rank])) is not None]
-    return Moves(tuple(moves), request, refused, tuple(actions), tuple((m.rank, m.to) for m in under_way))
+    targets = tuple((m.rank, m.to) for m in under_way)
+    return Moves(tuple(moves), request, refused, tuple(actions), targets, frozenset(f.rank for f in slow))
 
 
 def off_their_nodes(actions: tuple[Action, ...], moves: Sequence[MoveStatus]) -> tuple[Action, ...]:
@@ -134,12 +153,25 @@ def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, n
             return False
     elif facts.serial != entry.serial or spec.strategy is MigrationStrategy.NEVER:
         return False
-    elif entry.cause is MoveCause.REQUESTED and entry.given_up is not None:
+    elif entry.cause in _UNFORCED and entry.given_up is not None:
         return _cause(pod, spec) is None  # that it was not to be had then is no reason to stay where the rank may not
-    if entry.cause is MoveCause.REQUESTED or pod is None or pod.node != entry.node:
+    if entry.cause in _UNFORCED or pod is None or pod.node != entry.node:
         return True
     # Another placement is another move: its time starts over, and one that was given up has another chance.
     return _cause(pod, spec) is not None and (pod.leaves or pod.node_leaving is not None or pod.misplaced == entry.reason)
+
+
+def _is_over(entry: MoveStatus, ranks: tuple[RankFacts, ...], stragglers: Stragglers) -> bool:
+    """Whether the move was made for a slow rank that is well again where it is, or has another chance to move."""
+    facts = ranks[entry.rank]
+    if entry.cause is not MoveCause.STRAGGLER or facts.serial != entry.serial or _is_leaving(facts):
+        return False
+    return entry.rank not in stragglers.slow or (entry.given_up is not None and entry.rank in stragglers.to_move)
+
+
+def _is_leaving(facts: RankFacts) -> bool:
+    """Whether it was told to leave its pod: that is not taken back."""
+    return facts.agent is not None and facts.agent.draining
 
 
 def _rests(pod: PodObserved | None, status: JobStatus, spec: Migration, now: float) -> bool:

@@ -33,6 +33,9 @@ MIGRATING = "Migrating"
 NOT_FINITE = "LossNotFinite"
 """The condition that says since which step an evaluation's loss is not a number; there once one was not."""
 
+STRAGGLER = "Straggler"
+"""The condition that says which ranks compute slower than their peers and since when; there once one did."""
+
 REFUSED = "ChangeRefused"
 """The condition that says why a change of the spec is not followed; there once one was not."""
 
@@ -82,12 +85,13 @@ def conditions(
     moves: Sequence[MoveStatus] = (),
     followers: Sequence[FollowerStatus] = (),
     evaluations: Sequence[Evaluation] = (),
+    slow: str | None = None,
 ) -> list[Condition]:
     """All conditions of a job in ``phase``; the time of one changes only with its status.
 
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
     ``moves``, and the ``followers`` that they are made with: ranks that are to run elsewhere.
-    ``evaluations``: the newest of each split, and the best.
+    ``evaluations``: the newest of each split, and the best. ``slow``: which ranks are, in a sentence.
     ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one; ``renewed``: it is newer than that of ``old``.
     """
     before = {c.type: c for c in old}
@@ -113,19 +117,26 @@ def conditions(
         stopped = next((move for move in moves), None)
         text = f"rank {stopped.rank}: {stopped.given_up}" if stopped is not None else "no rank moves"
         standing.append(made(MIGRATING, False, "GivenUp" if stopped is not None else "NothingMoves", text))
-    odd = min((e for e in evaluations if e.loss is None), key=lambda e: e.step, default=None)
-    if odd is not None:
-        text = f"the {odd.split} loss of step {odd.step} is not a number; lower training.learningRate or set training.maxGradNorm"
-        standing.append(made(NOT_FINITE, True, "NotANumber", text))
-    elif NOT_FINITE in before:
-        standing.append(made(NOT_FINITE, False, "Finite", "the newest losses are numbers"))
-    if problem is not None:
-        standing.append(made(REFUSED, True, "SpecInvalid", problem))
-    elif REFUSED in before:
-        standing.append(made(REFUSED, False, "SpecAccepted", "the spec is followed"))
+    for kind, why, told, well, end in (
+        (NOT_FINITE, "NotANumber", _not_finite(evaluations), "Finite", "the newest losses are numbers"),
+        (STRAGGLER, "SlowRank", slow, "NoSlowRank", "no rank is slower than its peers"),
+        (REFUSED, "SpecInvalid", problem, "SpecAccepted", "the spec is followed"),
+    ):
+        if told is not None:
+            standing.append(made(kind, True, why, told))
+        elif kind in before:
+            standing.append(made(kind, False, well, end))
     if RECONCILE_FAILED in before:
         standing.append(before[RECONCILE_FAILED])
     return standing
+
+
+def _not_finite(evaluations: Sequence[Evaluation]) -> str | None:
+    """Which loss is not a number, in a sentence; None: all are."""
+    odd = min((e for e in evaluations if e.loss is None), key=lambda e: e.step, default=None)
+    if odd is None:
+        return None
+    return f"the {odd.split} loss of step {odd.step} is not a number; lower training.learningRate or set training.maxGradNorm"
 
 
 def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) -> tuple[str, str]:

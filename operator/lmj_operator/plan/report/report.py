@@ -147,11 +147,17 @@ def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fru
         incarnation=incarnation,
         step=worker.progress.step if worker is not None and worker.progress is not None else known.step,
         heartbeat_seconds=round(max(0.0, now - worker.heartbeat), 1) if worker is not None and worker.heartbeat else None,
+        compute_seconds=_digits(worker.compute_seconds) if worker is not None else None,
         restarts=known.restarts + want.replaced,
         worker_restarts=fruitless + want.replaced if stays else 0,
         exit_code=failure.exit_code if failure is not None else known.exit_code,
         exit_message=failure.message if failure is not None else known.exit_message,
     )
+
+
+def _digits(seconds: float | None) -> float | None:
+    """``seconds`` with three digits: more of them are noise."""
+    return None if seconds is None else float(f"{seconds:.3g}")
 
 
 def _state(facts: RankFacts) -> str:

@@ -7,13 +7,15 @@ breaks the view, and with it every exchange under way.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 import torch
 
+from lmj_api.topology import share
 from lmj_trainer.state.finals import Finals
-from lmj_trainer.strategy.pipeline.tree import nodes, share, total
+from lmj_trainer.strategy.pipeline.tree import nodes, total
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
@@ -56,10 +58,14 @@ class Exchange:
         """Spans that this rank adds up, once the others have sent theirs."""
         self._awaited: deque[slice] = deque()
         """Spans that others add up."""
+        self.seconds = 0.0
+        """What it took beside the backward pass. It does not depend on how many shards this replica computes."""
 
     def final(self, weight: Tensor) -> None:
-        """Nothing will be added to the gradient of ``weight`` any more."""
+        """Nothing will be added to the gradient of ``weight`` any more. Waits for nobody."""
+        begin = time.monotonic()
         self._offer(self._finals.final(int(weight.storage_offset()), weight.numel()))
+        self.seconds += time.monotonic() - begin
 
     def finish(self) -> None:
         """Nothing will be added to any gradient any more. The sums of all shards are in the state then."""

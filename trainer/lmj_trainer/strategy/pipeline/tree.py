@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 Node = tuple[int, int]
 
 
-def share(shards: int, replicas: int, replica: int) -> range:
-    """The shards that ``replica`` of ``replicas`` computes."""
-    return range(shards * replica // replicas, shards * (replica + 1) // replicas)
-
-
 def halves(node: Node) -> tuple[Node, Node]:
     """The two nodes of which ``node``, of two shards or more, is the sum."""
     first, end = node
