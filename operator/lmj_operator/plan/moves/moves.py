@@ -51,18 +51,21 @@ def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | No
         except ValueError as error:
             refused = str(error)
     known = {m.rank for m in kept}
-    free = [f for f in ranks if f.rank not in known and not _rests(f.pod, status, spec, now)]
-    kept += [_begun(f, why, observed, now) for f in free if (why := _cause(f.pod, spec)) is not None]
+    caused = [(f, why) for f in ranks if f.rank not in known and (why := _cause(f.pod, spec)) is not None]
+    kept += [_begun(f, why, observed, now) for f, why in caused if not _rests(f.pod, status, spec, now)]
     moves: list[MoveStatus] = []
     turns = {(m.rank, m.serial) for m in _in_turn(status.moves, spec)}
+    begun = 0
     for entry in kept:
-        if entry.given_up is None and len(_in_turn(moves, spec)) < spec.max_concurrent:
+        if entry.given_up is None and begun < spec.max_concurrent:
             if (entry.rank, entry.serial) not in turns:
                 entry = entry.model_copy(update={"since": now})  # its time begins with its turn
             if entry.strategy == "Live" and now - entry.since > spec.timeout_seconds:
                 entry = _given_up(entry, ranks[entry.rank], spec)
+        begun += entry.given_up is None
         moves.append(entry)
-    under_way = [m for m in _in_turn(moves, spec) if m.strategy == "Live"]
+    in_turn = _in_turn(moves, spec)
+    under_way = [m for m in in_turn if m.strategy == "Live"]
     actions: list[Action] = []
     if runs and view is not None:
         actions += [Stay(pod) for m in under_way if (pod := _may_stay(ranks[m.rank])) is not None]
@@ -72,7 +75,8 @@ def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | No
             actions += [HandOver(pod, view.number) for m in under_way if (pod := _replaceable(ranks[m.rank], view)) is not None]
         ends = any(isinstance(a, HandOver) for a in actions) or any(to_be_left(f, view) for f in ranks)
         if not ends and not is_stale(observed, ranks):  # else nobody could leave, and what is trained since would be lost
-            going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m in _in_turn(moves, spec))]
+            first = {m.rank for m in in_turn}
+            going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m.rank in first)]
             # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
             actions += [Drain(pod) for m in going if (pod := _told_to_leave(m, ranks[m.rank])) is not None]
     return Moves(tuple(moves), request, refused, tuple(actions), tuple((m.rank, m.to) for m in under_way))
@@ -106,10 +110,11 @@ def _with_requested(
     """``kept`` with what the request ``text`` asks for; one for another node takes the place of a live move. Raises ValueError."""
     spec = observed.spec.migration
     request = admit(text, ranks, spec, observed.one_node, observed.nodes)
+    asked_for = frozenset(request.ranks)
     stays = [
         m
         for m in kept
-        if m.rank not in request.ranks
+        if m.rank not in asked_for
         or m.strategy == "Checkpoint"
         or (m.given_up is None and (request.node is None or m.to == request.node))
     ]

@@ -55,10 +55,11 @@ def admit(text: str, ranks: tuple[RankFacts, ...], spec: Migration, one_node: bo
         first = ", ".join(sorted(nodes)[:_NODES_NAMED])
         more = f" and {len(nodes) - _NODES_NAMED} more" if len(nodes) > _NODES_NAMED else ""
         raise ValueError(f"node {request.node} is not in the cluster; nodes: {first}{more}")
-    unmade = [f.rank for f in ranks if f.rank in request.ranks and f.serial == 0]
+    asked = [ranks[rank] for rank in sorted(request.ranks)]
+    unmade = [f.rank for f in asked if f.serial == 0]
     if unmade:
         raise ValueError(f"rank {unmade[0]} has no pod yet: ask again when it trains")
-    there = [f.rank for f in ranks if f.rank in request.ranks and f.pod is not None and f.pod.node == request.node]
+    there = [f.rank for f in asked if f.pod is not None and f.pod.node == request.node]
     if request.node is not None and there:
         raise ValueError(f"rank {there[0]} runs on {request.node} already")
     return request

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.spec import Training
 from lmj_api.status import JobStatus, RankStatus
-from lmj_api.topology import FIRST, Topology
+from lmj_api.topology import FIRST, Rank, Topology
 from lmj_api.view import View
 from lmj_operator.plan.failures.failures import Failure
 from lmj_operator.plan.membership.looking import has_looked
@@ -119,15 +119,10 @@ def rank_table(
     ``fruitless``: restarts of each rank's worker in its pod, in a row without a new step, before ``failures``.
     """
     hit = {f.rank: f for f in failures}
-    return [
-        _rank(f, wanted[f.rank], hit.get(f.rank), now, fruitless.get(f.rank, 0)).model_copy(
-            update={"replica": topology.rank(f.rank).replica, "stage": topology.stage(f.rank)}
-        )
-        for f in ranks
-    ]
+    return [_rank(topology.rank(f.rank), f, wanted[f.rank], hit.get(f.rank), now, fruitless.get(f.rank, 0)) for f in ranks]
 
 
-def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
+def _rank(place: Rank, facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
     stays = want.serial == facts.serial
     if not stays and facts.entry is not None and want.serial == facts.entry.serial:
         # Known from now on as what it is: a pod whose worker trains, not one that has not answered yet.
@@ -140,7 +135,9 @@ def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fru
         # The number speaks of the pod that is named: a pod that has not answered yet has no worker.
         incarnation = want.incarnation if worker is not None or had_worker else 0
     return RankStatus(
-        rank=facts.rank,
+        rank=place.number,
+        replica=place.replica,
+        stage=place.stage,
         pod=pod.name if pod is not None else known.pod,
         node=pod.node if pod is not None else known.node,
         state=_state(facts),
