@@ -202,16 +202,15 @@ class Cluster(World):
 
     def _put_view(self, name: str, view: View) -> None:
         known = self.views.setdefault(view.number, view)
-        if known != view:
+        if known is not view and known != view:
             raise Violation(f"view {view.number} has two memberships")
         if self.status.view is None or self.status.view.number < view.number:
             raise Violation(f"view {view.number} was sent before it was stored")
         pod = self.pods.get(name)
         if pod is None or not self.answers(pod) or (pod.view is not None and view.number <= pod.view.number):
             return
-        mine = next(m for m in view.members if m.rank == pod.rank)
-        if (mine.pod, mine.incarnation) == (name, pod.worker.incarnation) and pod.worker.phase in ALIVE:
-            pod.view = view
+        if self._is_member(pod, known) and pod.worker.phase in ALIVE:
+            pod.view = known
 
     def _is_hurried(self, pod: Pod) -> bool:
         """Whether it has no time to stay for another, or is not let: then it only drains."""
