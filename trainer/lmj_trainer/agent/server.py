@@ -17,7 +17,7 @@ from lmj_trainer.agent.fencing import Admission, Answer
 from lmj_trainer.agent.supervisor import Supervisor
 
 LARGEST_BODY = 1 << 20
-"""Bytes; a view of 64 members has about 10 KB."""
+"""Bytes; a view of 1,024 members has about 120 KB."""
 KEEP_ALIVE_SECONDS = 5.0
 """A silent event stream carries an empty line every so often, so that either side notices when the other is gone."""
 

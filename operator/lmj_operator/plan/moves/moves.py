@@ -10,7 +10,7 @@ from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, Drain, HandOver, Stay
 from lmj_operator.plan.failures.nodes import UNSCHEDULABLE
 from lmj_operator.plan.moves.moved import rests
-from lmj_operator.plan.moves.request import admit
+from lmj_operator.plan.moves.request import MOST_MOVES, admit
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed, PodObserved
 from lmj_operator.plan.report.report import is_stale
@@ -42,7 +42,7 @@ class Moves:
 def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, runs: bool, now: float) -> Moves:
     """The moves that are wanted at ``now``; ``runs``: ``view`` trains."""
     spec, status = observed.spec.migration, observed.status
-    kept = [m for m in status.moves if _goes_on(m, ranks, spec, now)]
+    kept = _newest([m for m in status.moves if _goes_on(m, ranks, spec, now)])
     request, refused = status.move_request, status.move_refused
     if observed.move_request is not None and observed.move_request != request:
         request, refused = observed.move_request, None
@@ -52,7 +52,9 @@ def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | No
             refused = str(error)
     known = {m.rank for m in kept}
     caused = [(f, why) for f in ranks if f.rank not in known and (why := _cause(f.pod, spec)) is not None]
-    kept += [_begun(f, why, observed, now) for f, why in caused if not _rests(f.pod, status, spec, now)]
+    due = [_begun(f, why, observed, now) for f, why in caused if not _rests(f.pod, status, spec, now)]
+    # Those that wait for room have the same cause in the next pass.
+    kept += due[: max(0, MOST_MOVES - sum(m.given_up is None for m in kept))]
     moves: list[MoveStatus] = []
     turns = {(m.rank, m.serial) for m in _in_turn(status.moves, spec)}
     begun = 0
@@ -197,6 +199,13 @@ def _is_bound(observed: Observed) -> bool:
     spec, volume = observed.spec, observed.spec.storage.output
     once = (AccessMode.READ_WRITE_ONCE, AccessMode.READ_WRITE_ONCE_POD)
     return not observed.one_node and volume is not None and volume.mode(spec.world_size) in once
+
+
+def _newest(moves: Sequence[MoveStatus]) -> list[MoveStatus]:
+    """``moves`` without the oldest of many that were given up for good: where their cause is still there, they have another chance."""
+    stays = [(m.rank, m.serial) for m in moves if m.given_up is not None and m.strategy == "Live"]
+    over = frozenset(stays[: max(0, len(stays) - MOST_MOVES)])
+    return [m for m in moves if (m.rank, m.serial) not in over]
 
 
 def _in_turn(moves: Sequence[MoveStatus], spec: Migration) -> list[MoveStatus]:

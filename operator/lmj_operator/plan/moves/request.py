@@ -10,6 +10,9 @@ from lmj_operator.plan.observe.facts import RankFacts
 TO = "to="
 """Begins the word that names the node."""
 
+MOST_MOVES = 64
+"""A job remembers so many moves that are under way or wait for their turn: a status has to fit into an object of a cluster."""
+
 _NODES_NAMED = 8
 """A refusal names so many nodes."""
 
@@ -47,6 +50,10 @@ def admit(text: str, ranks: tuple[RankFacts, ...], spec: Migration, one_node: bo
     ``nodes``: those that there are; none: they are not known.
     """
     request = parse_request(text, len(ranks))
+    if len(request.ranks) > MOST_MOVES:
+        raise ValueError(
+            f"the request names {len(request.ranks)} ranks: ask for at most {MOST_MOVES}, and for the others when these have moved"
+        )
     if spec.strategy is MigrationStrategy.NEVER:
         raise ValueError("no rank is moved: migration.strategy is Never")
     if request.node is not None and one_node:

@@ -14,6 +14,9 @@ from lmj_operator.plan.observe.observed import Observed, PodPhase
 from lmj_operator.plan.pods.wants import Want
 from lmj_operator.plan.report.conditions import STALE
 
+EXIT_BYTES = 1 << 15
+"""Of the messages of all ranks' failures together: a status has to fit into an object of a cluster. Incidents have them whole."""
+
 TRAINED = (WorkerPhase.RUNNING, WorkerPhase.COMPLETED, WorkerPhase.DRAINED)
 
 
@@ -119,7 +122,9 @@ def rank_table(
     ``fruitless``: restarts of each rank's worker in its pod, in a row without a new step, before ``failures``.
     """
     hit = {f.rank: f for f in failures}
-    return [_rank(topology.rank(f.rank), f, wanted[f.rank], hit.get(f.rank), now, fruitless.get(f.rank, 0)) for f in ranks]
+    table = [_rank(topology.rank(f.rank), f, wanted[f.rank], hit.get(f.rank), now, fruitless.get(f.rank, 0)) for f in ranks]
+    told = [len(entry.exit_message.encode()) for entry in table if entry.exit_message is not None]
+    return table if sum(told) <= EXIT_BYTES else [_in_short(entry, EXIT_BYTES // len(told)) for entry in table]
 
 
 def _rank(place: Rank, facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
@@ -149,6 +154,14 @@ def _rank(place: Rank, facts: RankFacts, want: Want, failure: Failure | None, no
         exit_code=failure.exit_code if failure is not None else known.exit_code,
         exit_message=failure.message if failure is not None else known.exit_message,
     )
+
+
+def _in_short(entry: RankStatus, room: int) -> RankStatus:
+    """``entry`` with its failure told in ``room`` bytes."""
+    whole = (entry.exit_message or "").encode()
+    if len(whole) <= room:
+        return entry
+    return entry.model_copy(update={"exit_message": f"{whole[: room - 3].decode(errors='ignore')}…"})
 
 
 def _state(facts: RankFacts) -> str:
