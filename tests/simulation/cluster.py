@@ -261,7 +261,7 @@ class Cluster(World):
                 follower=pod.follower,
                 handover=pod.handover,
                 pause=pod.pause,
-            )
+            ).for_one_who_knows(self.status.view.number if self.status.view is not None else 0)
         code = -9 if pod.gone else None
         rank = None if pod.standby else pod.rank
         since = pod.unreachable_since

@@ -113,5 +113,5 @@ def view_actions(ranks: tuple[RankFacts, ...], view: View) -> tuple[Action, ...]
         and facts.worker is not None
         and facts.rank in members
         and identity(facts) == members[facts.rank]
-        and (facts.agent.view is None or facts.agent.view.number < view.number or facts.worker.view < view.number)
+        and min(facts.agent.newest_view, facts.worker.view) < view.number
     )
