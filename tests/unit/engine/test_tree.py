@@ -9,9 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmj_trainer.strategy.pipeline.exchange import own_elements
+from lmj_trainer.strategy.pipeline.exchange import _pieces, own_elements
 from lmj_trainer.strategy.pipeline.sums import ShardSums
 from lmj_trainer.strategy.pipeline.tree import halves, nodes, share, sibling, total, total_loss
+from lmj_trainer.transport.inbox import BOUND
 
 SHARDS = st.integers(1, 40)
 
@@ -94,6 +95,16 @@ def test_buffers_beside_the_gradient(shards: int, replicas: int, buffers: int) -
         most = max(most, len(sums._waiting))
     sums.end()
     assert most == buffers
+
+
+@given(st.integers(0, 20_000_000_000))
+def test_elements_go_in_few_messages(size: int) -> None:
+    """However many there are, a sender has room in an inbox for those of a part and of the answer to it."""
+    pieces = list(_pieces(slice(7, 7 + size)))
+    assert len(pieces) <= BOUND / 8
+    ends = [7, *(piece.stop for piece in pieces)]
+    assert [(piece.start, piece.stop) for piece in pieces] == list(pairwise(ends))
+    assert ends[-1] == 7 + size
 
 
 @given(st.integers(0, 500), st.integers(1, 9))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from lmj_trainer.strategy.pipeline.tree import Node
 
 _PIECE = 1 << 20
-"""Elements of a message, at most."""
+"""Elements of a message,"""
+_MOST_PIECES = 512
+"""or more, where a part of the elements would be more messages: an inbox has room for so many of each sender."""
 _ALIGN = 16
 
 
@@ -33,8 +35,9 @@ def own_elements(size: int, replicas: int, replica: int) -> slice:
 
 
 def _pieces(elements: slice) -> Iterator[slice]:
-    for start in range(elements.start, elements.stop, _PIECE):
-        yield slice(start, min(start + _PIECE, elements.stop))
+    size = max(_PIECE, -(-(elements.stop - elements.start) // _MOST_PIECES))
+    for start in range(elements.start, elements.stop, size):
+        yield slice(start, min(start + size, elements.stop))
 
 
 class Exchange:
