@@ -1,5 +1,6 @@
 """A cluster of a few dataclasses whose agents follow the protocol, and the operator's way to it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lmj_api.names import checkpoint_name, pod_name, standby_name
@@ -282,7 +283,7 @@ class Cluster(World):
         )
 
 
-def _content(made: Plan) -> tuple[Plan, list[object], dict[int, View]]:
+def _content(made: Plan) -> tuple[Plan, Sequence[object], dict[int, View]]:
     """What is compared of two plans: a view that all members are told is looked at once."""
     views = {action.view.number: action.view for action in made.actions if isinstance(action, PutView)}
     actions = [(action.pod, action.view.number) if isinstance(action, PutView) else action for action in made.actions]

@@ -55,6 +55,14 @@ def test_each_rank_keeps_the_snapshots_of_another(topology: Topology) -> None:
         assert topology.size == 1 or topology.keeper(rank) != rank
 
 
+def test_what_is_asked_for_each_rank_is_made_once() -> None:
+    there = frozenset(range(4, 1020))
+    one, other = Topology(4, 256).among(there), Topology(4, 256).among(there)
+    assert one.ranks is other.ranks
+    assert one.present is other.present
+    assert (one.size, one.leader, one.writer(3)) == (1016, 4, 7)
+
+
 @pytest.mark.parametrize("number", [-1, 6])
 def test_there_is_no_other_rank(number: int) -> None:
     with pytest.raises(IndexError, match=f"rank {number}: there are ranks 0 to 5"):
