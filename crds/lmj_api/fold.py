@@ -161,7 +161,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
             view = _need(event, event.view, "a view")
             if view <= worker.view:
                 raise IllegalEventError(f"joined view {view} after view {worker.view}")
-            if state.view is None or view > state.view.number:
+            if view > state.newest_view:
                 raise IllegalEventError(f"joined view {view}, which this agent was never told")
             return {
                 "view": view,

@@ -244,7 +244,9 @@ class AgentState(Message):
     clock: Time | None = None
     """What the agent's clock said when it answered this: its other times are by the same. None: an agent of an earlier version."""
     view: View | None = None
-    """Newest view that the agent accepted."""
+    """Newest view that the agent accepted. None: none, or the one that whoever asked has told that it knows."""
+    known_view: Count = 0
+    """Number of the newest view that the agent accepted, where it is left out because who asked knows it; 0: it is not left out."""
     worker: WorkerState = WorkerState()
     """Its worker."""
     follower: Member | None = None
@@ -270,6 +272,17 @@ class AgentState(Message):
     """``POST /v1/stay`` was received: it has its worker go on for a part of its grace period, for another pod to take its place."""
     draining: bool = False
     """``POST /v1/drain`` was received, or its time to leave has come."""
+
+    @property
+    def newest_view(self) -> int:
+        """Number of the newest view that the agent accepted; 0: none."""
+        return self.view.number if self.view is not None else self.known_view
+
+    def for_one_who_knows(self, number: int) -> "AgentState":
+        """Without the view ``number``, which lists all members: all agents of a job are asked, and each would say the same."""
+        if self.view is None or self.view.number != number:
+            return self
+        return self.model_copy(update={"view": None, "known_view": number})
 
 
 class EventKind(StrEnum):

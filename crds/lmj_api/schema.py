@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from lmj_api import names
 from lmj_api.spec.job import JobSpec, Metadata
 from lmj_api.status import JobStatus
+from lmj_api.view import MOST_RANKS
 
 Schema = dict[str, Any]
 
@@ -40,6 +41,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "dataParallel.minReplicas is at most dataParallel.replicas",
         ),
         ("self.dataParallel.replicas <= self.dataParallel.shards", "dataParallel.replicas is at most dataParallel.shards"),
+        (
+            f"self.pipeline.stages * self.dataParallel.replicas <= {MOST_RANKS}",
+            f"pipeline.stages times dataParallel.replicas is the number of ranks, at most {MOST_RANKS}",
+        ),
         (
             "self.dataParallel.replicas == 1 || (!self.recovery.hotStandby && !has(self.recovery.memorySnapshot))",
             "recovery.hotStandby and recovery.memorySnapshot keep what other replicas hold anyway: leave them out",

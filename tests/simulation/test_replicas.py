@@ -112,6 +112,34 @@ def test_who_leads_is_the_first_that_is_there() -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("left", [1, 2])
+def test_what_was_trained_is_not_lost_with_the_replicas_that_a_smaller_job_would_have_kept(stages: int, left: int) -> None:
+    cluster = replicated(3, stages)
+    rounds(cluster, 8)
+    for rank in range(left * stages):
+        cluster.kill_pod(own(cluster, rank))
+    cluster.scale(1)
+    rounds(cluster, 4)
+    assert trains(cluster) == list(range(left * stages, (left + 1) * stages)), "the first that is left goes on"
+    rounds(cluster, 16)
+    assert trains(cluster) == list(range(stages))
+    assert {p.rank for p in cluster.living()} == set(range(stages)), "nobody else is left"
+    to_the_end(cluster)
+    assert all(times == 1 for times in cluster.losses.values()), "no step was trained twice"
+
+
+def test_with_all_replicas_lost_a_smaller_job_goes_on_from_its_checkpoint() -> None:
+    cluster = replicated(3)
+    rounds(cluster, 8)
+    for pod in cluster.living():
+        cluster.kill_pod(pod)
+    cluster.scale(1)
+    to_the_end(cluster)
+    assert ranks(cluster.status.view) == [0]
+    assert max(cluster.losses.values()) == 2, "what no checkpoint had is done again"
+
+
+@pytest.mark.parametrize("stages", [1, 2])
 def test_the_number_of_replicas_changes_while_it_trains(stages: int) -> None:
     cluster = replicated(1, stages)
     rounds(cluster, 8)

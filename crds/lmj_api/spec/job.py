@@ -18,6 +18,7 @@ from lmj_api.spec.recovery import Recovery
 from lmj_api.spec.storage import Storage
 from lmj_api.spec.training import Training
 from lmj_api.topology import Topology
+from lmj_api.view import MOST_RANKS
 
 
 class JobSpec(Message):
@@ -68,6 +69,16 @@ class JobSpec(Message):
             raise ValueError(
                 f"the {pieces} micro-batches of a step (pipeline.microBatches times training.gradientAccumulationSteps) cannot be shared"
                 f" among dataParallel.shards {shards}: make them a multiple of it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _few_enough_ranks(self) -> Self:
+        stages, replicas = self.pipeline.stages, self.data_parallel.replicas
+        if stages * replicas > MOST_RANKS:
+            raise ValueError(
+                f"pipeline.stages {stages} times dataParallel.replicas {replicas} is {stages * replicas} ranks, and a job has at most"
+                f" {MOST_RANKS}: make dataParallel.replicas at most {MOST_RANKS // stages}"
             )
         return self
 

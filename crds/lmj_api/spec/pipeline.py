@@ -23,7 +23,8 @@ class DataParallel(Message):
     """Parts of a step's batch, of equal size, whose gradients are added in one fixed order whichever copy computes them. It is part of the
     result, and the largest number of replicas. ``microBatches`` times ``training.gradientAccumulationSteps`` must be a multiple of it."""
     replicas: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Copies of the pipeline, each with a rank for each stage; at most ``shards``. A number that divides ``shards`` shares the work evenly."""
+    """Copies of the pipeline, each with a rank for each stage; at most ``shards``. A number that divides ``shards`` shares the work evenly.
+    ``pipeline.stages`` times this is the number of ranks (the world size), at most 1,024."""
 
     min_replicas: Annotated[int, Field(ge=1, le=1024)] = 1
     """Copies that are enough to train: when one is lost the others go on at once, and take it back when it is there again. With fewer than this,
@@ -39,10 +40,10 @@ class DataParallel(Message):
 
 
 class Pipeline(Message):
-    """The pipeline: its stages (one rank each) and the micro-batches that flow through them."""
+    """The pipeline: its stages (one rank each in every replica) and the micro-batches that flow through them."""
 
     stages: Annotated[int, Field(ge=1, le=64)] = 2
-    """Number of stages, which is the number of ranks (the world size)."""
+    """Number of stages: each replica has one rank for each."""
     micro_batches: Annotated[int, Field(ge=1, le=1024)] = 4
     """Micro-batches in a batch; ``training.batchSize`` must be a multiple of it. More of them make the pipeline's bubble smaller; the first goes in halves, for the same reason."""
     layers: list[Annotated[int, Field(ge=1)]] | None = None

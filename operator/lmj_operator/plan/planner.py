@@ -9,6 +9,7 @@ from lmj_api.status import Phase
 from lmj_operator.plan.ending import clean_up, completed, expired
 from lmj_operator.plan.failures.bounded import with_bounded_times
 from lmj_operator.plan.gathering import gathers
+from lmj_operator.plan.membership.shrinking import with_who_has_the_state
 from lmj_operator.plan.membership.strays import without_strays
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.plan import Plan
@@ -24,7 +25,8 @@ def plan(observed: Observed, now: float) -> Plan:
     observed = without_strays(with_promotions(with_bounded_times(observed, now)))
     if observed.status.phase in TERMINAL or observed.deleted:
         return clean_up(observed)
-    scene = scene_of(observed, now)
+    scene = scene_of(with_who_has_the_state(observed), now)
+    observed = scene.observed
     if observed.status.phase is Phase.SUSPENDED:
         return stay(scene) if observed.stop_wanted else wake(scene)
     leaves = leaving(observed) and not gathers(observed, scene.ranks, scene.newest, scene.step, now)

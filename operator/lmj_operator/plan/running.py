@@ -119,13 +119,17 @@ def _elsewhere_after_all(scene: Scene) -> tuple[Scene, list[NodeFailures]]:
     nodes = scene.changes.get("nodes", observed.status.nodes)
     asked = {entry.pod for entry in observed.status.followers if entry.to is not None}
     free = [pod for pod in observed.pods if pod.name not in asked]
-    stuck = stranded(free, nodes, observed.spec.recovery.avoid_node, now)
+    stuck = {pod.name for pod in stranded(free, nodes, observed.spec.recovery.avoid_node, now)}
     if stuck:
         # As any pod that is out of date before it runs: another one, and nobody's failure.
         nodes = lifted(nodes)
-        anew = {f.rank: Want(f.next_serial, 1) for f in scene.ranks if f.pod in stuck and scene.wanted[f.rank].serial == f.serial}
+        anew = {
+            f.rank: Want(f.next_serial, 1)
+            for f in scene.ranks
+            if f.pod is not None and f.pod.name in stuck and scene.wanted[f.rank].serial == f.serial
+        }
         ranks = tuple(
-            replace(f, follower=replace(f.follower, outdated=True)) if f.follower is not None and f.follower in stuck else f
+            replace(f, follower=replace(f.follower, outdated=True)) if f.follower is not None and f.follower.name in stuck else f
             for f in scene.ranks
         )
         scene = replace(scene.changed(nodes=nodes), ranks=ranks, wanted={**scene.wanted, **anew})

@@ -166,6 +166,20 @@ async def test_streams_end_with_the_agent(client: Make) -> None:
     assert [line["message"] for line in lines] == ["the last word"]
 
 
+async def test_a_view_that_is_known_is_not_listed_again(client: Make, make_view: Make) -> None:
+    it, http = await client("ready wait")
+    await it.supervisor.put_worker(1)
+    await it.until(lambda s: s.worker.phase is WorkerPhase.READY)
+    view = make_view(4)
+    told = await state(await http.put("/v1/view?view=4", data=view.to_json()))
+    assert (told.view, told.known_view, told.newest_view) == (None, 4, 4)
+    for known in ("", "?view=3", "?view=5"):
+        whole = await state(await http.get(f"/v1/state{known}"))
+        assert (whole.view, whole.known_view, whole.newest_view) == (view, 0, 4), "who knows another is told"
+    assert (await state(await http.post("/v1/drain?view=4"))).view is None
+    await refused(await http.get("/v1/state?view=x"), 400, "view=x is not the number of a view")
+
+
 async def test_metrics(client: Make, make_view: Make) -> None:
     it, http = await client("ready view commit:3 wait")
     await it.supervisor.put_worker(1)

@@ -9,6 +9,7 @@ import pytest
 
 from lmj_api.load import SpecError, load_job
 from lmj_api.problems import MOST
+from lmj_api.view import MOST_RANKS
 
 BASE = Path("/jobs")
 
@@ -50,6 +51,13 @@ def test_the_document_is_left_as_it_was() -> None:
 def test_other_metadata_and_a_status_are_allowed() -> None:
     doc = document() | {"metadata": {"name": "quick", "labels": {"a": "b"}}, "status": {"phase": "Running"}}
     assert load(doc).metadata.name == "quick"
+
+
+@pytest.mark.parametrize(("stages", "replicas"), [(4, 256), (1, 1024), (64, 16)])
+def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
+    parts = {"shards": 1024, "replicas": replicas}
+    spec = {"pipeline": {"stages": stages, "microBatches": 1024}, "training": {"batchSize": 1024}, "dataParallel": parts}
+    assert load(document(**spec)).spec.world_size == MOST_RANKS
 
 
 @pytest.mark.parametrize(
@@ -106,6 +114,15 @@ def test_other_metadata_and_a_status_are_allowed() -> None:
             "spec.pipeline: layers names 1 stages, stages is 2: give one number for each stage",
         ),
         ({"pipeline": {"microBatches": 5}}, "spec: training.batchSize 32 is not a multiple of pipeline.microBatches 5"),
+        (
+            {
+                "pipeline": {"microBatches": 600},
+                "training": {"batchSize": 600},
+                "dataParallel": {"shards": 600, "replicas": 600},
+            },
+            "spec: pipeline.stages 2 times dataParallel.replicas 600 is 1200 ranks, and a job has at most 1024: make"
+            " dataParallel.replicas at most 512",
+        ),
         ({"training": {"warmupSteps": 1, "warmupRatio": 0.1}}, "spec.training: set warmupSteps or warmupRatio, not both"),
         (
             {"dataset": {"splits": {"validation": "v", "validationFraction": 0.1}}},

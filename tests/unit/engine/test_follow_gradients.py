@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from lmj_api.protocol import Holding
-from lmj_trainer.follow.finals import Finals
+from lmj_trainer.state.finals import Finals
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.transport.feed import Done
 from lmj_trainer.transport.packing import Packed

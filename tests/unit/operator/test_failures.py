@@ -6,11 +6,11 @@ from tests.unit.operator.seen import facts, observed, pod, view, worker
 from lmj_api.protocol import WorkerPhase
 from lmj_api.spec import Recovery
 from lmj_api.status import IncidentKind, JobStatus, Phase, RankStatus
-from lmj_operator.plan import StartWorker
-from lmj_operator.plan.failures.failures import Failure, Remedy, find_failures
+from lmj_operator.plan import PutView, StartWorker
+from lmj_operator.plan.failures.failures import Failure, Remedy, _accused, find_failures
 from lmj_operator.plan.failures.links import find_dropped
 from lmj_operator.plan.gathering import gathers
-from lmj_operator.plan.pods.wants import Want, pod_actions, wants
+from lmj_operator.plan.pods.wants import Want, pod_actions, view_actions, wants
 
 
 @pytest.mark.parametrize(("heartbeat", "is_lost"), [(90.0, True), (100.0, True), (100.5, False)])
@@ -21,6 +21,16 @@ def test_a_follower_is_believed_where_no_peer_has_made_progress_since(heartbeat:
     ranks = facts(0, first), facts(1, silent, follower=witness)
     found = find_failures("j", ranks, view(first, silent), Recovery(), now=104.0)
     assert [(f.rank, f.kind, f.remedy) for f in found] == ([(1, "PodGone", Remedy.POD)] if is_lost else [])
+
+
+@pytest.mark.parametrize(("peer", "is_lost"), [(90.0, True), (100.5, False)])
+def test_a_sign_of_life_of_a_rank_itself_says_nothing_of_its_links(peer: float, is_lost: bool) -> None:
+    """It made progress before it went silent, as far as anybody knows."""
+    mine = worker(heartbeat=101.0)
+    first, silent = pod(0, 1, worker(heartbeat=peer)), pod(1, 1, mine)
+    witness = pod(1, 2, worker(WorkerPhase.READY, since=100.0, lost="its source is gone"))
+    ranks = facts(0, first), facts(1, silent, follower=witness)
+    assert (1 in _accused(ranks, view(first, silent), 104.0)) == is_lost
 
 
 @pytest.mark.parametrize(
@@ -58,3 +68,10 @@ def test_a_silent_pod_may_hold_what_its_worker_had(known: str, waited_for: bool)
     ranks = facts(0, pods[0]), facts(1, pods[1], known=told)
     status = JobStatus(phase=Phase.SUSPENDING, phase_since=99.0, view=view(*pods))
     assert gathers(observed(*pods, status=status), ranks, view(*pods), 8, 100.0) is waited_for
+
+
+@pytest.mark.parametrize(("accepted", "joined", "told"), [(2, 2, True), (3, 2, True), (3, 3, False)])
+def test_a_member_is_told_its_view_until_it_is_in_it(accepted: int, joined: int, told: bool) -> None:
+    seen = pod(0, 1, worker(WorkerPhase.READY, view=joined), agent={"known_view": accepted})
+    newest = view(seen)
+    assert view_actions((facts(0, seen),), newest) == ((PutView("j-r0-1", newest),) if told else ())

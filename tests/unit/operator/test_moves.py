@@ -3,13 +3,16 @@
 from dataclasses import replace
 
 import pytest
+from planned import job_spec
 from tests.unit.operator.seen import facts, follower, move, observed, pod, view, worker
 
 from lmj_api.protocol import WorkerPhase
+from lmj_api.spec import Migration
 from lmj_api.status import JobStatus, MoveCause, MoveStatus, StragglerStatus
-from lmj_operator.plan import CreatePod, HandOver, PodObserved
+from lmj_operator.plan import CreatePod, HandOver, Observed, PodObserved
 from lmj_operator.plan.failures.stragglers import Stragglers
 from lmj_operator.plan.moves.moves import Moves, off_their_nodes, plan_moves
+from lmj_operator.plan.moves.request import MOST_MOVES, admit
 
 
 @pytest.mark.parametrize(("told", "actions"), [(0, (HandOver("j-r1-1", 3),)), (2, (HandOver("j-r1-1", 3),)), (3, ())])
@@ -100,3 +103,41 @@ def test_a_move_that_was_given_up_has_another_chance() -> None:
     known = move(given_up="it stays", cause=MoveCause.STRAGGLER)
     moves = planned(known, mine=MINE, stragglers=slow(1, to_move=True))
     assert ([m.given_up for m in moves.moves], moves.begun) == ([None], {1})
+
+
+MANY = 100
+LARGE = {"pipeline": {"stages": 4, "microBatches": MANY // 4}, "training": {"batchSize": MANY // 4}}
+
+
+def cordoned(status: JobStatus | None = None) -> Moves:
+    """What is planned for a hundred ranks that are all on nodes that are to be left."""
+    spec = job_spec(4, dataParallel={"shards": MANY // 4, "replicas": MANY // 4}, **LARGE)
+    seen = [pod(rank, 1, worker(), node_leaving="it is cordoned", node=f"node-{rank}") for rank in range(MANY)]
+    ranks = tuple(facts(rank, each) for rank, each in enumerate(seen))
+    return plan_moves(Observed("j", spec, status or JobStatus(), tuple(seen)), ranks, view(*seen), runs=True, now=10.0)
+
+
+def test_a_job_remembers_so_many_moves_and_begins_others_when_these_are_done() -> None:
+    first = cordoned().moves
+    assert [m.rank for m in first] == list(range(MOST_MOVES))
+    left = [m.model_copy(update={"given_up": "it stays"}) if m.rank < 10 else m for m in first]
+    after = cordoned(JobStatus(moves=left)).moves
+    assert [m.rank for m in after] == list(range(MOST_MOVES + 10))
+    assert sum(m.given_up is None for m in after) == MOST_MOVES
+
+
+def test_of_many_that_were_given_up_for_good_the_oldest_are_tried_again() -> None:
+    stay = [move(rank=rank, given_up="it stays", cause=MoveCause.NODE, node=f"node-{rank}") for rank in range(MOST_MOVES + 5)]
+    leave = move(rank=90, given_up="it moves through a checkpoint", strategy="Checkpoint", node="node-90")
+    after = cordoned(JobStatus(moves=[leave, *stay])).moves
+    assert after[0].rank == 90, "it is under way"
+    assert [m.rank for m in after if m.given_up == "it stays"] == list(range(5, MOST_MOVES + 5))
+    assert {m.rank for m in after if m.given_up is None} >= set(range(5))
+
+
+def test_a_request_names_no_more_ranks_than_are_remembered() -> None:
+    ranks = tuple(facts(rank, pod(rank, 1, worker())) for rank in range(MANY))
+    text = ",".join(map(str, range(MOST_MOVES)))
+    assert len(admit(text, ranks, Migration(), one_node=False).ranks) == MOST_MOVES
+    with pytest.raises(ValueError, match=f"names {MOST_MOVES + 1} ranks: ask for at most {MOST_MOVES}, and for the others when"):
+        admit(f"{text},{MOST_MOVES}", ranks, Migration(), one_node=False)

@@ -55,7 +55,7 @@ def _gauges(state: AgentState, server_bytes: int | None) -> Iterator[tuple[str, 
         "Memory of the process that workers are forked from; what it shares with the worker counts half.",
         server_bytes,
     )
-    yield "lmj_view", "Number of the newest view that was accepted.", state.view.number if state.view else 0
+    yield "lmj_view", "Number of the newest view that was accepted.", state.newest_view
     yield "lmj_worker_incarnation", "Worker processes that were started in this pod.", worker.incarnation
     yield "lmj_worker_heartbeat_seconds", "When the worker last made progress, seconds since the epoch.", worker.heartbeat
     yield "lmj_rank_compute_seconds", "Seconds of work of a step, without waiting for other ranks.", worker.compute_seconds

@@ -83,16 +83,21 @@ def _accused(ranks: tuple[RankFacts, ...], view: View | None, now: float) -> dic
         return {}
     by_peers = {f.worker.lost_rank for f in ranks if f.worker is not None and left(f, view)}
     pods = {m.rank: m.pod for m in view.members}
+    beats = sorted(
+        ((f.worker.heartbeat, f.rank) for f in ranks if f.worker is not None and f.in_phase(WorkerPhase.RUNNING)), reverse=True
+    )
     accused: dict[int, bool] = {}
     for facts in ranks:
         if facts.pod is None or facts.pod.name != pods.get(facts.rank):
             continue
-        peers = [f.worker for f in ranks if f.rank != facts.rank and f.worker is not None and f.in_phase(WorkerPhase.RUNNING)]
         since = _lost_its_source(facts.follower)
         if facts.rank in by_peers:
             accused[facts.rank] = True
-        elif since is not None and all(peer.heartbeat <= since for peer in peers):
-            accused[facts.rank] = not peers and now - since <= ACCUSED_SECONDS
+        elif since is not None:
+            # Of the two newest signs of life one at least is a peer's.
+            newest = next((beat for beat, rank in beats[:2] if rank != facts.rank), None)
+            if newest is None or newest <= since:
+                accused[facts.rank] = newest is None and now - since <= ACCUSED_SECONDS
     return accused
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation
 from lmj_api.status import Condition, FollowerStatus, JobStatus, MoveStatus, Phase
+from lmj_operator.plan.observe.lists import few
 from lmj_operator.plan.observe.observed import PodObserved
 from lmj_operator.plan.observe.times import rfc3339
 from lmj_operator.plan.observe.units import duration, size
@@ -153,7 +154,7 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
             else f"its new pod is {_words(_state(move, entry))}{copied(entry)}"
         )
         told.append(f"rank {move.rank} leaves {where} because {move.reason}: {how}")
-    return min((_state(move, entry) for move, entry in under_way), key=order.index), "; ".join(told)
+    return min((_state(move, entry) for move, entry in under_way), key=order.index), few(told, "; ")
 
 
 def _state(move: MoveStatus, entry: FollowerStatus | None) -> str:

@@ -27,15 +27,21 @@ if TYPE_CHECKING:
     from lmj_trainer.strategy.pipeline.tree import Node
 
 _LARGEST = 1 << 20
-"""Elements of a span, at most."""
-_EACH = 4
+"""Elements of a span, at most,"""
+_MOST = 512
+"""but where a replica would add up more spans than this: an inbox has room for so many messages of each sender."""
+_LEAST = 4
 """Spans that a replica adds up, at least, where there are elements enough: the first are exchanged while others are computed."""
 _ALIGN = 16
 
 
 def span_size(elements: int, replicas: int) -> int:
     """Elements of a span, of ``elements`` that ``replicas`` share."""
-    return min(_LARGEST, max(1, -(-elements // (_EACH * replicas * _ALIGN))) * _ALIGN)
+
+    def cut(spans: int) -> int:
+        return max(1, -(-elements // (spans * replicas * _ALIGN))) * _ALIGN
+
+    return max(min(_LARGEST, cut(_LEAST)), cut(_MOST))
 
 
 class Exchange:

@@ -103,8 +103,9 @@ class Pipeline:
         self.compute_seconds = time.monotonic() - begin - (self._group.waited - waited) - exchanged
         if exchange is not None:
             exchange.finish()
-            for weight in self._weights if final is not None else ():
-                final(weight)
+            if final is not None:
+                for weight in self._weights:
+                    final(weight)
         return list(self._losses.values())
 
     def _pieces(self, step: int) -> tuple[list[_Piece], int]:
