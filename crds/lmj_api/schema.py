@@ -41,6 +41,14 @@ RULES: dict[str, list[tuple[str, str]]] = {
         ),
         ("self.dataParallel.replicas <= self.dataParallel.shards", "dataParallel.replicas is at most dataParallel.shards"),
         (
+            "!has(self.dataParallel.maxReplicas) || self.dataParallel.maxReplicas <= self.dataParallel.shards",
+            "dataParallel.maxReplicas is at most dataParallel.shards",
+        ),
+        (
+            "!has(self.dataParallel.maxReplicas) || self.dataParallel.replicas <= self.dataParallel.maxReplicas",
+            "dataParallel.replicas is at most dataParallel.maxReplicas",
+        ),
+        (
             "self.dataParallel.replicas == 1 || (!self.recovery.hotStandby && !has(self.recovery.memorySnapshot))",
             "recovery.hotStandby and recovery.memorySnapshot keep what other replicas hold anyway: leave them out",
         ),

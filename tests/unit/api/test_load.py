@@ -106,6 +106,19 @@ def test_other_metadata_and_a_status_are_allowed() -> None:
             "spec.pipeline: layers names 1 stages, stages is 2: give one number for each stage",
         ),
         ({"pipeline": {"microBatches": 5}}, "spec: training.batchSize 32 is not a multiple of pipeline.microBatches 5"),
+        (
+            {"dataParallel": {"shards": 4, "replicas": 3, "maxReplicas": 2}},
+            "spec.dataParallel: replicas 3 is more than maxReplicas 2: raise maxReplicas first",
+        ),
+        (
+            {"dataParallel": {"shards": 4, "maxReplicas": 5}},
+            "spec.dataParallel: maxReplicas 5 is more than shards 4: each replica needs a shard",
+        ),
+        (
+            {"dataParallel": {"shards": 4, "replicas": 5}},
+            "spec.dataParallel: replicas 5 is more than shards 4: each replica needs a shard",
+        ),
+        ({"dataParallel": {"shards": 4, "minReplicas": 2}}, "spec.dataParallel: minReplicas 2 is more than replicas 1"),
         ({"training": {"warmupSteps": 1, "warmupRatio": 0.1}}, "spec.training: set warmupSteps or warmupRatio, not both"),
         (
             {"dataset": {"splits": {"validation": "v", "validationFraction": 0.1}}},

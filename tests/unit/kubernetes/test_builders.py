@@ -151,6 +151,19 @@ def test_one_stage_needs_no_shared_volume() -> None:
     assert volumes["output"] == {"name": "output", "emptyDir": {}}
 
 
+@pytest.mark.parametrize(
+    ("parts", "mode"),
+    [
+        ({"shards": 2}, "ReadWriteMany"),
+        ({"shards": 2, "maxReplicas": 1}, "ReadWriteOnce"),
+        ({"shards": 2, "replicas": 2}, "ReadWriteMany"),
+    ],
+)
+def test_the_output_volume_is_for_as_many_ranks_as_there_may_be(parts: dict[str, int], mode: str) -> None:
+    made = job(pipeline={"stages": 1, "microBatches": 2}, dataParallel=parts)
+    assert children.build_claims(made)[0]["spec"]["accessModes"] == [mode]
+
+
 def test_a_volume_of_the_template_will_do() -> None:
     template = {
         "spec": {
