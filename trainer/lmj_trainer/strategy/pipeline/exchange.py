@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmj_trainer.strategy.pipeline.tree import nodes, share, total
+from lmj_api.shards import nodes, share
+from lmj_trainer.strategy.pipeline.tree import total
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from lmj_api.shards import Node
     from lmj_trainer.group.group import Group
-    from lmj_trainer.strategy.pipeline.tree import Node
 
 _PIECE = 1 << 20
 """Elements of a message, at most."""

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lmj_api.shards import share
 from lmj_trainer.model.stage import Inputs, Place
 from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.strategy.pipeline.schedule import Op, Work, most_deferred, order
 from lmj_trainer.strategy.pipeline.sums import ShardSums
-from lmj_trainer.strategy.pipeline.tree import share, total_loss
+from lmj_trainer.strategy.pipeline.tree import total_loss
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
