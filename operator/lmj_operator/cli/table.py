@@ -22,7 +22,8 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
     lines += [evaluation_line(e) for e in status.evaluations]
     parted = any(rank.replica for rank in status.ranks)
     if parted:
-        lines.append(f"{status.replicas} replicas train")
+        wanted = max(status.wanted_replicas, status.replicas)
+        lines.append(f"{status.replicas} of {wanted} replicas train")
     for join in status.joins:
         source = f", follows replica {join.source}" if join.source is not None else ""
         lines.append(f"replica {join.replica}: {join.state}{source}")

@@ -105,7 +105,7 @@ def _with_failures(scene: Scene, failures: tuple[Failure, ...]) -> Scene:
         scene.changes.get("incidents", status.incidents),
         failures,
         nodes,
-        scene.newest.number if scene.newest else 0,
+        scene.newest,
         scene.step,
         scene.now,
     )

@@ -10,6 +10,7 @@ from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.incidents import Told, settle
 from lmj_operator.plan.failures.ladder import fruitless
+from lmj_operator.plan.failures.replicas import Change, with_replicas
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.report.conditions import conditions
 from lmj_operator.plan.report.phases import TERMINAL, transition
@@ -35,10 +36,17 @@ def _told(scene: Scene, view: View | None) -> Told:
 
 
 def _scale(observed: Observed, view: View | None) -> dict[str, int | str]:
-    """What the scale subresource says."""
+    """What the scale subresource says, and how many it is to say."""
     ranks = [m.rank for m in view.members] if view is not None else []
     replicas = len(Topology.of_view(observed.spec.pipeline.stages, ranks).present) if ranks else 0
-    return {"replicas": replicas, "selector": f"{JOB_LABEL}={observed.name}"}
+    wanted = observed.spec.data_parallel.replicas
+    return {"replicas": replicas, "wanted_replicas": wanted, "selector": f"{JOB_LABEL}={observed.name}"}
+
+
+def _of_replicas(scene: Scene, view: View | None, runs: bool) -> Change:
+    """What this pass, which leaves ``view``, has done to the replicas."""
+    spec, status = scene.observed.spec, scene.observed.status
+    return Change(spec.topology, status.wanted_replicas, scene.newest, view, runs, scene.ranks, scene.step)
 
 
 def status_of(
@@ -53,7 +61,7 @@ def status_of(
     saved = checkpoint(scene.observed, scene.ranks, scene.newest)
     evaluated = evaluations(scene.ranks, scene.newest, old.evaluations)
     incidents, lost = settle(
-        scene.changes.get("incidents", old.incidents),
+        with_replicas(scene.changes.get("incidents", old.incidents), _of_replicas(scene, view, runs), now),
         view if runs else None,
         at.step if at is not None and (runs or done) else 0,
         done,

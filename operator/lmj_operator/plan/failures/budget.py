@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lmj_api.spec.recovery import Recovery
 from lmj_api.status import Incident, JobStatus
 from lmj_operator.plan.failures.failures import Failure
-from lmj_operator.plan.failures.incidents import is_open
+from lmj_operator.plan.failures.incidents import OF_REPLICAS, is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def counted(failures: Sequence[Failure], incidents: Sequence[Incident]) -> int:
     A worker that was cut off by the death of a peer is not: that death was counted. Once for each rank before the next view runs, so
     that nothing restarts for ever.
     """
-    ended = {incident.rank for incident in incidents if is_open(incident)}
+    ended = {incident.rank for incident in incidents if is_open(incident) and incident.kind not in OF_REPLICAS}
     causes = sum(not failure.cut_off for failure in failures)
     follow = sum(failure.cut_off and failure.rank not in ended for failure in failures)
     return len(failures) - follow if causes or ended else len(failures)
