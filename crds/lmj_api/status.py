@@ -311,7 +311,7 @@ class JobStatus(Message):
     serials: dict[str, int] = {}
     """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
     replicas: int = 0
-    """Replicas in the newest view: those that train."""
+    """Replicas in the newest view, those that train; 0 while the job is at rest."""
     wanted_replicas: int = 0
     """Replicas that the spec wants; 0: no pass has looked yet."""
     selector: str = ""

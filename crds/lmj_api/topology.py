@@ -83,6 +83,10 @@ class Topology:
         """The stage that ``rank`` computes, of any number of replicas: a pod may be of one that the job has no more."""
         return rank % self.stages
 
+    def replica(self, rank: int) -> int:
+        """The replica that ``rank`` belongs to, of any number of them: as :meth:`stage`."""
+        return rank // self.stages
+
     def before(self, rank: int) -> int | None:
         """The rank of the stage before, in the same replica; None: it is the first."""
         return rank - 1 if self.stage(rank) > 0 else None

@@ -4,8 +4,7 @@ from lmj_api.status import JobStatus, Phase
 from lmj_operator.cli.lines import evaluation_line, progress_line
 from lmj_operator.plan.failures.incidents import cost, proof
 from lmj_operator.plan.report.conditions import copied
-
-AT_REST = frozenset({Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED})
+from lmj_operator.plan.report.phases import AT_REST
 
 
 def status_lines(status: JobStatus, process: int | None) -> list[str]:

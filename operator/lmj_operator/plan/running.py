@@ -105,9 +105,10 @@ def _with_failures(scene: Scene, failures: tuple[Failure, ...]) -> Scene:
         scene.changes.get("incidents", status.incidents),
         failures,
         nodes,
-        scene.newest,
+        scene.newest.number if scene.newest else 0,
         scene.step,
         scene.now,
+        [m.rank for m in scene.newest.members] if scene.newest else (),
     )
     scene = scene.changed(incidents=incidents, nodes=bad)
     return replace(scene, wanted=wants(scene.ranks, failures), failures=failures)

@@ -13,7 +13,7 @@ from lmj_operator.plan.failures.ladder import fruitless
 from lmj_operator.plan.failures.replicas import Change, with_replicas
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.report.conditions import conditions
-from lmj_operator.plan.report.phases import TERMINAL, transition
+from lmj_operator.plan.report.phases import AT_REST, TERMINAL, transition
 from lmj_operator.plan.report.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
 from lmj_operator.plan.scene import Scene
 
@@ -35,9 +35,9 @@ def _told(scene: Scene, view: View | None) -> Told:
     return Told(max(pauses, default=None), min(steps) if view is not None and len(steps) == len(view.members) else 0)
 
 
-def _scale(observed: Observed, view: View | None) -> dict[str, int | str]:
+def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int | str]:
     """What the scale subresource says, and how many it is to say."""
-    ranks = [m.rank for m in view.members] if view is not None else []
+    ranks = [m.rank for m in view.members] if view is not None and phase not in AT_REST else []
     replicas = len(Topology.of_view(observed.spec.pipeline.stages, ranks).present) if ranks else 0
     wanted = observed.spec.data_parallel.replicas
     return {"replicas": replicas, "wanted_replicas": wanted, "selector": f"{JOB_LABEL}={observed.name}"}
@@ -90,7 +90,7 @@ def status_of(
                 evaluated,
             ),
             "view": view,
-            **_scale(observed, view),
+            **_scale(observed, phase, view),
             "left_since": scene.left_since if view is scene.newest else None,
             "look_since": None,
             "progress": at,

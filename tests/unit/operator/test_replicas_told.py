@@ -12,6 +12,7 @@ from lmj_api.topology import Topology
 from lmj_api.view import Member, Resume, View
 from lmj_operator.cli.lines import changes
 from lmj_operator.cli.table import status_lines
+from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import notes
 from lmj_operator.plan import PodPhase, PodWait
 from lmj_operator.plan.failures.budget import counted
@@ -150,6 +151,15 @@ def test_events_tell_it_twice_when_it_is_lost_and_when_it_is_back() -> None:
     assert changes(before, out) == ["incident at step 7: replica 1 is lost: why; replicas 0 and 2 train on"]
     assert changes(out, going_on) == []
     assert changes(going_on, back) == ["replica 1: back since step 20, after 12.50 s"]
+
+
+def test_metrics_count_each_replica_once() -> None:
+    metrics = Metrics(list)
+    out = JobStatus(incidents=[lost(replicas=[1, 2])])
+    back = JobStatus(incidents=[lost(replicas=[1, 2], whole_step=20, whole_seconds=1.0), scaled()])
+    for before, after in ((JobStatus(), out), (out, out), (out, back)):
+        metrics.count(before, after)
+    assert "lmj_replicas_lost_total 2.0" in metrics.render().decode()
 
 
 def test_another_number_is_no_warning() -> None:

@@ -1,6 +1,6 @@
 """The record of what interrupted training, and what it cost."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,15 +24,14 @@ def record(
     incidents: list[Incident],
     failures: tuple[Failure, ...],
     nodes: Mapping[int, str | None],
-    view: View | None,
+    view: int,
     step: int,
     now: float,
+    members: Collection[int] = (),
 ) -> list[Incident]:
-    """``incidents`` with ``failures`` behind them. ``nodes``: of each rank's pod; ``view``: the newest."""
-    number = view.number if view is not None else 0
-    members = {m.rank for m in view.members} if view is not None else set()
+    """``incidents`` with ``failures`` behind them. ``nodes``: of each rank's pod; ``members``: the ranks in the newest ``view``."""
     # Who is only on its way into the view costs it nothing.
-    outside = {"steps_lost": 0, "recovery": f"view {number} is of others"}
+    outside = {"steps_lost": 0, "recovery": f"view {view} is of others"}
     new = [
         Incident(
             time=rfc3339(now),
@@ -43,7 +42,7 @@ def record(
             node=nodes.get(f.rank),
             noticed_by=f.noticed_by,
             message=f.message,
-            view=number,
+            view=view,
             step=step,
             **(outside if members and f.rank not in members else {}),
         )
