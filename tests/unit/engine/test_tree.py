@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -12,13 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmj_api.shards import halves, most_beside, nodes, share, sibling, under_way, waiting
-from lmj_api.topology import Topology
-from lmj_trainer.group.group import Group
-from lmj_trainer.strategy.pipeline.exchange import Exchange, own_elements
+from lmj_trainer.strategy.pipeline.exchange import own_elements
 from lmj_trainer.strategy.pipeline.sums import ShardSums
 from lmj_trainer.strategy.pipeline.tree import total, total_loss
-from lmj_trainer.transport.envelope import Kind
-from lmj_trainer.transport.memory import MemoryTransport
 
 SHARDS = st.integers(1, 40)
 
@@ -107,7 +101,6 @@ def test_as_many_sums_wait_as_are_counted_beforehand(shards: int, data: st.DataO
         for shard in held:
             sums.reach(shard)
             most = max(most, len(sums._waiting) + len(sums._free))
-        sums.end()
     assert waiting(shards, replicas, replica) == most
 
 
@@ -129,49 +122,6 @@ def test_the_most_memory_is_that_of_the_worst_number_of_replicas(shards: int, da
     }
     found, replicas = most_beside(shards, least, most)
     assert (found, each[replicas]) == (max(each.values()), max(each.values()))
-
-
-class Weighed(Group):
-    """Counts the elements of what one rank has in messages: sent, with each tensor once, and taken."""
-
-    def __init__(self, *what: Any) -> None:
-        super().__init__(*what)
-        self.held: dict[int, torch.Tensor] = {}
-
-    def send(self, rank: int, kind: Kind, step: int, index: int = 0, payload: Any = None) -> None:
-        self._hold(payload)
-        super().send(rank, kind, step, index, payload)
-
-    def take(self, *what: Any, **more: Any) -> Any:
-        payload = super().take(*what, **more)
-        self._hold(payload)
-        return payload
-
-    def _hold(self, payload: Any) -> None:
-        self.held |= {id(tensor): tensor for tensor in (payload if isinstance(payload, list) else [payload])}
-
-    @property
-    def elements(self) -> int:
-        return sum(len(tensor) for tensor in self.held.values())
-
-
-@pytest.mark.parametrize(("shards", "replicas"), [(2, 2), (4, 3), (8, 3), (8, 5), (6, 6)])
-def test_an_exchange_has_as_much_in_messages_as_is_counted_beforehand(shards: int, replicas: int) -> None:
-    topology, network = Topology(1, replicas), dict[str, MemoryTransport]()
-    transports = [MemoryTransport(network, f"rank-{rank}") for rank in range(replicas)]
-    for rank, transport in enumerate(transports):
-        transport.join(1, rank, {peer: f"rank-{peer}" for peer in range(replicas) if peer != rank})
-    size = 16 * replicas
-    groups = [Weighed(transport, rank, topology, 10.0) for rank, transport in enumerate(transports)]
-
-    def run(rank: int) -> None:
-        sums = {node: torch.ones(size) for node in nodes(share(shards, replicas, rank), (0, shards))}
-        Exchange(groups[rank], shards).run(0, sums, torch.zeros(size))
-
-    with ThreadPoolExecutor(replicas) as pool:
-        for future in [pool.submit(run, rank) for rank in range(replicas)]:
-            future.result()
-    assert [group.elements / size for group in groups] == pytest.approx(under_way(shards, replicas))
 
 
 @given(st.integers(0, 500), st.integers(1, 9))
