@@ -11,7 +11,7 @@ from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
-from lmj_operator.plan.failures.incidents import OF_REPLICAS, again, cost, proof, whole
+from lmj_operator.plan.failures.incidents import NOT_FAILED, OF_REPLICAS, again, cost, proof, whole
 from lmj_operator.plan.failures.replicas import named
 from lmj_operator.plan.observe.times import rfc3339
 from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, STALE, WAITING
@@ -37,7 +37,7 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     made = []
     known = {(i.time, i.rank, i.kind) for i in before.incidents}
     made += [
-        Note(i.kind, _noticed(i), warning=i.kind not in (IncidentKind.MOVED, IncidentKind.SCALED))
+        Note(i.kind, _noticed(i), warning=i.kind not in NOT_FAILED)
         for i in after.incidents
         if (i.time, i.rank, i.kind) not in known
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -222,5 +223,7 @@ def test_a_lost_replica_costs_no_step_and_no_bit(
     rest = [rank for rank in range(4 * stages) if rank // stages != lost]
     lines = group.run(Resume(step=6, told_by=rest[0]), ranks=rest, number=2)
     assert losses(four) == losses(one)
+    recorded = [json.loads(line) for line in (tmp_path / "four" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["replicas"] for line in recorded] == [4 if line["step"] <= 6 else 3 for line in recorded]
     assert alone.evaluated() == {k: v for line in lines for k, v in line.evaluated().items()}
     assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())

@@ -20,6 +20,10 @@ OF_REPLICAS = frozenset({IncidentKind.REPLICA_LOST, IncidentKind.SCALED})
 """Kinds that tell of the group: what befell a rank has an incident of its own."""
 
 
+NOT_FAILED = frozenset({IncidentKind.MOVED, IncidentKind.SCALED})
+"""Kinds that tell of what somebody wanted."""
+
+
 def record(
     incidents: list[Incident],
     failures: tuple[Failure, ...],
