@@ -127,7 +127,7 @@ class KubernetesBackend:
         status = self._store.status
         await self._keep_children(status)
         await self._look_for_missing(status)
-        await self._labels.keep(self.key, self._pods(), status)
+        await self._labels.keep(self.key, self.job.spec.topology, self._pods(), status)
         pods = self._pods()
         self._there = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
         looked = await self._trouble.told(self.key, [(pod, self._look(pod, status)) for pod in pods])
@@ -388,7 +388,7 @@ class KubernetesBackend:
         if pod is None:
             return
         try:
-            await self._labels.set(pod, labels.enlisted(self.job.metadata.name, rank, serial))
+            await self._labels.set(pod, labels.enlisted(self.job.metadata.name, self.job.spec.topology, rank, serial))
         except ApiError as error:
             raise ActionError(str(error)) from error
 
