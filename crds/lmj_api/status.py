@@ -345,7 +345,12 @@ class JobStatus(Message):
     restarts: int = 0
     """Workers and pods replaced, over all starts of the job."""
     restarts_before: int = 0
-    """How many of them were before the newest ``lmj run``, which has a budget of its own; a run that was killed is one of them."""
+    """How many of them the budget does not count: those before the newest ``lmj run``, which has a budget of its own (a run that was killed is one
+    of them), and ``disruptions``."""
+    disruptions: int = 0
+    """How many of them were of pods that the cluster took away: evicted or preempted, or their node was drained or is gone."""
+    disruptions_without_progress: int = 0
+    """Times since the last new step that it took pods away: the exponent of the back-off of those."""
     restarts_without_progress: int = 0
     """Restarts since the last new step: the exponent of the back-off."""
     restart_step: int = 0

@@ -72,6 +72,11 @@ class World:
         else:
             pod.told_to_end, pod.draining = self.now, True
 
+    def evict(self, pod: Pod, why: str = "it was evicted") -> None:
+        """The cluster takes it away, and its node gives it no time."""
+        self.tell_to_end(pod, hurried=True)
+        pod.disrupted = why
+
     def force(self, pod: Pod) -> None:
         """Somebody deletes it by force."""
         self.tell_to_end(pod)

@@ -29,6 +29,7 @@ class Metrics:
             registry=registry,
         )
         self.restarts = Counter("lmj_restarts", "Workers and pods replaced", registry=registry)
+        self.disruptions = Counter("lmj_disruptions", "Pods that the cluster took away", registry=registry)
         self.steps_lost = Counter("lmj_steps_lost", "Steps done again after failures", registry=registry)
         self.replicas_lost = Counter("lmj_replicas_lost", "Replicas without which the others went on", registry=registry)
         self.migrations = Counter("lmj_migrations", "Ranks moved to other pods, live or through a checkpoint", registry=registry)
@@ -55,6 +56,7 @@ class Metrics:
     def count(self, before: JobStatus, after: JobStatus) -> None:
         """Count what a pass over a job has changed."""
         self.restarts.inc(max(0, after.restarts - before.restarts))
+        self.disruptions.inc(max(0, after.disruptions - before.disruptions))
         self.steps_lost.inc(max(0, after.steps_lost - before.steps_lost))
         self.migrations.inc(max(0, after.migrations - before.migrations))
         known = {(i.time, i.rank, i.kind): i for i in before.incidents}

@@ -162,6 +162,14 @@ def test_metrics_count_each_replica_once() -> None:
     assert "lmj_replicas_lost_total 2.0" in metrics.render().decode()
 
 
+def test_metrics_count_what_the_cluster_takes_away() -> None:
+    metrics = Metrics(list)
+    metrics.count(JobStatus(restarts=1), JobStatus(restarts=3, disruptions=2))
+    told = metrics.render().decode()
+    assert "lmj_disruptions_total 2.0" in told
+    assert "lmj_restarts_total 2.0" in told
+
+
 def test_another_number_is_no_warning() -> None:
     asked, there = JobStatus(incidents=[scaled()]), JobStatus(incidents=[scaled(whole_step=20, whole_seconds=12.5)])
     told = [*notes(JobStatus(), asked), *notes(asked, there)]
