@@ -115,6 +115,7 @@ LISTS: dict[str, Schema] = {
 
 COLUMNS = [
     ("Phase", "string", ".status.phase", 0, "The one-word summary"),
+    ("Replicas", "string", ".status.replicaSummary", 0, "Replicas that train, of those that are wanted, where steps are shared"),
     ("Step", "integer", ".status.progress.step", 0, "Committed steps"),
     ("Epoch", "number", ".status.progress.epoch", 0, "Epochs done"),
     ("Loss", "number", ".status.progress.loss", 0, "Mean loss of the newest step"),
@@ -123,7 +124,6 @@ COLUMNS = [
     ("ETA", "integer", ".status.progress.etaSeconds", 0, "Seconds to the last step, estimated"),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Time since the job was made"),
     ("Stages", "integer", ".spec.pipeline.stages", 1, "Pipeline stages, one rank each"),
-    ("Replicas", "integer", ".status.replicas", 1, "Replicas that train"),
     ("Standbys", "integer", ".status.warmStandbys", 1, "Pods without a rank that are ready to take one"),
     ("Checkpoint", "integer", ".status.checkpoint.step", 1, "Step of the newest durable checkpoint"),
     ("Message", "string", ".status.message", 1, "Why the job is in its phase"),

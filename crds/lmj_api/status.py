@@ -314,6 +314,8 @@ class JobStatus(Message):
     """Replicas in the newest view, those that train; 0 while the job is at rest."""
     wanted_replicas: int = 0
     """Replicas that the spec wants; 0: no pass has looked yet."""
+    replica_summary: str = ""
+    """``2/4``: how many train, of how many that are wanted. Empty while the job is at rest, and where it has one shard."""
     selector: str = ""
     """Labels of the job's pods, as autoscalers ask for them."""
     followers: list[FollowerStatus] = []

@@ -1,9 +1,12 @@
 """Replicas come and go while the others train."""
 
+import json
+
 import pytest
 from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
+from lmj_api.schema import COLUMNS
 from lmj_api.status import Incident, IncidentKind, Phase
 from lmj_api.view import View
 
@@ -254,3 +257,48 @@ def test_two_that_are_lost_at_once_are_one_incident() -> None:
     assert told.message.startswith("replicas 1 and 3 are lost: rank 1: ")
     assert told.message.endswith("replicas 0 and 2 train on")
     assert told.whole_step is not None
+
+
+def shown(cluster: Cluster, column: str) -> object:
+    """What ``kubectl get lmj`` prints there."""
+    (path,) = [path for name, _, path, _, _ in COLUMNS if name == column]
+    value: object = {"status": json.loads(cluster.status.to_json())}
+    for part in path.removeprefix(".").split("."):
+        assert isinstance(value, dict)
+        value = value[part]
+    return value
+
+
+def test_a_table_shows_how_many_train_of_those_that_are_wanted() -> None:
+    cluster = replicated(3)
+    rounds(cluster, 1)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("0/3", 0)
+    rounds(cluster, 8)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("3/3", 3)
+    cluster.kill_pod(own(cluster, 1))
+    rounds(cluster, 3)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("2/3", 2)
+    rounds(cluster, 10)
+    assert shown(cluster, "Replicas") == "3/3"
+    cluster.scale(4)
+    rounds(cluster, 1)
+    assert (shown(cluster, "Replicas"), cluster.status.wanted_replicas) == ("3/4", 4)
+    rounds(cluster, 12)
+    assert shown(cluster, "Replicas") == "4/4"
+    to_the_end(cluster)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("", 0), "nothing is wanted any more"
+
+
+def test_a_suspended_job_has_no_replicas() -> None:
+    cluster = replicated(2)
+    rounds(cluster, 8)
+    cluster.interrupted = True
+    rounds(cluster, 8)
+    assert cluster.status.phase is Phase.SUSPENDED
+    assert (shown(cluster, "Replicas"), cluster.status.replicas, cluster.status.wanted_replicas) == ("", 0, 2)
+
+
+def test_a_job_of_one_shard_says_nothing_of_replicas() -> None:
+    cluster = Cluster(job_spec(2))
+    rounds(cluster, 8)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("", 1)

@@ -36,11 +36,16 @@ def _told(scene: Scene, view: View | None) -> Told:
 
 
 def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int | str]:
-    """What the scale subresource says, and how many it is to say."""
+    """What the scale subresource and tables say of how many there are."""
     ranks = [m.rank for m in view.members] if view is not None and phase not in AT_REST else []
     replicas = len(Topology.of_view(observed.spec.pipeline.stages, ranks).present) if ranks else 0
-    wanted = observed.spec.data_parallel.replicas
-    return {"replicas": replicas, "wanted_replicas": wanted, "selector": f"{JOB_LABEL}={observed.name}"}
+    parts = observed.spec.data_parallel
+    return {
+        "replicas": replicas,
+        "wanted_replicas": parts.replicas,
+        "replica_summary": f"{replicas}/{parts.replicas}" if parts.shards > 1 and phase not in AT_REST else "",
+        "selector": f"{JOB_LABEL}={observed.name}",
+    }
 
 
 def _of_replicas(scene: Scene, view: View | None, runs: bool) -> Change:

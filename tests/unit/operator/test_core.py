@@ -107,8 +107,11 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 
 
 def test_adopting_a_failed_job_gives_it_a_new_budget() -> None:
-    old = JobStatus(phase=Phase.FAILED, restarts=11, not_before=5.0, serials={"0": 4}, finished=9.0)
+    old = JobStatus(
+        phase=Phase.FAILED, restarts=11, not_before=5.0, serials={"0": 4}, finished=9.0, disruptions_without_progress=3
+    )
     new = adopt(old, "job", 10.0)
+    assert new.disruptions_without_progress == 0
     assert (new.phase, new.restarts - new.restarts_before, new.not_before, new.finished) == (Phase.SUSPENDED, 0, None, None)
     assert new.serials == {"0": 4}
     assert new.incidents == []
