@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from lmj_api.topology import Topology, share
+from lmj_api.shards import share
+from lmj_api.topology import Topology
 from lmj_trainer.group.commit import Decision, Report, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.strategy.pipeline.exchange import Exchange

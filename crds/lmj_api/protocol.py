@@ -80,6 +80,8 @@ class Progress(Message):
     """Throughput over the last seconds."""
     eta_seconds: float | None = None
     """Estimated time to the last step."""
+    replicas: Count | None = None
+    """Replicas that took the step; None: the job has one shard."""
     activity: Line = "train"
     """What it does now: ``train``, ``evaluate``, ``checkpoint``, ``export`` or ``prepare``, with details after it."""
 

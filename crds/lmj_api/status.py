@@ -259,6 +259,10 @@ class IncidentKind(StrEnum):
     """A link broke, all members live."""
     MOVED = "Moved"
     """Nothing failed: a rank moved."""
+    REPLICA_LOST = "ReplicaLost"
+    """Replicas are out of the view, and the others train on. What befell their ranks has incidents of its own."""
+    SCALED = "Scaled"
+    """Nothing failed: another number of replicas was asked for."""
 
 
 class Incident(Message):
@@ -269,9 +273,9 @@ class Incident(Message):
     kind: IncidentKind
     """What it was."""
     rank: int
-    """The rank that failed."""
+    """The rank that failed. ``ReplicaLost``: the first of those. ``Scaled``: the first that comes or goes."""
     pod: str
-    """Its pod."""
+    """Its pod; empty for ``Scaled``."""
     peer: str | None = None
     """``ViewDropped``: the pod to which its link broke, where that is known."""
     node: str | None = None
@@ -299,6 +303,17 @@ class Incident(Message):
     """``Moved``, live: what the rank's new worker had taken of the old one when it took its place, and the digest that both had computed."""
     recovery: str | None = None
     """How training went on, in one sentence; None until the next view runs."""
+    replicas: list[int] = []
+    """``ReplicaLost``: the replicas that are out of the view. ``Scaled``: those that come or go."""
+    replicas_before: int | None = None
+    """``ReplicaLost``: how many trained before. ``Scaled``: how many were wanted."""
+    replicas_after: int | None = None
+    """``ReplicaLost``: how many train on. ``Scaled``: how many are wanted."""
+    whole_step: int | None = None
+    """``ReplicaLost``: committed steps when all of them were in the view again, or the job had them no more. ``Scaled``: when as many as were
+    wanted trained, or another number was asked for. None until then."""
+    whole_seconds: float | None = None
+    """From notice to all of them being in the view; None until then, and where they never were."""
 
 
 class JobStatus(Message):
@@ -323,7 +338,11 @@ class JobStatus(Message):
     serials: dict[str, int] = {}
     """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
     replicas: int = 0
-    """Replicas in the newest view: those that train."""
+    """Replicas in the newest view, those that train; 0 while the job is at rest."""
+    wanted_replicas: int = 0
+    """Replicas that the spec wants; 0: no pass has looked yet."""
+    replica_summary: str = ""
+    """``2/4``: how many train, of how many that are wanted. Empty while the job is at rest, and where it has one shard."""
     selector: str = ""
     """Labels of the job's pods, as autoscalers ask for them."""
     followers: list[FollowerStatus] = []
@@ -357,7 +376,12 @@ class JobStatus(Message):
     restarts: int = 0
     """Workers and pods replaced, over all starts of the job."""
     restarts_before: int = 0
-    """How many of them were before the newest ``lmj run``, which has a budget of its own; a run that was killed is one of them."""
+    """How many of them the budget does not count: those before the newest ``lmj run``, which has a budget of its own (a run that was killed is one
+    of them), and ``disruptions``."""
+    disruptions: int = 0
+    """How many of them were of pods that the cluster took away: evicted or preempted, or their node was drained or is gone."""
+    disruptions_without_progress: int = 0
+    """Times since the last new step that it took pods away: the exponent of the back-off of those."""
     restarts_without_progress: int = 0
     """Restarts since the last new step: the exponent of the back-off."""
     restart_step: int = 0

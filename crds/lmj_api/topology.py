@@ -11,11 +11,6 @@ FIRST: Final = 0
 """The rank that leads where all are there."""
 
 
-def share(shards: int, replicas: int, replica: int) -> range:
-    """The shards that ``replica`` of ``replicas`` computes; those in a view are counted from 0."""
-    return range(shards * replica // replicas, shards * (replica + 1) // replicas)
-
-
 @dataclass(frozen=True, slots=True)
 class Rank:
     """One member of the group."""
@@ -89,6 +84,10 @@ class Topology:
     def stage(self, rank: int) -> int:
         """The stage that ``rank`` computes, of any number of replicas: a pod may be of one that the job has no more."""
         return rank % self.stages
+
+    def replica(self, rank: int) -> int:
+        """The replica that ``rank`` belongs to, of any number of them: as :meth:`stage`."""
+        return rank // self.stages
 
     def before(self, rank: int) -> int | None:
         """The rank of the stage before, in the same replica; None: it is the first."""

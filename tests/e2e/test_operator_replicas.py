@@ -66,7 +66,7 @@ def test_kubectl_scales_and_drains_a_job_that_trains(job: ClusterJob, tmp_path: 
         wait_until(job, replicas)
         assert job.kubectl("get", f"lmj/{job.name}", "-n", job.namespace, "-o", "jsonpath={.status.replicas}") == str(replicas)
     assert sorted(job.pods()) == ["tiny-r0-1", "tiny-r1-1"]
-    assert (job.status["restarts"], job.status["incidents"]) == (0, [])
+    assert (job.status["restarts"], [i["kind"] for i in job.status["incidents"]]) == (0, ["Scaled", "Scaled"])
     node = job.status["ranks"][1]["node"]
     with drained(job, node) as end:
         moves(job, 1, node)

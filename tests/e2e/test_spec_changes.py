@@ -44,6 +44,10 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
         {"pipeline": {"stages": 2, "microBatches": 4}, "dataParallel": {"shards": 1024, "replicas": 1024}},
         "pipeline.stages times dataParallel.replicas is the number of ranks, at most 1024",
     ),
+    "too many replicas": (
+        {"dataParallel": {"shards": 2, "replicas": 2, "maxReplicas": 1}},
+        "dataParallel.replicas is at most dataParallel.maxReplicas",
+    ),
     "two origins": ({"model": {"source": "bert-base-uncased"}}, "set exactly one of source"),
     "nothing to train on": ({"dataset": {"splits": {"validationFraction": 0.5, "testFraction": 0.5}}}, "leave no training rows"),
 }

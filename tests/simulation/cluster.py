@@ -279,6 +279,7 @@ class Cluster(World):
             since,
             dark=(pod.dark or pod.cut) and not pod.reachable,
             unlisted=not pod.listed,
+            disrupted=pod.disrupted,
             leaves=phase is PodPhase.RUNNING and agent is not None and agent.leaving and not agent.draining,
         )
 

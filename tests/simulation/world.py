@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection
 
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import USER_ERROR, Copied, Exit, Progress, WorkerPhase
+from lmj_api.shards import share
 from lmj_api.spec import JobSpec
-from lmj_api.topology import Topology, share
+from lmj_api.topology import Topology
 from lmj_api.view import Resume, View
 
 from .pod import ALIVE, Pod, Violation
@@ -81,6 +82,11 @@ class World:
             pod.told_to_end = self.now
         else:
             pod.told_to_end, pod.draining = self.now, True
+
+    def evict(self, pod: Pod, why: str = "it was evicted") -> None:
+        """The cluster takes it away, and its node gives it no time."""
+        self.tell_to_end(pod, hurried=True)
+        pod.disrupted = why
 
     def force(self, pod: Pod) -> None:
         """Somebody deletes it by force."""

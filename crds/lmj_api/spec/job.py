@@ -117,6 +117,11 @@ class JobSpec(Message):
         """Number of ranks."""
         return self.topology.size
 
+    @property
+    def most_ranks(self) -> int:
+        """The world size with as many replicas as the job may be scaled to."""
+        return Topology(self.pipeline.stages, self.data_parallel.most).size
+
 
 class Metadata(Message):
     """The part of an object's metadata that matters here; others (labels, managedFields, ...) may be there."""

@@ -85,7 +85,8 @@ class Recovery(Message):
     """The failure ladder's budgets. A user's error (bad data, wrong model) is final at once and uses none."""
 
     max_restarts: Annotated[int, Field(ge=0)] = 10
-    """Restarts, of all ranks together, before the job fails."""
+    """Restarts, of all ranks together, before the job fails. Pods that the cluster takes away (evicted or preempted, or their node is drained or
+    gone) are replaced without being counted."""
     rules: Annotated[list[RecoveryRule], Field(max_length=32)] = []
     """What to do about certain exits; the first that matches decides. None does: a user's error is final, all else is restarted."""
     worker_restarts: Annotated[int, Field(ge=0)] = 3

@@ -3,9 +3,12 @@
 from lmj_api.protocol import Evaluation, EventKind, Progress
 from lmj_api.status import IncidentKind, JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
-from lmj_operator.plan.failures.incidents import again, cost, proof
+from lmj_operator.plan.failures.incidents import OF_REPLICAS, again, cost, proof, whole
+from lmj_operator.plan.failures.replicas import named
 from lmj_operator.plan.observe.units import duration, size
 from lmj_operator.plan.report.conditions import STRAGGLER
+
+_NOT_FAILED = {IncidentKind.MOVED: "moved", IncidentKind.SCALED: "asked"}
 
 
 def event_line(heard: PodEvent) -> str | None:
@@ -38,9 +41,13 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
     for incident in after.incidents:
         old = known.get((incident.time, incident.pod, incident.kind))
         if old is None:
-            what = "moved" if incident.kind is IncidentKind.MOVED else "incident"
+            what = _NOT_FAILED.get(incident.kind, "incident")
             lines.append(f"{what} at step {incident.step}: {incident.message}")
-        if incident.seconds is not None and (old is None or old.seconds is None):
+        if incident.kind in OF_REPLICAS:
+            there = whole(incident) if old is None or old.whole_seconds is None else None
+            who = named(incident.replicas) if incident.kind is IncidentKind.REPLICA_LOST else incident.message
+            lines += [f"{who}: {there}"] if there is not None else []
+        elif incident.seconds is not None and (old is None or old.seconds is None):
             if incident.kind is IncidentKind.MOVED:
                 lines += [line for line in (cost(incident), proof(incident)) if line is not None]
             else:

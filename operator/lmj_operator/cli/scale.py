@@ -17,7 +17,10 @@ def scale(
     target: Annotated[
         Path, typer.Argument(help="The job's file, or its output folder; with -n its name.", metavar="FILE|DIR|JOB")
     ] = Path(),
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="How many copies of the pipeline are to train.")] = 1,
+    replicas: Annotated[
+        int,
+        typer.Option("--replicas", min=1, help="How many copies of the pipeline are to train; at most dataParallel.maxReplicas."),
+    ] = 1,
     namespace: Annotated[
         str | None, typer.Option("--namespace", "-n", help="The job is on the cluster that kubectl speaks to, in this namespace.")
     ] = None,

@@ -4,8 +4,7 @@ from lmj_api.status import JobStatus, Phase
 from lmj_operator.cli.lines import evaluation_line, progress_line
 from lmj_operator.plan.failures.incidents import cost, proof
 from lmj_operator.plan.report.conditions import STRAGGLER, copied
-
-AT_REST = frozenset({Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED})
+from lmj_operator.plan.report.phases import AT_REST
 
 
 def status_lines(status: JobStatus, process: int | None) -> list[str]:
@@ -22,7 +21,8 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
     lines += [evaluation_line(e) for e in status.evaluations]
     parted = any(rank.replica for rank in status.ranks)
     if parted:
-        lines.append(f"{status.replicas} replicas train")
+        wanted = max(status.wanted_replicas, status.replicas)
+        lines.append(f"{status.replicas} of {wanted} replicas train")
     for join in status.joins:
         source = f", follows replica {join.source}" if join.source is not None else ""
         lines.append(f"replica {join.replica}: {join.state}{source}")

@@ -20,6 +20,9 @@ class Changes(TypedDict, total=False):
     incidents: list[Incident]
     nodes: list[NodeFailures]
     restarts: int
+    restarts_before: int
+    disruptions: int
+    disruptions_without_progress: int
     restarts_without_progress: int
     restart_step: int
     not_before: float | None

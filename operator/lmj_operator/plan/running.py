@@ -55,7 +55,8 @@ def run(scene: Scene) -> Plan:
     if failures:
         failures = climb(failures, scene.ranks, observed.status, spec.recovery, scene.step)
         scene = _with_failures(scene, failures)
-        cost = charge(spec.recovery, observed.status, scene.step, counted(failures, observed.status.incidents), now)
+        taken = [failure.disruption for failure in failures if failure.disruption is not None]
+        cost = charge(spec.recovery, observed.status, scene.step, counted(failures, observed.status.incidents), now, taken)
         if not cost.allowed and leaving(observed):
             return suspend(scene)
         if not cost.allowed:
@@ -64,7 +65,10 @@ def run(scene: Scene) -> Plan:
         reason = f"{scene.failures[-1].message}; {cost.reason}"
         scene = scene.changed(
             restarts=cost.restarts,
+            restarts_before=cost.uncounted,
             restarts_without_progress=cost.without_progress,
+            disruptions=cost.disruptions,
+            disruptions_without_progress=cost.disrupted,
             restart_step=cost.restart_step,
             not_before=cost.not_before,
         )
@@ -108,6 +112,7 @@ def _with_failures(scene: Scene, failures: tuple[Failure, ...]) -> Scene:
         scene.newest.number if scene.newest else 0,
         scene.step,
         scene.now,
+        [m.rank for m in scene.newest.members] if scene.newest else (),
     )
     scene = scene.changed(incidents=incidents, nodes=bad)
     return replace(scene, wanted=wants(scene.ranks, failures), failures=failures)

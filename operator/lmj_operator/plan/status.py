@@ -10,10 +10,11 @@ from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.incidents import Told, settle
 from lmj_operator.plan.failures.ladder import fruitless
+from lmj_operator.plan.failures.replicas import Change, with_replicas
 from lmj_operator.plan.failures.stragglers import describe
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.report.conditions import conditions
-from lmj_operator.plan.report.phases import TERMINAL, transition
+from lmj_operator.plan.report.phases import AT_REST, TERMINAL, transition
 from lmj_operator.plan.report.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
 from lmj_operator.plan.scene import Scene
 
@@ -41,11 +42,23 @@ def _slow(scene: Scene) -> str | None:
     return describe(scene.changes.get("stragglers", ()), spec.topology, rule.action) if rule is not None else None
 
 
-def _scale(observed: Observed, view: View | None) -> dict[str, int | str]:
-    """What the scale subresource says."""
-    ranks = [m.rank for m in view.members] if view is not None else []
+def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int | str]:
+    """What the scale subresource and tables say of how many there are."""
+    ranks = [m.rank for m in view.members] if view is not None and phase not in AT_REST else []
     replicas = len(Topology.of_view(observed.spec.pipeline.stages, ranks).present) if ranks else 0
-    return {"replicas": replicas, "selector": f"{JOB_LABEL}={observed.name}"}
+    parts = observed.spec.data_parallel
+    return {
+        "replicas": replicas,
+        "wanted_replicas": parts.replicas,
+        "replica_summary": f"{replicas}/{parts.replicas}" if parts.shards > 1 and phase not in AT_REST else "",
+        "selector": f"{JOB_LABEL}={observed.name}",
+    }
+
+
+def _of_replicas(scene: Scene, view: View | None, runs: bool) -> Change:
+    """What this pass, which leaves ``view``, has done to the replicas."""
+    spec, status = scene.observed.spec, scene.observed.status
+    return Change(spec.topology, status.wanted_replicas, scene.newest, view, runs, scene.ranks, scene.step)
 
 
 def status_of(
@@ -60,7 +73,7 @@ def status_of(
     saved = checkpoint(scene.observed, scene.ranks, scene.newest)
     evaluated = evaluations(scene.ranks, scene.newest, old.evaluations)
     incidents, lost = settle(
-        scene.changes.get("incidents", old.incidents),
+        with_replicas(scene.changes.get("incidents", old.incidents), _of_replicas(scene, view, runs), now),
         view if runs else None,
         at.step if at is not None and (runs or done) else 0,
         done,
@@ -90,7 +103,7 @@ def status_of(
                 _slow(scene),
             ),
             "view": view,
-            **_scale(observed, view),
+            **_scale(observed, phase, view),
             "left_since": scene.left_since if view is scene.newest else None,
             "look_since": None,
             "progress": at,

@@ -10,12 +10,14 @@ from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
 from lmj_api.protocol import AgentState, EventKind, Holding, WorkerPhase
+from lmj_api.topology import Topology
+from lmj_trainer.agent.metrics import render
 from lmj_trainer.agent.server import LARGEST_BODY, make_app
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Any]
-TOKEN = "a token"
+TOKEN, TOPOLOGY = "a token", Topology(2, 2)
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ async def client(rig: Make) -> AsyncIterator[Callable[..., Any]]:
 
     async def make(*acts: str) -> tuple[Any, TestClient[Any, Any]]:
         it = rig(*acts)
-        client = TestClient(TestServer(make_app(it.supervisor, TOKEN)), headers={"Authorization": f"Bearer {TOKEN}"})
+        client = TestClient(TestServer(make_app(it.supervisor, TOKEN, TOPOLOGY)), headers={"Authorization": f"Bearer {TOKEN}"})
         await client.start_server()
         clients.append((it, client))
         return it, client
@@ -187,9 +189,16 @@ async def test_metrics(client: Make, make_view: Make) -> None:
     it.supervisor.put_view(make_view(4))
     await it.until(lambda s: s.worker.progress and s.worker.progress.step == 3)
     text = await (await http.get("/metrics")).text()
-    assert 'lmj_step{pod="job-r0-1",rank="0"} 3.0' in text
-    assert 'lmj_rank_compute_seconds{pod="job-r0-1",rank="0"} 0.25' in text
-    assert 'lmj_rank_waiting_seconds{pod="job-r0-1",rank="0"} 0.5' in text
-    assert 'lmj_view{pod="job-r0-1",rank="0"} 4.0' in text
-    assert 'lmj_worker_phase{phase="Running",pod="job-r0-1",rank="0"} 1.0' in text
+    place = 'pod="job-r0-1",rank="0",replica="0",stage="0"'
+    assert f"lmj_step{{{place}}} 3.0" in text
+    assert f"lmj_view{{{place}}} 4.0" in text
+    assert f'lmj_worker_phase{{phase="Running",{place}}} 1.0' in text
+    assert f"lmj_rank_compute_seconds{{{place}}} 0.25" in text
+    assert f"lmj_rank_waiting_seconds{{{place}}} 0.5" in text
     assert "# HELP lmj_worker_incarnation" in text
+
+
+def test_metrics_of_a_rank_say_its_stage_and_its_replica() -> None:
+    state = AgentState(pod="job-r5-1", rank=5, started=1.0)
+    text = render(state, Topology(2, 2), 0, None).decode()
+    assert 'lmj_view{pod="job-r5-1",rank="5",replica="2",stage="1"} 0.0' in text, "the job may have fewer replicas by now"

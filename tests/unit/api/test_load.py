@@ -123,6 +123,19 @@ def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
             "spec: pipeline.stages 2 times dataParallel.replicas 600 is 1200 ranks, and a job has at most 1024: make"
             " dataParallel.replicas at most 512",
         ),
+        (
+            {"dataParallel": {"shards": 4, "replicas": 3, "maxReplicas": 2}},
+            "spec.dataParallel: replicas 3 is more than maxReplicas 2: raise maxReplicas first",
+        ),
+        (
+            {"dataParallel": {"shards": 4, "maxReplicas": 5}},
+            "spec.dataParallel: maxReplicas 5 is more than shards 4: each replica needs a shard",
+        ),
+        (
+            {"dataParallel": {"shards": 4, "replicas": 5}},
+            "spec.dataParallel: replicas 5 is more than shards 4: each replica needs a shard",
+        ),
+        ({"dataParallel": {"shards": 4, "minReplicas": 2}}, "spec.dataParallel: minReplicas 2 is more than replicas 1"),
         ({"training": {"warmupSteps": 1, "warmupRatio": 0.1}}, "spec.training: set warmupSteps or warmupRatio, not both"),
         (
             {"dataset": {"splits": {"validation": "v", "validationFraction": 0.1}}},

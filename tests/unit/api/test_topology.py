@@ -76,6 +76,10 @@ def test_there_is_no_other_rank(number: int) -> None:
         Topology(2, 3).rank(number)
 
 
+def test_a_rank_of_more_replicas_than_there_are_has_its_place() -> None:
+    assert (Topology(2, 1).stage(5), Topology(2, 1).replica(5)) == (1, 2)
+
+
 def test_replicas_that_are_not_there_leave_the_numbers_of_the_others_as_they_are() -> None:
     topology = Topology(2, 3).among([1, 2, 3, 4])
     assert list(topology.present) == [1]

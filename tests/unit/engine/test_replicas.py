@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from lmj_api.protocol import EventKind, WorkerPhase
+from lmj_api.shards import under_way
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Resume
 from lmj_trainer.group import group as group_module
@@ -61,6 +63,42 @@ def test_any_number_of_replicas_takes_the_same_steps(make_group: Callable[..., R
 
 def test_shards_are_part_of_the_result(make_group: Callable[..., Ranks]) -> None:
     assert taken(make_group(CUTS[0], shards=4))[0] != taken(make_group(CUTS[0], shards=2))[0]
+
+
+class Weighed:
+    """Counts the elements of sums that a rank has in messages: sent, with each tensor once, and taken."""
+
+    def __init__(self, group: Any) -> None:
+        self.held: dict[int, torch.Tensor] = {}
+        send, take = group.send, group.take
+
+        def sent(rank: int, kind: Kind, step: int, index: int = 0, payload: Any = None) -> None:
+            self._hold(kind, payload)
+            send(rank, kind, step, index, payload)
+
+        def taken(kind: Kind, *what: Any, **more: Any) -> Any:
+            payload = take(kind, *what, **more)
+            self._hold(kind, payload)
+            return payload
+
+        group.send, group.take = sent, taken
+
+    def _hold(self, kind: Kind, payload: Any) -> None:
+        if kind in (Kind.SUMS, Kind.SUM):
+            self.held |= {id(tensor): tensor for tensor in (payload if isinstance(payload, list) else [payload])}
+
+    @property
+    def elements(self) -> int:
+        return sum(len(tensor) for tensor in self.held.values())
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+def test_an_exchange_has_as_much_in_messages_as_is_counted_beforehand(make_group: Callable[..., Ranks], replicas: int) -> None:
+    group = make_group(CUTS[0], replicas=replicas, shards=4)
+    weighed = [Weighed(each) for each in group.groups]
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+    # Elements are shared in whole spans.
+    assert [each.elements / group.states[0].size for each in weighed] == pytest.approx(under_way(4, replicas), rel=0.1)
 
 
 def test_each_parameter_is_final_once(make_group: Callable[..., Ranks]) -> None:
@@ -219,6 +257,8 @@ def test_a_lost_replica_costs_no_step_and_no_bit(
     rest = [rank for rank in range(4 * stages) if rank // stages != lost]
     lines = group.run(Resume(step=6, told_by=rest[0]), ranks=rest, number=2)
     assert losses(four) == losses(one)
+    recorded = [json.loads(line) for line in (tmp_path / "four" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["replicas"] for line in recorded] == [4 if line["step"] <= 6 else 3 for line in recorded]
     assert alone.evaluated() == {k: v for line in lines for k, v in line.evaluated().items()}
     assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
 

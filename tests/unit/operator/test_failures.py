@@ -6,7 +6,7 @@ from tests.unit.operator.seen import facts, observed, pod, view, worker
 from lmj_api.protocol import WorkerPhase
 from lmj_api.spec import Recovery
 from lmj_api.status import IncidentKind, JobStatus, Phase, RankStatus
-from lmj_operator.plan import PutView, StartWorker
+from lmj_operator.plan import PodObserved, PodPhase, PutView, StartWorker
 from lmj_operator.plan.failures.failures import Failure, Remedy, _accused, find_failures
 from lmj_operator.plan.failures.links import find_dropped
 from lmj_operator.plan.gathering import gathers
@@ -31,6 +31,42 @@ def test_a_sign_of_life_of_a_rank_itself_says_nothing_of_its_links(peer: float, 
     witness = pod(1, 2, worker(WorkerPhase.READY, since=100.0, lost="its source is gone"))
     ranks = facts(0, first), facts(1, silent, follower=witness)
     assert (1 in _accused(ranks, view(first, silent), 104.0)) == is_lost
+
+
+EVICTED, CORDONED = {"disrupted": "it was evicted"}, {"node_leaving": "node n is cordoned"}
+SILENT = {"unreachable_since": 10.0}
+DARK = "its machine is off, or there is no way to it"
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (pod(0, 1, phase=PodPhase.GONE, exit_code=143, **EVICTED), "it was evicted"),
+        (pod(0, 1, phase=PodPhase.GONE, exit_code=1, **CORDONED), None),
+        (pod(0, 1, phase=PodPhase.TERMINATING, **EVICTED), "it was evicted"),
+        (pod(0, 1, phase=PodPhase.TERMINATING, **CORDONED), "node n is cordoned"),
+        (pod(0, 1, phase=PodPhase.TERMINATING), None),
+        (pod(0, 1, worker(WorkerPhase.DRAINED), **EVICTED), "it was evicted"),
+        (pod(0, 1, worker(WorkerPhase.DRAINED), **CORDONED), "node n is cordoned"),
+        (pod(0, 1, worker(WorkerPhase.DRAINED)), None),
+        (pod(0, 1, dark=True, **SILENT), DARK),
+        (pod(0, 1, disrupted="its node n is not ready", dark=True, **SILENT), "its node n is not ready"),
+        (pod(0, 1, **SILENT), None),
+        (pod(0, 1, worker(WorkerPhase.EXITED), **EVICTED), None),
+        (None, None),
+    ],
+)
+def test_what_the_cluster_takes_away_is_known_from_what_ends_by_itself(seen: PodObserved | None, why: str | None) -> None:
+    (failure,) = find_failures("j", (facts(0, seen),), None, Recovery(), now=100.0)
+    assert failure.disruption == why
+
+
+def test_a_pod_that_never_answered_is_not_taken_for_one_that_was_taken_away() -> None:
+    """It may not start anywhere: its budget has an end."""
+    seen = pod(0, 1, dark=True, created=10.0, **SILENT)
+    new = facts(0, seen, known=RankStatus(rank=0, state="NoPod"))
+    (failure,) = find_failures("j", (new,), None, Recovery(start_timeout_seconds=60), now=100.0)
+    assert (failure.kind, failure.disruption) == (IncidentKind.START_TIMEOUT, None)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.seen import facts, observed, pod, worker
 
+from lmj_api.shards import share
 from lmj_api.spec import Straggler, StragglerAction
 from lmj_api.status import JobStatus, StragglerStatus
-from lmj_api.topology import Topology, share
+from lmj_api.topology import Topology
 from lmj_operator.plan.failures.bounded import with_bounded_times
 from lmj_operator.plan.failures.stragglers import LARGEST_RATIO, compare, describe, judge, rest_seconds
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from lmj_api.base import Message
 from lmj_api.protocol import FollowRequest, LookThrough, StartWorker, ViewNumber
+from lmj_api.topology import Topology
 from lmj_api.view import View
 from lmj_trainer.agent import metrics
 from lmj_trainer.agent.fencing import Admission, Answer
@@ -24,9 +25,12 @@ KEEP_ALIVE_SECONDS = 5.0
 M = TypeVar("M", bound=Message)
 
 
-def make_app(supervisor: Supervisor, token: str) -> web.Application:
-    """The application; every path but ``/healthz`` wants ``Authorization: Bearer TOKEN``. Errors are JSON: ``{"error": reason}``."""
-    routes = Routes(supervisor)
+def make_app(supervisor: Supervisor, token: str, topology: Topology) -> web.Application:
+    """The application; every path but ``/healthz`` wants ``Authorization: Bearer TOKEN``. Errors are JSON: ``{"error": reason}``.
+
+    ``topology``: of the job.
+    """
+    routes = Routes(supervisor, topology)
     app = web.Application(client_max_size=LARGEST_BODY, middlewares=[_errors, _authorized(token)])
     app.add_routes(
         [
@@ -51,8 +55,8 @@ def make_app(supervisor: Supervisor, token: str) -> web.Application:
 class Routes:
     """What each path does."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, supervisor: Supervisor, topology: Topology) -> None:
+        self._supervisor, self._topology = supervisor, topology
 
     async def healthz(self, _: web.Request) -> web.Response:
         """The event loop turns: that is all that it says."""
@@ -61,7 +65,7 @@ class Routes:
     async def metrics(self, _: web.Request) -> web.Response:
         """Prometheus text."""
         supervisor = self._supervisor
-        body = metrics.render(supervisor.state, supervisor.log.newest, supervisor.launcher.server_bytes)
+        body = metrics.render(supervisor.state, self._topology, supervisor.log.newest, supervisor.launcher.server_bytes)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def state(self, request: web.Request) -> web.Response:

@@ -318,7 +318,8 @@ class Trainer:
         state, committed = self._state, self._state.step + 1
         if recorder is not None:
             recorder.check()
-        progress, took = self._pace.committed(committed, commit, rate)
+        replicas = len(self._group.topology.present) if self._batches.shards > 1 else None
+        progress, took = self._pace.committed(committed, commit, rate, replicas)
         state.seconds += took
         state.line = progress.to_json()
         # What is recorded must not be lost with this pod.

@@ -133,7 +133,7 @@ class KubernetesBackend:
         self._view = status.view.number if status.view is not None else 0
         await self._keep_children(status)
         await self._look_for_missing(status)
-        await self._labels.keep(self.key, self._pods(), status)
+        await self._labels.keep(self.key, self.job.spec.topology, self._pods(), status)
         pods = self._pods()
         self._there = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
         known = _Stored.of(status)
@@ -398,7 +398,7 @@ class KubernetesBackend:
         if pod is None:
             return
         try:
-            await self._labels.set(pod, labels.enlisted(self.job.metadata.name, rank, serial))
+            await self._labels.set(pod, labels.enlisted(self.job.metadata.name, self.job.spec.topology, rank, serial))
         except ApiError as error:
             raise ActionError(str(error)) from error
 

@@ -47,11 +47,12 @@ def slim(pod: Object) -> Object:
         | ({"tolerations": tolerated} if tolerated else {}),
         "status": _only(status, ("phase", "reason", "message", "podIP"))
         | {"containerStatuses": containers}
-        | {"conditions": [_only(c, _CONDITION) for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"]},
+        | {"conditions": [_only(c, _CONDITION) for c in status.get("conditions") or [] if c.get("type") in _CONDITIONS]},
     }
 
 
 _TOLERATION = ("key", "operator", "value", "effect")
+_CONDITIONS = ("PodScheduled", "DisruptionTarget")
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _RUNS = {"running": {"since": "then"}}
 

@@ -32,6 +32,7 @@ def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> 
             "restarts": restarts,
             "restarts_before": restarts,
             "restarts_without_progress": 0,
+            "disruptions_without_progress": 0,
             "restart_step": 0,
             "not_before": None,
             "finished": None,

@@ -35,7 +35,7 @@ def with_bounded_times(observed: Observed, now: float) -> Observed:
     slow = [_bounded(s, since=past, not_before=rest(s.moves)) for s in status.stragglers]
     changes = {
         **_bounded(status, phase_since=past, left_since=past, look_since=past, started=past),
-        **_bounded(status, not_before=due(status.restarts_without_progress)),
+        **_bounded(status, not_before=due(max(status.restarts_without_progress, status.disruptions_without_progress))),
         **_all("followers", status.followers, [_bounded(f, since=past, not_before=due(f.failures)) for f in status.followers]),
         **_all("moves", status.moves, [_bounded(m, since=past) for m in status.moves]),
         **_all("stragglers", status.stragglers, slow),

@@ -1,6 +1,6 @@
 """The record of what interrupted training, and what it cost."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,26 @@ KEPT_OPEN = 50
 """and so many at most while training has not recovered from them: what they cost is told when it has."""
 
 
+OF_REPLICAS = frozenset({IncidentKind.REPLICA_LOST, IncidentKind.SCALED})
+"""Kinds that tell of the group: what befell a rank has an incident of its own."""
+
+
+NOT_FAILED = frozenset({IncidentKind.MOVED, IncidentKind.SCALED})
+"""Kinds that tell of what somebody wanted."""
+
+
 def record(
-    incidents: list[Incident], failures: tuple[Failure, ...], nodes: Mapping[int, str | None], view: int, step: int, now: float
+    incidents: list[Incident],
+    failures: tuple[Failure, ...],
+    nodes: Mapping[int, str | None],
+    view: int,
+    step: int,
+    now: float,
+    members: Collection[int] = (),
 ) -> list[Incident]:
-    """``incidents`` with ``failures`` behind them. ``nodes``: of each rank's pod."""
+    """``incidents`` with ``failures`` behind them. ``nodes``: of each rank's pod; ``members``: the ranks in the newest ``view``."""
+    # Who is only on its way into the view costs it nothing.
+    outside = {"steps_lost": 0, "recovery": f"view {view} is of others"}
     new = [
         Incident(
             time=rfc3339(now),
@@ -32,6 +48,7 @@ def record(
             message=f.message,
             view=view,
             step=step,
+            **(outside if members and f.rank not in members else {}),
         )
         for f in failures
     ]
@@ -43,7 +60,7 @@ def newest(incidents: list[Incident]) -> list[Incident]:
     spare = len(incidents) - KEPT
     left: list[Incident] = []
     for incident in incidents:
-        if spare > 0 and incident.seconds is not None:
+        if spare > 0 and is_over(incident):
             spare -= 1
         else:
             left.append(incident)
@@ -74,6 +91,9 @@ def settle(
     lost = 0
     # Of many that end in one pass none goes before the next: that pass reports all.
     for incident in newest(incidents):
+        if incident.kind is IncidentKind.SCALED:
+            settled.append(incident)  # it costs no step, and says itself when it is over
+            continue
         if incident.steps_lost is None and running is not None and running.number > incident.view:
             cost = max(0, incident.step - running.resume.step - lost)
             lost += cost
@@ -101,6 +121,14 @@ def _pause(incident: Incident, seconds: float, told: Told) -> dict[str, Any]:
 
 def cost(incident: Incident) -> str | None:
     """What it cost, in a clause; None: that is not known yet."""
+    if incident.kind in OF_REPLICAS:
+        return "; ".join(filter(None, (_cost(incident), whole(incident)))) or None
+    return _cost(incident)
+
+
+def _cost(incident: Incident) -> str | None:
+    if incident.kind is IncidentKind.SCALED:
+        return None
     if incident.pause_seconds is not None and incident.pause_by == "operator":
         return (
             f"training paused for at most {incident.pause_seconds:.2f} s beyond a step, as the operator saw it, {again(incident)}"
@@ -110,6 +138,14 @@ def cost(incident: Incident) -> str | None:
     if incident.seconds is not None:
         return f"the next new step came after {incident.seconds:.2f} s, {again(incident)}"
     return again(incident) if incident.steps_lost is not None else None
+
+
+def whole(incident: Incident) -> str | None:
+    """Since when all replicas train, those that were lost or those that are wanted, in a clause; None: they do not yet, or not any more."""
+    if incident.whole_step is None or incident.whole_seconds is None:
+        return None
+    who = "so many train" if incident.kind is IncidentKind.SCALED else "back"
+    return f"{who} since step {incident.whole_step}, after {incident.whole_seconds:.2f} s"
 
 
 def again(incident: Incident) -> str:
@@ -124,6 +160,11 @@ def proof(incident: Incident) -> str | None:
         return None
     sent = f"{size(copied.done)} copied and {size(copied.gradients)} of gradients"
     return f"{sent}, digest {copied.digest} of step {copied.in_sync_step} at both"
+
+
+def is_over(incident: Incident) -> bool:
+    """Whether all is told of it."""
+    return incident.whole_step is not None if incident.kind in OF_REPLICAS else incident.seconds is not None
 
 
 def is_open(incident: Incident) -> bool:

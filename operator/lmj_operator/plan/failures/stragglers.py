@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from lmj_api.shards import share
 from lmj_api.spec import MigrationStrategy, Straggler, StragglerAction
 from lmj_api.status import StragglerStatus
-from lmj_api.topology import Topology, share
+from lmj_api.topology import Topology
 from lmj_api.view import View
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed

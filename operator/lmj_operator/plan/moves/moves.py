@@ -234,7 +234,7 @@ def _is_bound(observed: Observed) -> bool:
     """Whether a follower on another node would wait for the output volume, which its source has."""
     spec, volume = observed.spec, observed.spec.storage.output
     once = (AccessMode.READ_WRITE_ONCE, AccessMode.READ_WRITE_ONCE_POD)
-    return not observed.one_node and volume is not None and volume.mode(spec.world_size) in once
+    return not observed.one_node and volume is not None and volume.mode(spec.most_ranks) in once
 
 
 def _newest(moves: Sequence[MoveStatus]) -> list[MoveStatus]:

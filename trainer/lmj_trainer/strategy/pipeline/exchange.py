@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmj_api.topology import share
+from lmj_api.shards import nodes, share
 from lmj_trainer.state.finals import Finals
-from lmj_trainer.strategy.pipeline.tree import nodes, total
+from lmj_trainer.strategy.pipeline.tree import total
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lmj_api.shards import Node
     from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.strategy.pipeline.sums import ShardSums
-    from lmj_trainer.strategy.pipeline.tree import Node
 
 _LARGEST = 1 << 20
 """Elements of a span, at most,"""
