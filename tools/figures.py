@@ -294,7 +294,13 @@ def plan_messages() -> str:
         )
         for each in details["sizes"]
     ]
-    head = ("Ranks", "Messages of a commit at the leader", "Of the sum at each rank", "A commit at the leader", "Beats of all links, at each rank")
+    head = (
+        "Ranks",
+        "Messages of a commit at the leader",
+        "Of the sum at each rank",
+        "Processor time of a commit at the leader",
+        "Of a second for links, at each rank",
+    )
     return table(head, rows)
 
 

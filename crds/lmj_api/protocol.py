@@ -269,7 +269,6 @@ class AgentState(Message):
     draining: bool = False
     """``POST /v1/drain`` was received, or its time to leave has come."""
 
-
     @property
     def newest_view(self) -> int:
         """Number of the newest view that the agent accepted; 0: none."""

@@ -9,9 +9,9 @@ from lmj_api.status import Phase
 from lmj_operator.plan import PodPhase
 
 from .cluster import Cluster
+from .test_hot_standbys import at_work, go_on
 from .test_ladder import fail, pod_of
 from .test_limits import at_step, rest
-from .test_hot_standbys import at_work, go_on
 
 HOUR = 3600.0
 

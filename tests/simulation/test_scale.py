@@ -12,7 +12,6 @@ from lmj_operator.plan import PodObserved
 
 from .cluster import Cluster
 from .pod import Pod
-from .test_replicas import trains
 
 STAGES = 4
 STEPS = 40

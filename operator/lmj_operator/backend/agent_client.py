@@ -139,7 +139,14 @@ class AgentClient:
         try:
             # As it is, and from nowhere else: what is small when it is compressed may be large, and an agent may send its caller anywhere.
             async with self._session.request(
-                method, url, params=query, data=body, headers=headers, timeout=timeout, allow_redirects=False, auto_decompress=False
+                method,
+                url,
+                params=query,
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                auto_decompress=False,
             ) as answer:
                 said = await _read(answer.content)
                 if said is None:

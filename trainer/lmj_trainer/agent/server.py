@@ -145,9 +145,7 @@ class Routes:
 
     def _answer(self, request: web.Request) -> web.Response:
         known = _number(request, "view")
-        return web.Response(
-            text=self._supervisor.answer.for_one_who_knows(known).to_json(), content_type="application/json"
-        )
+        return web.Response(text=self._supervisor.answer.for_one_who_knows(known).to_json(), content_type="application/json")
 
 
 async def _wait_or_keep_alive(changed: asyncio.Event, response: web.StreamResponse) -> None:
