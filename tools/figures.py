@@ -298,8 +298,8 @@ def plan_messages() -> str:
         "Ranks",
         "Messages of a commit at the leader",
         "Of the sum at each rank",
-        "A commit at the leader",
-        "Beats of all links, at each rank",
+        "Processor time of a commit at the leader",
+        "Of a second for links, at each rank",
     )
     return table(head, rows)
 
