@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -37,41 +38,50 @@ class Moment(StrEnum):
 class Mortal:
     """A job of which workers die when they are told to."""
 
-    def __init__(self, job: Replicated, orders: Path, process: subprocess.Popen[str]) -> None:
-        self.job, self._orders, self._process = job, orders, process
+    def __init__(self, job: Replicated, stages: int, orders: Path, process: subprocess.Popen[str]) -> None:
+        self.job, self._stages, self._orders, self._process = job, stages, orders, process
 
-    def scale(self, replicas: int) -> None:
-        """Have so many train."""
-        self.job.scale(replicas)
-        go_on(self.job, self._process)
-
-    def dies(self, rank: int, moment: Moment, replicas: int = 2) -> None:
-        """The worker of ``rank`` dies at ``moment`` of a job that is to have so many replicas, and all train again."""
+    def dies(self, rank: int, moment: Moment) -> None:
+        """The worker of ``rank`` dies at ``moment``, and all train again; at LEAVING the first replica alone."""
         print(f"step {last_step(self.job)}: rank {rank} dies, {moment}", flush=True)
-        victim, order = self.job.worker(rank), self._orders / f"{rank}-{moment}"
+        before, order = self._view(), self._orders / f"{rank}-{moment}"
         order.touch()
-        if self.job.status()["replicas"] != replicas:
-            self.job.scale(replicas)
-        wait_until(lambda: not order.exists() and not Path(f"/proc/{victim}").exists(), self._process)
-        wait_until(lambda: self.job.trains(replicas), self._process)
+        if moment is Moment.LEAVING:
+            self.job.scale(1)
+        wait_until(lambda: not order.exists(), self._process)
+        self._wait_for(1 if moment is Moment.LEAVING else 2, before)
+
+    def _view(self) -> int:
+        number: int = self.job.status()["view"]["number"]
+        return number
+
+    def _wait_for(self, replicas: int, before: int) -> None:
+        """Until the first ``replicas`` train, and no other, in a view after ``before``: what is known may be old."""
+
+        def train() -> bool:
+            members = [member["rank"] for member in self.job.status()["view"]["members"]]
+            return self._view() > before and self.job.trains(replicas) and members == list(range(replicas * self._stages))
+
+        wait_until(train, self._process)
         go_on(self.job, self._process)
 
     def dies_while_one_joins(self, rank: int) -> None:
         """The worker of ``rank`` dies while the second replica copies the first."""
-        job, process = self.job, self._process
+        job, process, before = self.job, self._process, self._view()
         print(f"step {last_step(job)}: rank {rank} dies while a replica joins", flush=True)
         (job.output / ".lmj" / "replicas").write_text("2")
         wait_until(lambda: _copies(job), process)
         os.kill(worker_of(job, job.status()["ranks"][rank]["pod"]), signal.SIGKILL)
-        wait_until(lambda: job.trains(2), process)
-        go_on(job, process)
+        self._wait_for(2, before)
 
 
 def _copies(job: Job) -> bool:
     """Whether a worker of the second replica has part of the state."""
     entries = job.status()["ranks"]
     pods = [entry["pod"] for entry in entries[len(entries) // 2 :]]
-    return len(entries) > 1 and any(pod and agent(job, pod).worker.phase is WorkerPhase.FOLLOWING for pod in pods)
+    with suppress(OSError):  # its agent does not answer yet
+        return len(entries) > 1 and any(pod and agent(job, pod).worker.phase is WorkerPhase.FOLLOWING for pod in pods)
+    return False
 
 
 def adapting(job: Replicated) -> Replicated:
@@ -109,12 +119,12 @@ def test_a_death_at_any_moment_costs_nothing(tmp_path: Path, orders: Path, what:
     with running(job, 100_000, *SETTINGS) as process:
         wait_until(lambda: last_step(job) > 3, process)
         job.scale(2)
-        mortal = Mortal(job, orders, process)
+        mortal = Mortal(job, stages, orders, process)
         for rank in victims:
             for moment in (Moment.EXCHANGE, Moment.RESULTS, Moment.PREPARED, Moment.COMMITTED):
                 mortal.dies(rank, moment)
         for rank in (0, stages):
-            mortal.dies(rank, Moment.LEAVING, 1)
+            mortal.dies(rank, Moment.LEAVING)
             mortal.dies_while_one_joins(rank)
         leave(job, process, last_step(job) + 10)
     status = job.status()
