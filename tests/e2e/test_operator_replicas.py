@@ -81,7 +81,7 @@ def moves(job: ClusterJob, rank: int, node: str) -> None:
     wait_for("another node", lambda: job.status["ranks"][rank]["node"] not in (node, None), job.describe)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_node_without_power_takes_one_replica(job: ClusterJob, own_cluster: Cluster, tmp_path: Path, rank: int) -> None:
     job.apply()
     wait_until(job, 2)

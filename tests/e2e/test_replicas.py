@@ -45,7 +45,7 @@ def go_on(job: Job, process: subprocess.Popen[str], steps: int = 10) -> None:
     wait_until(lambda: last_step(job) >= step, process)
 
 
-@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_replicas_that_come_and_go_change_nothing(tmp_path: Path, stages: int) -> None:
     job = Replicated(tmp_path / "scaled", stages)
     with running(job, 100_000, *SETTINGS[:-1]) as process:
