@@ -10,8 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
-from lmj_api.status import Phase
+from lmj_api.status import IncidentKind, Phase
 from lmj_operator.plan import PodObserved
+from lmj_operator.plan.failures.incidents import is_over
 
 from .cluster import Cluster
 
@@ -172,6 +173,17 @@ class Faults(RuleBasedStateMachine):
         places = [(promotion.rank, promotion.serial) for promotion in status.promotions]
         assert len(places) == len(set(places))
 
+    @rule(which=PICK)
+    def the_cluster_takes_a_pod_away(self, which: int) -> None:
+        living = self.cluster.living()
+        if living:
+            self.cluster.evict(living[which % len(living)])
+
+    @invariant()
+    def what_the_cluster_takes_away_is_not_charged(self) -> None:
+        status = self.cluster.status
+        assert status.restarts_before == status.disruptions <= status.restarts
+
     @invariant()
     def costs_are_told_at_most_once(self) -> None:
         redone = sum(times - 1 for times in self.cluster.losses.values())
@@ -191,7 +203,7 @@ class Faults(RuleBasedStateMachine):
         assert cluster.status.phase is Phase.SUCCEEDED, cluster.status.message
         assert cluster.exported
         assert not cluster.living()
-        assert all(i.steps_lost is not None and i.seconds is not None for i in cluster.status.incidents)
+        assert all(i.steps_lost is not None and is_over(i) for i in cluster.status.incidents)
 
 
 class FaultsWithHotStandbys(Faults):
@@ -229,6 +241,13 @@ class FaultsWithReplicas(Faults):
     """Three replicas of one stage."""
 
     spec = job_spec(1, pipeline=PARTS, dataParallel={"shards": 4, "replicas": 3}, recovery=RECOVERY)
+
+    @invariant()
+    def what_befalls_replicas_is_told_once(self) -> None:
+        told = self.cluster.status.incidents
+        assert sum(i.kind is IncidentKind.SCALED and not is_over(i) for i in told) <= 1
+        views = [i.view for i in told if i.kind is IncidentKind.REPLICA_LOST]
+        assert len(views) == len(set(views))
 
     @rule(replicas=st.integers(1, 4))
     def scale(self, replicas: int) -> None:
