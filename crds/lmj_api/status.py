@@ -311,7 +311,7 @@ class Incident(Message):
     """``ReplicaLost``: how many train on. ``Scaled``: how many are wanted."""
     whole_step: int | None = None
     """``ReplicaLost``: committed steps when all of them were in the view again, or the job had them no more. ``Scaled``: when as many as were
-    wanted trained, or another number was asked for. None until then."""
+    wanted trained, or another number was asked for. Both: or when training ended. None until then."""
     whole_seconds: float | None = None
     """From notice to all of them being in the view; None until then, and where they never were."""
 

@@ -12,6 +12,7 @@ from planned import job_spec
 from lmj_api.protocol import WorkerPhase
 from lmj_api.status import IncidentKind, Phase
 from lmj_operator.plan import PodObserved
+from lmj_operator.plan.failures.incidents import is_over
 
 from .cluster import Cluster
 
@@ -173,6 +174,17 @@ class Faults(RuleBasedStateMachine):
         places = [(promotion.rank, promotion.serial) for promotion in status.promotions]
         assert len(places) == len(set(places))
 
+    @rule(which=PICK)
+    def the_cluster_takes_a_pod_away(self, which: int) -> None:
+        living = self.cluster.living()
+        if living:
+            self.cluster.evict(living[which % len(living)])
+
+    @invariant()
+    def what_the_cluster_takes_away_is_not_charged(self) -> None:
+        status = self.cluster.status
+        assert status.restarts_before == status.disruptions <= status.restarts
+
     @invariant()
     def costs_are_told_at_most_once(self) -> None:
         redone = sum(times - 1 for times in self.cluster.losses.values())
@@ -192,9 +204,7 @@ class Faults(RuleBasedStateMachine):
         assert cluster.status.phase is Phase.SUCCEEDED, cluster.status.message
         assert cluster.exported
         assert not cluster.living()
-        assert all(i.steps_lost is not None for i in cluster.status.incidents)
-        # A change of the number interrupts nothing.
-        assert all(i.seconds is not None for i in cluster.status.incidents if i.kind is not IncidentKind.SCALED)
+        assert all(i.steps_lost is not None and is_over(i) for i in cluster.status.incidents)
 
 
 class FaultsWithHotStandbys(Faults):
@@ -237,6 +247,13 @@ class FaultsWithReplicas(Faults):
     def some_are_slow(self, slow: frozenset[int], node: str | None) -> None:
         """Wherever they are, or on one node alone."""
         self.cluster.shard_seconds = lambda pod: 3.0 if pod.rank in slow and node in (None, pod.node) else 1.0
+
+    @invariant()
+    def what_befalls_replicas_is_told_once(self) -> None:
+        told = self.cluster.status.incidents
+        assert sum(i.kind is IncidentKind.SCALED and not is_over(i) for i in told) <= 1
+        views = [i.view for i in told if i.kind is IncidentKind.REPLICA_LOST]
+        assert len(views) == len(set(views))
 
     @rule(replicas=st.integers(1, 4))
     def scale(self, replicas: int) -> None:

@@ -55,10 +55,10 @@ def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int
     }
 
 
-def _of_replicas(scene: Scene, view: View | None, runs: bool) -> Change:
+def _of_replicas(scene: Scene, view: View | None, runs: bool, done: bool) -> Change:
     """What this pass, which leaves ``view``, has done to the replicas."""
     spec, status = scene.observed.spec, scene.observed.status
-    return Change(spec.topology, status.wanted_replicas, scene.newest, view, runs, scene.ranks, scene.step)
+    return Change(spec.topology, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step)
 
 
 def status_of(
@@ -73,7 +73,7 @@ def status_of(
     saved = checkpoint(scene.observed, scene.ranks, scene.newest)
     evaluated = evaluations(scene.ranks, scene.newest, old.evaluations)
     incidents, lost = settle(
-        with_replicas(scene.changes.get("incidents", old.incidents), _of_replicas(scene, view, runs), now),
+        with_replicas(scene.changes.get("incidents", old.incidents), _of_replicas(scene, view, runs, done), now),
         view if runs else None,
         at.step if at is not None and (runs or done) else 0,
         done,

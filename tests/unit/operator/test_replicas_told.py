@@ -32,7 +32,7 @@ def view(number: int, *ranks: int) -> View:
 def change(**more: Any) -> Change:
     """View 4 goes on without replica 1 of three."""
     ranks = tuple(facts(rank, pod(rank, 1, worker(READY))) for rank in range(3))
-    made = Change(Topology(1, 3), 3, view(3, 0, 1, 2), view(4, 0, 2), runs=False, ranks=ranks, step=7)
+    made = Change(Topology(1, 3), 3, view(3, 0, 1, 2), view(4, 0, 2), runs=False, done=False, ranks=ranks, step=7)
     return replace(made, **more)
 
 
@@ -117,6 +117,13 @@ def test_so_many_train_only_when_they_do() -> None:
     assert with_replicas([asked], change(**there), NOW) == [asked]
     (told,) = with_replicas([asked], change(**there, runs=True), NOW)
     assert (told.whole_step, told.seconds, told.recovery) == (9, None, "view 5: r")
+
+
+def test_at_the_end_of_training_all_is_over() -> None:
+    after = {"before": view(4, 0, 2), "after": view(4, 0, 2), "done": True, "step": 90}
+    out, asked = with_replicas([lost(), scaled()], change(**after), NOW)
+    assert (out.whole_step, out.whole_seconds) == (90, None)
+    assert (asked.whole_step, asked.recovery) == (90, "training had ended before so many trained")
 
 
 def test_what_is_not_over_is_kept() -> None:

@@ -215,6 +215,7 @@ def test_replicas_over_steps_and_what_befell_them() -> None:
     assert len(line.get("points", "").split()) == 6
     assert [mark.get("class") for mark in plots[0].iter(f"{SVG}g")] == ["mark failed", "mark moved"]
     assert "not in the view" in text, "the key of the lanes"
+    assert "n move or another number of replicas" in text
     without = page(run(), NOW)
     assert "Replicas" not in words(without)
     assert "not in the view" not in words(without)

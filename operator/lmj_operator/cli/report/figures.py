@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from lmj_api.protocol import Evaluation
+from lmj_api.status import IncidentKind
 from lmj_operator.cli.report import matrix, text, timeline
 from lmj_operator.cli.report.plot import Dot, Line, Mark, Plot, steps_scale, svg
 from lmj_operator.cli.report.run import Run
@@ -28,7 +29,7 @@ def progress(run: Run) -> str:
     dots = _dots(run.evaluations, lambda e: e.loss)
     plot = Plot("Loss over steps", "loss", [Line(loss, "raw"), Line(smoothed)] if smoothed else [Line(loss)], dots, marks)
     names = [("raw", "loss of a step"), ("loss", "smoothed")] if smoothed else [("loss", "loss of a step")]
-    key = [*(_key(*name) for name in names), *(_key(kind, f"{kind} loss") for kind in _kinds(dots)), *_mark_key(marks)]
+    key = [*(_key(*name) for name in names), *(_key(kind, f"{kind} loss") for kind in _kinds(dots)), *_mark_key(run, marks)]
     return _figure("Loss", _drawn(plot, [plot], SIZES), key) + beside(_accuracy(run, marks), _rate(run))
 
 
@@ -66,7 +67,7 @@ def ranks(run: Run) -> str:
     made = timeline.timeline_of(run.status, run.begin, run.end)
     if made is None:
         return ""
-    key = [_key("wait", "training waited"), *_mark_key(made.marks)] if made.marks else []
+    key = [_key("wait", "training waited"), *_mark_key(run, made.marks)] if made.marks else []
     key += [_key("absent", "not in the view")] if made.absences else []
     drawn = "\n".join(timeline.svg(made, width) for width, _ in SIZES)
     return _figure("Ranks", drawn, key)
@@ -133,9 +134,10 @@ def _kinds(dots: Iterable[Dot]) -> list[str]:
     return [kind for kind in ("validation", "test") if kind in found]
 
 
-def _mark_key(marks: Iterable[Mark]) -> list[str]:
+def _mark_key(run: Run, marks: Iterable[Mark]) -> list[str]:
     kinds = {mark.moved for mark in marks}
-    names = [(False, "failed", "incident"), (True, "moved", "move or change of size")]
+    scaled = run.status is not None and any(i.kind is IncidentKind.SCALED for i in run.status.incidents)
+    names = [(False, "failed", "incident"), (True, "moved", "move or another number of replicas" if scaled else "move")]
     return [f'<span><b class="badge {kind}">n</b> {name}</span>' for moved, kind, name in names if moved in kinds]
 
 

@@ -28,6 +28,8 @@ class Change:
     """and as it leaves it."""
     runs: bool
     """Every member is in the latter."""
+    done: bool
+    """The job has trained to its end."""
     ranks: tuple[RankFacts, ...]
     step: int
     """Highest committed step that anybody told of."""
@@ -122,16 +124,16 @@ def _ended(incident: Incident, change: Change, now: float, newest: bool) -> Inci
     seconds = round(max(0.0, now - epoch_seconds(incident.time)), 3)
     there, wanted = change.present(change.after), frozenset(change.wanted.present)
     if incident.kind is IncidentKind.SCALED:
-        if not newest:
-            told = {"whole_step": change.step, "recovery": "another number was asked for before so many trained"}
-            return incident.model_copy(update=told)
+        if not newest or change.done:
+            why = "training had ended" if newest else "another number was asked for"
+            return incident.model_copy(update={"whole_step": change.step, "recovery": f"{why} before so many trained"})
         if not change.runs or change.after is None or there != wanted:
             return incident
         how = f"view {change.after.number}: {change.after.reason}"
         step = max(incident.step, change.after.resume.step)
         return incident.model_copy(update={"whole_step": step, "whole_seconds": seconds, "recovery": how})
     awaited = frozenset(incident.replicas) & wanted
-    if not awaited:
+    if not awaited or change.done:
         return incident.model_copy(update={"whole_step": change.step})
     if not change.runs or change.after is None or change.after.number <= incident.view or not awaited <= there:
         return incident
