@@ -17,7 +17,7 @@ BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 BUSY = ("each of two single processes at once", "two single processes at once")
 """What the pipeline's benchmark calls, and called, the two busy cores."""
 OURS = "this pipeline"
-BENCHMARKS = ("pipeline", "recovery", "recovery-costs", "recovery-cluster", "migration", "migration-cluster", "operator")
+BENCHMARKS = ("pipeline", "recovery", "recovery-costs", "recovery-cluster", "migration", "migration-cluster", "operator", "plan")
 NONE = ""
 KEPT = {"nothing": "", "standby": "`standby: 1`", "replica": "`hotStandby: true`"}
 """What a job keeps ready, as its spec says it."""
@@ -252,6 +252,58 @@ def operator() -> str:
     return table(("What", "Measured"), rows)
 
 
+def plan() -> str:
+    """Passes of the plan, and what they store and tell."""
+    rows = [
+        (
+            f"{each['ranks']:,}",
+            number(1000 * each["steady"], " ms"),
+            number(1000 * each["change"], " ms"),
+            each["passes"],
+            f"{each['actions']:,}",
+            number(each["status"] / 1024, " KiB"),
+            number(each["view"] / 1024, " KiB"),
+            number(each["answer"] / 1024, " KiB"),
+        )
+        for each in results("plan")["details"]["sizes"]
+    ]
+    head = (
+        "Ranks",
+        "Pass, all is well",
+        "Pass that forms the next view",
+        "Passes for that",
+        "Pods made and agents told",
+        "Status",
+        "View",
+        "An agent's answer",
+    )
+    return table(head, rows)
+
+
+def plan_messages() -> str:
+    """Messages of a step, and what they cost the leader."""
+    details = results("plan")["details"]
+    costs = {each["ranks"]: each for each in details["leader"]}
+    rows = [
+        (
+            f"{each['ranks']:,}",
+            f"{each['commit']:,}",
+            f"{each['exchange']:,}",
+            number(1000 * costs[each["ranks"]]["commit"], " ms"),
+            f"{number(costs[each['ranks']]['links'])} of a core",
+        )
+        for each in details["sizes"]
+    ]
+    head = (
+        "Ranks",
+        "Messages of a commit at the leader",
+        "Of the sum at each rank",
+        "Processor time of a commit at the leader",
+        "Of a second for links, at each rank",
+    )
+    return table(head, rows)
+
+
 def summary() -> str:
     """The README's table."""
     workers = {
@@ -308,6 +360,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "goodput": goodput,
     "operator": operator,
     "operator-goals": lambda: goals("operator"),
+    "plan": plan,
+    "plan-messages": plan_messages,
+    "plan-goals": lambda: goals("plan"),
 }
 
 

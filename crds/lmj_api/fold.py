@@ -161,7 +161,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
             view = _need(event, event.view, "a view")
             if view <= worker.view:
                 raise IllegalEventError(f"joined view {view} after view {worker.view}")
-            if state.view is None or view > state.view.number:
+            if view > state.newest_view:
                 raise IllegalEventError(f"joined view {view}, which this agent was never told")
             return {
                 "view": view,
@@ -171,13 +171,16 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
                 "copied": None,
                 "snapshots": None,
                 "paused_seconds": None,
+                "compute_seconds": None,
+                "waiting_seconds": None,
                 **({"progress": event.progress} if event.progress else {}),
             }
         case EventKind.FOLLOWING:
             return {"holding": event.holding, "copied": event.copied}
         case EventKind.COMMITTED:
             paused = {} if event.paused_seconds is None else {"paused_seconds": event.paused_seconds}
-            return {"progress": _need(event, event.progress, "progress"), **paused}
+            times = {"compute_seconds": event.compute_seconds, "waiting_seconds": event.waiting_seconds}
+            return {"progress": _need(event, event.progress, "progress"), **times, **paused}
         case EventKind.PREPARING:
             return {"progress": _with_known(event.progress, worker.progress)} if event.progress else {}
         case EventKind.LOST_PEER:

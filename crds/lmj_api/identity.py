@@ -79,7 +79,11 @@ IGNORED: dict[type[Message], Fields] = {
         "stages": "tensors are named by layer: any number of stages loads them",
         "layers": "as stages",
     },
-    DataParallel: {"replicas": "who computes a shard, not what it is", "min_replicas": "how many train: none of the result"},
+    DataParallel: {
+        "replicas": "who computes a shard, not what it is",
+        "min_replicas": "how many train: none of the result",
+        "max_replicas": "how many may train: none of the result",
+    },
     JobSpec: {
         "strategy": "how the work is shared, not what it is",
         "checkpoint": "when state is saved, not what it is",

@@ -81,6 +81,8 @@ class Progress(Message):
     """Throughput over the last seconds."""
     eta_seconds: float | None = None
     """Estimated time to the last step."""
+    replicas: Count | None = None
+    """Replicas that took the step; None: the job has one shard."""
     activity: Line = "train"
     """What it does now: ``train``, ``evaluate``, ``checkpoint``, ``export`` or ``prepare``, with details after it."""
 
@@ -226,6 +228,10 @@ class WorkerState(Message):
     """``Following``, and ``Ready`` after it: how far its copy is, or was."""
     paused_seconds: Seconds | None = None
     """Before ``view`` trained: from this process's last update to the view's first batch; None: no step was taken yet, or none before it."""
+    compute_seconds: Seconds | None = None
+    """What a step's micro-batches take it, without waiting for others: the median of its newest steps in ``view``; None: too few."""
+    waiting_seconds: Seconds | None = None
+    """For how long of a step it waits for others: the same median."""
     snapshots: Snapshots | None = None
     """``Ready``: snapshots in its pod's memory; None: none are taken."""
     lost_rank: int | None = None
@@ -250,7 +256,9 @@ class AgentState(Message):
     clock: Time | None = None
     """What the agent's clock said when it answered this: its other times are by the same. None: an agent of an earlier version."""
     view: View | None = None
-    """Newest view that the agent accepted."""
+    """Newest view that the agent accepted. None: none, or the one that whoever asked has told that it knows."""
+    known_view: Count = 0
+    """Number of the newest view that the agent accepted, where it is left out because who asked knows it; 0: it is not left out."""
     worker: WorkerState = WorkerState()
     """Its worker."""
     follower: Member | None = None
@@ -278,6 +286,17 @@ class AgentState(Message):
     """``POST /v1/stay`` was received: it has its worker go on for a part of its grace period, for another pod to take its place."""
     draining: bool = False
     """``POST /v1/drain`` was received, or its time to leave has come."""
+
+    @property
+    def newest_view(self) -> int:
+        """Number of the newest view that the agent accepted; 0: none."""
+        return self.view.number if self.view is not None else self.known_view
+
+    def for_one_who_knows(self, number: int) -> "AgentState":
+        """Without the view ``number``, which lists all members: all agents of a job are asked, and each would say the same."""
+        if self.view is None or self.view.number != number:
+            return self
+        return self.model_copy(update={"view": None, "known_view": number})
 
 
 class EventKind(StrEnum):
@@ -331,6 +350,10 @@ class Event(Message):
     """``committed``, ``joined``, ``preparing``: where it stands."""
     paused_seconds: Seconds | None = None
     """``committed``, the first of a view: from this process's last update before it, as a follower too, to the view's first batch."""
+    compute_seconds: Seconds | None = None
+    """``committed``: what a step's micro-batches take, without waiting: the median of the view's newest steps; None: too few."""
+    waiting_seconds: Seconds | None = None
+    """``committed``: for how long of a step it waits for others: the same median."""
     evaluation: Told | None = None
     """``evaluated``: the result."""
     best: bool = False

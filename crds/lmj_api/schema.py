@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from lmj_api import names
 from lmj_api.spec.job import JobSpec, Metadata
 from lmj_api.status import JobStatus
+from lmj_api.view import MOST_RANKS
 
 Schema = dict[str, Any]
 
@@ -41,8 +42,24 @@ RULES: dict[str, list[tuple[str, str]]] = {
         ),
         ("self.dataParallel.replicas <= self.dataParallel.shards", "dataParallel.replicas is at most dataParallel.shards"),
         (
+            f"self.pipeline.stages * self.dataParallel.replicas <= {MOST_RANKS}",
+            f"pipeline.stages times dataParallel.replicas is the number of ranks, at most {MOST_RANKS}",
+        ),
+        (
+            "!has(self.dataParallel.maxReplicas) || self.dataParallel.maxReplicas <= self.dataParallel.shards",
+            "dataParallel.maxReplicas is at most dataParallel.shards",
+        ),
+        (
+            "!has(self.dataParallel.maxReplicas) || self.dataParallel.replicas <= self.dataParallel.maxReplicas",
+            "dataParallel.replicas is at most dataParallel.maxReplicas",
+        ),
+        (
             "self.dataParallel.replicas == 1 || (!self.recovery.hotStandby && !has(self.recovery.memorySnapshot))",
             "recovery.hotStandby and recovery.memorySnapshot keep what other replicas hold anyway: leave them out",
+        ),
+        (
+            "!has(self.recovery.straggler) || self.dataParallel.shards > 1",
+            "recovery.straggler compares replicas: leave it out, or raise dataParallel.shards",
         ),
         (
             "self.training.warmupSteps == 0 || self.training.warmupRatio == 0.0",
@@ -110,6 +127,7 @@ LISTS: dict[str, Schema] = {
 
 COLUMNS = [
     ("Phase", "string", ".status.phase", 0, "The one-word summary"),
+    ("Replicas", "string", ".status.replicaSummary", 0, "Replicas that train, of those that are wanted, where steps are shared"),
     ("Step", "integer", ".status.progress.step", 0, "Committed steps"),
     ("Epoch", "number", ".status.progress.epoch", 0, "Epochs done"),
     ("Loss", "number", ".status.progress.loss", 0, "Mean loss of the newest step"),
@@ -118,7 +136,6 @@ COLUMNS = [
     ("ETA", "integer", ".status.progress.etaSeconds", 0, "Seconds to the last step, estimated"),
     ("Age", "date", ".metadata.creationTimestamp", 0, "Time since the job was made"),
     ("Stages", "integer", ".status.stages", 1, "Pipeline stages of each replica that trains"),
-    ("Replicas", "integer", ".status.replicas", 1, "Replicas that train"),
     ("Standbys", "integer", ".status.warmStandbys", 1, "Pods without a rank that are ready to take one"),
     ("Checkpoint", "integer", ".status.checkpoint.step", 1, "Step of the newest durable checkpoint"),
     ("Message", "string", ".status.message", 1, "Why the job is in its phase"),

@@ -68,6 +68,8 @@ class RankStatus(Message):
     """Newest step that it reported."""
     heartbeat_seconds: float | None = None
     """Age of its newest sign of progress when the status was written."""
+    compute_seconds: float | None = None
+    """What a step takes it, without waiting for others: the median of its newest steps in the view, three digits. None: not known."""
     restarts: int = 0
     """Times that its worker or pod was replaced."""
     worker_restarts: int = 0
@@ -157,6 +159,8 @@ class MoveCause(StrEnum):
     """Its node is cordoned, drained or tainted."""
     PLACEMENT = "Placement"
     """Its node is not where the spec wants it."""
+    STRAGGLER = "Straggler"
+    """It computes slower than its peers."""
 
 
 class MoveStatus(Message):
@@ -180,6 +184,29 @@ class MoveStatus(Message):
     """When it was asked for, seconds since the epoch."""
     given_up: str | None = None
     """Why it did not come to a live move, and what follows. None: it is under way."""
+
+
+class StragglerStatus(Message):
+    """A rank that computes slower than its peers, or was moved for that lately."""
+
+    rank: int
+    """The rank."""
+    pod: str
+    """Its pod: another one is judged anew."""
+    node: str | None = None
+    """Node of the pod."""
+    since: float | None = None
+    """Since when it does, without a break, seconds since the epoch; None: it does not."""
+    slow: bool = False
+    """It has for ``recovery.straggler.seconds``, and still does."""
+    ratio: float = 1.0
+    """How many times as long as its peers it computed when that was last known."""
+    moves: int = 0
+    """Moves that were begun for it: each that did not help, or was given up, makes the next one later."""
+    not_before: float = 0.0
+    """No other move is begun for it before this time, seconds since the epoch."""
+    stays: str | None = None
+    """Why it is not moved, in one clause; None: it is, or nobody asked for that."""
 
 
 class NodeFailures(Message):
@@ -259,10 +286,10 @@ class IncidentKind(StrEnum):
     """Nothing failed: a rank moved."""
     RECUT = "Recut"
     """Nothing failed: the layers were cut anew."""
-
-
-PLANNED = frozenset({IncidentKind.MOVED, IncidentKind.RECUT})
-"""Kinds of incidents at which nothing failed."""
+    REPLICA_LOST = "ReplicaLost"
+    """Replicas are out of the view, and the others train on. What befell their ranks has incidents of its own."""
+    SCALED = "Scaled"
+    """Nothing failed: another number of replicas was asked for."""
 
 
 class Incident(Message):
@@ -273,9 +300,9 @@ class Incident(Message):
     kind: IncidentKind
     """What it was."""
     rank: int
-    """The rank that failed."""
+    """The rank that failed. ``ReplicaLost``: the first of those. ``Scaled``: the first that comes or goes."""
     pod: str
-    """Its pod."""
+    """Its pod; empty for ``Scaled``."""
     peer: str | None = None
     """``ViewDropped``: the pod to which its link broke, where that is known."""
     node: str | None = None
@@ -303,6 +330,17 @@ class Incident(Message):
     """``Moved``, live: what the rank's new worker had taken of the old one when it took its place, and the digest that both had computed."""
     recovery: str | None = None
     """How training went on, in one sentence; None until the next view runs."""
+    replicas: list[int] = []
+    """``ReplicaLost``: the replicas that are out of the view. ``Scaled``: those that come or go."""
+    replicas_before: int | None = None
+    """``ReplicaLost``: how many trained before. ``Scaled``: how many were wanted."""
+    replicas_after: int | None = None
+    """``ReplicaLost``: how many train on. ``Scaled``: how many are wanted."""
+    whole_step: int | None = None
+    """``ReplicaLost``: committed steps when all of them were in the view again, or the job had them no more. ``Scaled``: when as many as were
+    wanted trained, or another number was asked for. Both: or when training ended. None until then."""
+    whole_seconds: float | None = None
+    """From notice to all of them being in the view; None until then, and where they never were."""
 
 
 class JobStatus(Message):
@@ -329,9 +367,13 @@ class JobStatus(Message):
     cut: Cut | None = None
     """How the layers are cut in the pods of all ranks; None: it was not stored yet."""
     replicas: int = 0
-    """Replicas in the newest view: those that train."""
+    """Replicas in the newest view, those that train; 0 while the job is at rest."""
+    wanted_replicas: int = 0
+    """Replicas that the spec wants; 0: no pass has looked yet."""
+    replica_summary: str = ""
+    """``2/4``: how many train, of how many that are wanted. Empty while the job is at rest, and where it has one shard."""
     stages: int = 0
-    """Stages of each of them."""
+    """Stages of each of them; 0 while the job is at rest."""
     selector: str = ""
     """Labels of the job's pods, as autoscalers ask for them."""
     followers: list[FollowerStatus] = []
@@ -342,6 +384,8 @@ class JobStatus(Message):
     """Pods of another cut that are to take over; None: the layers are cut as is wanted."""
     moves: list[MoveStatus] = []
     """Ranks that are being moved, or could not be."""
+    stragglers: list[StragglerStatus] = []
+    """Ranks that compute slower than their peers, in order; at most as many as there are ranks."""
     move_request: str | None = None
     """The last request to move ranks that was taken up, as it was written."""
     move_refused: str | None = None
@@ -365,7 +409,12 @@ class JobStatus(Message):
     restarts: int = 0
     """Workers and pods replaced, over all starts of the job."""
     restarts_before: int = 0
-    """How many of them were before the newest ``lmj run``, which has a budget of its own; a run that was killed is one of them."""
+    """How many of them the budget does not count: those before the newest ``lmj run``, which has a budget of its own (a run that was killed is one
+    of them), and ``disruptions``."""
+    disruptions: int = 0
+    """How many of them were of pods that the cluster took away: evicted or preempted, or their node was drained or is gone."""
+    disruptions_without_progress: int = 0
+    """Times since the last new step that it took pods away: the exponent of the back-off of those."""
     restarts_without_progress: int = 0
     """Restarts since the last new step: the exponent of the back-off."""
     restart_step: int = 0

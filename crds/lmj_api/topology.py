@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 FIRST: Final = 0
@@ -34,19 +35,20 @@ class Topology:
     """Replicas that are not in the view. The others keep the numbers of their ranks."""
 
     @classmethod
-    def of_view(cls, stages: int, ranks: Collection[int]) -> Topology:
+    def of_view(cls, stages: int, ranks: Iterable[int]) -> Topology:
         """That of a view of ``ranks``, whatever number of replicas the job has by now."""
-        return cls(stages, max(ranks) // stages + 1).among(ranks)
+        there = frozenset(ranks)
+        return cls(stages, max(there) // stages + 1).among(there)
 
-    def among(self, ranks: Collection[int]) -> Topology:
+    def among(self, ranks: Iterable[int]) -> Topology:
         """That of the replicas of which all ranks are among ``ranks``."""
-        whole = [r for r in range(self.replicas) if all(rank in ranks for rank in self.ranks_of(r))]
-        return replace(self, absent=frozenset(range(self.replicas)) - frozenset(whole))
+        there = frozenset(ranks)
+        return replace(self, absent=frozenset(r for r in range(self.replicas) if not there.issuperset(self.ranks_of(r))))
 
     @property
     def present(self) -> Sequence[int]:
         """The replicas in the view, in order."""
-        return [replica for replica in range(self.replicas) if replica not in self.absent]
+        return _present(self.replicas, self.absent)
 
     def ranks_of(self, replica: int) -> Sequence[int]:
         """The ranks of ``replica``, in order of stage."""
@@ -55,7 +57,7 @@ class Topology:
     @property
     def ranks(self) -> Sequence[int]:
         """The numbers of those in the view, in order."""
-        return [rank for replica in self.present for rank in self.ranks_of(replica)]
+        return _ranks(self.stages, self.replicas, self.absent)
 
     @property
     def size(self) -> int:
@@ -83,6 +85,10 @@ class Topology:
         """The stage that ``rank`` computes, of any number of replicas: a pod may be of one that the job has no more."""
         return rank % self.stages
 
+    def replica(self, rank: int) -> int:
+        """The replica that ``rank`` belongs to, of any number of them: as :meth:`stage`."""
+        return rank // self.stages
+
     def before(self, rank: int) -> int | None:
         """The rank of the stage before, in the same replica; None: it is the first."""
         return rank - 1 if self.stage(rank) > 0 else None
@@ -106,11 +112,11 @@ class Topology:
 
     def holders(self, part: int) -> Sequence[int]:
         """The ranks in the view that hold ``part``, in order."""
-        return [replica * self.stages + part for replica in self.present]
+        return self.ranks[part :: self.stages]
 
     def writer(self, part: int) -> int:
-        """The rank that writes ``part`` into a checkpoint."""
-        return self.holders(part)[0]
+        """The rank that writes ``part`` into a checkpoint: of each part one of another replica, as far as there are so many."""
+        return self.holders(part)[part % len(self.present)]
 
     @property
     def writers(self) -> Sequence[int]:
@@ -124,3 +130,14 @@ class Topology:
     def kept(self, rank: int) -> int:
         """The rank whose snapshots ``rank`` keeps: the inverse of :meth:`keeper`."""
         return (rank - 1) % self.size
+
+
+# A plan and a trainer ask for these once for each rank.
+@lru_cache
+def _present(replicas: int, absent: frozenset[int]) -> tuple[int, ...]:
+    return tuple(replica for replica in range(replicas) if replica not in absent)
+
+
+@lru_cache
+def _ranks(stages: int, replicas: int, absent: frozenset[int]) -> tuple[int, ...]:
+    return tuple(replica * stages + stage for replica in _present(replicas, absent) for stage in range(stages))

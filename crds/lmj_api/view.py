@@ -8,13 +8,17 @@ from lmj_api.base import Message
 from lmj_api.bounds import FIRST, LARGEST, Count, LongLine, Name
 from lmj_api.cut import Cut
 
-MOST_RANKS = 64
+MOST_RANKS = 1024
+"""Of a job."""
+
+RankNumber = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
+"""What an agent says may be anything, and how many replicas a view has follows from the highest."""
 
 
 class Member(Message):
     """One rank of a view."""
 
-    rank: Count
+    rank: RankNumber
     """The rank."""
     pod: Name
     """Pod that the rank runs in."""
@@ -35,11 +39,11 @@ class Resume(Message):
     believed: bool = True
     """False: whatever the members have in memory, it failed too often: the checkpoint is loaded, or the weights are initialised, where a
     member has a state of this step too."""
-    told_by: Count = 0
+    told_by: RankNumber = 0
     """A rank that has this step for certain. Others may be one behind, with its gradients: they hear from it how it was committed."""
     snapshot: bool = False
     """Take the snapshot of ``step`` out of memory: each rank its own."""
-    fetched: Annotated[list[Count], FIRST, Field(max_length=MOST_RANKS)] = []
+    fetched: Annotated[list[RankNumber], FIRST, Field(max_length=MOST_RANKS)] = []
     """With ``snapshot``: ranks that have none of this step. The next rank, cyclically, has theirs and sends it to them."""
     common_snapshot: Count | None = None
     """Without ``snapshot``: step of the newest that all have in memory. Later ones, which somebody lacks, are forgotten: so this one stays until

@@ -42,6 +42,7 @@ class Kind(StrEnum):
     OUTPUT = "output volume read-only, and writable again"
     HUB = "hub busy, a pod deleted by force, and the hub back"
     MOVE = "live move requested"
+    SCALED = "another number of replicas, and two again"
     TWO = "two at once"
 
 
@@ -71,8 +72,11 @@ WEIGHTS = {
     Kind.OUTPUT: 4,
     Kind.HUB: 2,
     Kind.MOVE: 6,
+    Kind.SCALED: 8,
     Kind.TWO: 12,
 }
+WITHOUT_REPLICAS = tuple(kind for kind in Kind if kind is not Kind.SCALED)
+"""What can happen to a job of one replica."""
 NODE_KINDS = frozenset({Kind.POWER, Kind.PARTITION, Kind.MUTE, Kind.DEAF, Kind.PARTED})
 PAIRED = (
     Kind.WORKER,

@@ -65,6 +65,7 @@ class Injector:
             Kind.OUTPUT: self._read_only,
             Kind.HUB: self._hub,
             Kind.MOVE: self._move,
+            Kind.SCALED: self._scaled,
         }[kind](rank, strength)
 
     def check(self) -> None:
@@ -155,6 +156,12 @@ class Injector:
         self._requests += 1
         request = f"lmj.dev/migrate={rank} {self._requests}"
         self._kubectl("annotate", "lmj", self.job.name, "--overwrite", request)
+
+    def _scaled(self, rank: int, strength: float) -> None:
+        """Fewer or more, until they train: what is done to ranks 0 and 1 needs two."""
+        for replicas in ((1, 3, 4)[int(3 * strength) % 3], 2):
+            self._kubectl("scale", f"lmj/{self.job.name}", f"--replicas={replicas}")
+            wait_for(f"{replicas} replicas", lambda n=replicas: self._status()["replicas"] == n, self.job.describe, OVER_SECONDS)
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def go_on(job: Job, process: subprocess.Popen[str], steps: int = 10) -> None:
     wait_until(lambda: last_step(job) >= step, process)
 
 
-@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_replicas_that_come_and_go_change_nothing(tmp_path: Path, stages: int) -> None:
     job = Replicated(tmp_path / "scaled", stages)
     with running(job, 100_000, *SETTINGS[:-1]) as process:
@@ -54,7 +54,8 @@ def test_replicas_that_come_and_go_change_nothing(tmp_path: Path, stages: int) -
             job.scale(replicas)
             go_on(job, process)
         before = job.status()
-        assert (before["restarts"], before["stepsLost"], before["incidents"]) == (0, 0, [])
+        assert (before["restarts"], before["stepsLost"]) == (0, 0)
+        assert {incident["kind"] for incident in before["incidents"]} == {"Scaled"}
         for rank in (stages, 0):  # the second replica's worker, then the pod that leads
             pod = job.status()["ranks"][rank]["pod"]
             if rank:

@@ -1,4 +1,5 @@
-"""A hundred faults of all kinds in one job on a cluster: it ends with the losses and weights of a run that was left alone.
+"""A hundred faults of all kinds in one job on a cluster: it ends with the losses and weights of a run that was left alone. Once of two
+stages with snapshots in memory and a standby, and once of two replicas, whose number changes meanwhile.
 
 ``LMJ_SOAK_SEED`` repeats a row of faults, ``LMJ_SOAK_FAULTS`` makes it shorter, ``LMJ_SOAK_KINDS`` has faults of some kinds only
 (``WORKER PARTED``).
@@ -11,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ import yaml
 from clocks import Clocks
 from cluster import Cluster
 from cluster.images import BASE
-from cluster_fault_plan import Kind, plan
+from cluster_fault_plan import WITHOUT_REPLICAS, Kind, plan
 from cluster_faults import Storm
 from cluster_fixture import Target
 from cluster_injection import Injector
@@ -78,8 +80,15 @@ def operator(cluster: Target, own_cluster: Cluster, clocks: Clocks, tmp_path: Pa
     process.kill(signal.SIGTERM)
 
 
+STAGES = {"recovery": {"memorySnapshot": {"everySteps": 5}, "standby": 1}}
+REPLICAS = {"pipeline": {"stages": 1, "microBatches": 4}, "dataParallel": {"shards": 4, "replicas": 2}, "recovery": {}}
+"""What the jobs' specs differ in."""
+
+
 @pytest.fixture
-def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess, clocks: Clocks, hub: Hub) -> Iterator[ClusterJob]:
+def job(
+    request: pytest.FixtureRequest, cluster: Target, own_cluster: Cluster, operator: OperatorProcess, clocks: Clocks, hub: Hub
+) -> Iterator[ClusterJob]:
     environment = own_cluster.environment_mounts()
     disk = {"name": "small", "hostPath": {"path": str(own_cluster.small_disk), "type": "Directory"}}
     mounts = [*environment.volume_mounts, {"name": "small", "mountPath": "/small"}]
@@ -98,9 +107,8 @@ def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess, clocks
         made.spec["training"] |= {"maxSteps": STEPS, "epochs": STEPS}
         made.spec["checkpoint"] = {"everySteps": 20, "path": f"/small/{made.namespace}"}
         made.spec["migration"] = {"onCordon": "Never"}  # else no eviction is let through: moves are asked for
-        made.spec["recovery"] = {
-            "memorySnapshot": {"everySteps": 5},
-            "standby": 1,
+        made.spec |= deepcopy(request.param)
+        made.spec["recovery"] |= {
             "maxRestarts": 100_000,
             "backoffSeconds": 0.1,
             "maxBackoffSeconds": 1,
@@ -113,6 +121,7 @@ def job(cluster: Target, own_cluster: Cluster, operator: OperatorProcess, clocks
         forget_volumes(cluster, made.namespace)
 
 
+@pytest.mark.parametrize("job", [pytest.param(STAGES, id="stages"), pytest.param(REPLICAS, id="replicas")], indirect=True)
 def test_a_hundred_faults_change_nothing(
     job: ClusterJob, operator: OperatorProcess, own_cluster: Cluster, clocks: Clocks, hub: Hub, tmp_path: Path
 ) -> None:
@@ -123,7 +132,8 @@ def test_a_hundred_faults_change_nothing(
     job.wait_for_step(10)
     injector = Injector(own_cluster, job, operator, job.output, clocks, hub)
     storm = Storm(injector, job, metrics, say)
-    storm.go_through(plan(SEED, FAULTS, only=KINDS), STEPS)
+    kinds = tuple(Kind) if "dataParallel" in job.spec else WITHOUT_REPLICAS
+    storm.go_through(plan(SEED, FAULTS, only=[kind for kind in kinds if kind in (KINDS or kinds)]), STEPS)
     say(f"all faults are over at step {storm.highest}\n{storm.figures()}")
     storm.go_to_the_end(STALL_SECONDS)
     job.wait_for_phase("Succeeded")
@@ -134,7 +144,7 @@ def test_a_hundred_faults_change_nothing(
 
     undisturbed = Job(tmp_path / "undisturbed")
     document = yaml.safe_load(undisturbed.file.read_text())
-    document["spec"]["model"] = job.spec["model"]
+    document["spec"] |= {name: job.spec[name] for name in ("model", "pipeline", "dataParallel") if name in job.spec}
     undisturbed.file.write_text(yaml.safe_dump(document))
     sets = (f"training.maxSteps={STEPS}", f"training.epochs={STEPS}", "checkpoint.everySteps=1000")
     done = undisturbed.run("--plain", *(word for text in sets for word in ("--set", text)))

@@ -40,6 +40,14 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "too small": ({"pipeline": {"stages": 0}}, "spec.pipeline.stages"),
     "no such word": ({"cleanPodPolicy": "Some"}, 'supported values: "All", "Running", "None"'),
     "not divisible": ({"pipeline": {"microBatches": 3}}, "training.batchSize must be a multiple of pipeline.microBatches"),
+    "too many ranks": (
+        {"pipeline": {"stages": 2, "microBatches": 4}, "dataParallel": {"shards": 1024, "replicas": 1024}},
+        "pipeline.stages times dataParallel.replicas is the number of ranks, at most 1024",
+    ),
+    "too many replicas": (
+        {"dataParallel": {"shards": 2, "replicas": 2, "maxReplicas": 1}},
+        "dataParallel.replicas is at most dataParallel.maxReplicas",
+    ),
     "two origins": ({"model": {"source": "bert-base-uncased"}}, "set exactly one of source"),
     "nothing to train on": ({"dataset": {"splits": {"validationFraction": 0.5, "testFraction": 0.5}}}, "leave no training rows"),
 }

@@ -1,5 +1,6 @@
 """A cluster of a few dataclasses whose agents follow the protocol, and the operator's way to it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lmj_api.cut import Cut
@@ -92,7 +93,7 @@ class Cluster(World):
         self._heard = {*told, *([self.status.checkpoint.step] if self.status.checkpoint is not None else [])}
         now = self.now + self.operator_ahead
         made = plan(observed, now)
-        if plan(observed, now) != made:
+        if _content(plan(observed, now)) != _content(made):
             raise Violation("the plan of one observation is not always the same")
         return made
 
@@ -222,7 +223,7 @@ class Cluster(World):
 
     def _put_view(self, name: str, view: View) -> None:
         known = self.views.setdefault(view.number, view)
-        if known != view:
+        if known is not view and known != view:
             raise Violation(f"view {view.number} has two memberships")
         if self.status.view is None or self.status.view.number < view.number:
             raise Violation(f"view {view.number} was sent before it was stored")
@@ -234,6 +235,8 @@ class Cluster(World):
         mine = next(m for m in view.members if m.rank == pod.rank)
         if (mine.pod, mine.incarnation) == (name, pod.worker.incarnation) and pod.worker.phase in ALIVE:
             pod.view = view
+        if self._is_member(pod, known) and pod.worker.phase in ALIVE:
+            pod.view = known
 
     def _is_hurried(self, pod: Pod) -> bool:
         """Whether it has no time to stay for another, or is not let: then it only drains."""
@@ -285,7 +288,7 @@ class Cluster(World):
                 recut=pod.recut,
                 handover=pod.handover,
                 pause=pod.pause,
-            )
+            ).for_one_who_knows(self.status.view.number if self.status.view is not None else 0)
         code = -9 if pod.gone else None
         rank = None if pod.standby else pod.rank
         since = pod.unreachable_since
@@ -302,6 +305,14 @@ class Cluster(World):
             since,
             dark=(pod.dark or pod.cut) and not pod.reachable,
             unlisted=not pod.listed,
+            disrupted=pod.disrupted,
             cut=pod.layers,
             leaves=phase is PodPhase.RUNNING and agent is not None and agent.leaving and not agent.draining,
         )
+
+
+def _content(made: Plan) -> tuple[Plan, Sequence[object], dict[int, View]]:
+    """What is compared of two plans: a view that all members are told is looked at once."""
+    views = {action.view.number: action.view for action in made.actions if isinstance(action, PutView)}
+    actions = [(action.pod, action.view.number) if isinstance(action, PutView) else action for action in made.actions]
+    return replace(made, actions=()), actions, views

@@ -32,6 +32,8 @@ class Pod:
     """When somebody deleted it."""
     hurried: bool = False
     """Its grace is short, or its node ends all pods soon."""
+    disrupted: str | None = None
+    """Why the cluster ended it."""
     forced: bool = False
     """That was by force: it is not in the cluster any more, and its processes live for a moment yet."""
     staying: bool = False

@@ -10,14 +10,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
-from lmj_api.status import Phase
+from lmj_api.status import IncidentKind, Phase
 from lmj_operator.plan import PodObserved
+from lmj_operator.plan.failures.incidents import is_over
 
 from .cluster import Cluster
 
 RANKS = 3
 PICK = st.integers(0, 5)
 RECOVERY = {"maxRestarts": 100_000, "backoffSeconds": 0.5, "maxBackoffSeconds": 4, "avoidNode": {"fallbackSeconds": 30}}
+WATCHED = {**RECOVERY, "straggler": {"seconds": 2, "action": "Move"}}
 PARTS = {"stages": 1, "microBatches": 4}
 SPEC = job_spec(RANKS, recovery=RECOVERY)
 
@@ -173,6 +175,17 @@ class Faults(RuleBasedStateMachine):
         places = [(promotion.rank, promotion.serial) for promotion in status.promotions]
         assert len(places) == len(set(places))
 
+    @rule(which=PICK)
+    def the_cluster_takes_a_pod_away(self, which: int) -> None:
+        living = self.cluster.living()
+        if living:
+            self.cluster.evict(living[which % len(living)])
+
+    @invariant()
+    def what_the_cluster_takes_away_is_not_charged(self) -> None:
+        status = self.cluster.status
+        assert status.restarts_before == status.disruptions <= status.restarts
+
     @invariant()
     def costs_are_told_at_most_once(self) -> None:
         redone = sum(times - 1 for times in self.cluster.losses.values())
@@ -192,7 +205,7 @@ class Faults(RuleBasedStateMachine):
         assert cluster.status.phase is Phase.SUCCEEDED, cluster.status.message
         assert cluster.exported
         assert not cluster.living()
-        assert all(i.steps_lost is not None and i.seconds is not None for i in cluster.status.incidents)
+        assert all(i.steps_lost is not None and is_over(i) for i in cluster.status.incidents)
 
 
 class FaultsWithHotStandbys(Faults):
@@ -227,9 +240,21 @@ class FaultsWithBoth(FaultsWithStandbys):
 
 
 class FaultsWithReplicas(Faults):
-    """Three replicas of one stage."""
+    """Three replicas of one stage, of which those that are slow move."""
 
-    spec = job_spec(1, pipeline=PARTS, dataParallel={"shards": 4, "replicas": 3}, recovery=RECOVERY)
+    spec = job_spec(1, pipeline=PARTS, dataParallel={"shards": 4, "replicas": 3}, recovery=WATCHED)
+
+    @rule(slow=st.frozensets(st.integers(0, RANKS), max_size=2), node=st.sampled_from([None, "a", "b"]))
+    def some_are_slow(self, slow: frozenset[int], node: str | None) -> None:
+        """Wherever they are, or on one node alone."""
+        self.cluster.shard_seconds = lambda pod: 3.0 if pod.rank in slow and node in (None, pod.node) else 1.0
+
+    @invariant()
+    def what_befalls_replicas_is_told_once(self) -> None:
+        told = self.cluster.status.incidents
+        assert sum(i.kind is IncidentKind.SCALED and not is_over(i) for i in told) <= 1
+        views = [i.view for i in told if i.kind is IncidentKind.REPLICA_LOST]
+        assert len(views) == len(set(views))
 
     @rule(replicas=st.integers(1, 4))
     def scale(self, replicas: int) -> None:
@@ -239,7 +264,7 @@ class FaultsWithReplicas(Faults):
 class FaultsWithReplicasOfStages(FaultsWithReplicas):
     """Two replicas of two stages."""
 
-    spec = job_spec(2, pipeline={**PARTS, "stages": 2}, dataParallel={"shards": 4, "replicas": 2}, recovery=RECOVERY)
+    spec = job_spec(2, pipeline={**PARTS, "stages": 2}, dataParallel={"shards": 4, "replicas": 2}, recovery=WATCHED)
 
 
 class FaultsWithStages(Faults):

@@ -1,10 +1,13 @@
 """Replicas come and go while the others train."""
 
+import json
+
 import pytest
 from planned import job_spec
 
 from lmj_api.protocol import WorkerPhase
-from lmj_api.status import Phase
+from lmj_api.schema import COLUMNS
+from lmj_api.status import Incident, IncidentKind, Phase
 from lmj_api.view import View
 
 from .cluster import Cluster
@@ -112,6 +115,34 @@ def test_who_leads_is_the_first_that_is_there() -> None:
 
 
 @pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("left", [1, 2])
+def test_what_was_trained_is_not_lost_with_the_replicas_that_a_smaller_job_would_have_kept(stages: int, left: int) -> None:
+    cluster = replicated(3, stages)
+    rounds(cluster, 8)
+    for rank in range(left * stages):
+        cluster.kill_pod(own(cluster, rank))
+    cluster.scale(1)
+    rounds(cluster, 4)
+    assert trains(cluster) == list(range(left * stages, (left + 1) * stages)), "the first that is left goes on"
+    rounds(cluster, 16)
+    assert trains(cluster) == list(range(stages))
+    assert {p.rank for p in cluster.living()} == set(range(stages)), "nobody else is left"
+    to_the_end(cluster)
+    assert all(times == 1 for times in cluster.losses.values()), "no step was trained twice"
+
+
+def test_with_all_replicas_lost_a_smaller_job_goes_on_from_its_checkpoint() -> None:
+    cluster = replicated(3)
+    rounds(cluster, 8)
+    for pod in cluster.living():
+        cluster.kill_pod(pod)
+    cluster.scale(1)
+    to_the_end(cluster)
+    assert ranks(cluster.status.view) == [0]
+    assert max(cluster.losses.values()) == 2, "what no checkpoint had is done again"
+
+
+@pytest.mark.parametrize("stages", [1, 2])
 def test_the_number_of_replicas_changes_while_it_trains(stages: int) -> None:
     cluster = replicated(1, stages)
     rounds(cluster, 8)
@@ -125,4 +156,177 @@ def test_the_number_of_replicas_changes_while_it_trains(stages: int) -> None:
     to_the_end(cluster)
     assert all(times == 1 for times in cluster.losses.values()), "no step was trained twice"
     assert cluster.status.restarts == 0
-    assert cluster.status.incidents == []
+    told = [(i.kind, i.replicas_before, i.replicas_after, i.replicas, i.steps_lost) for i in cluster.status.incidents]
+    assert told == [
+        (IncidentKind.SCALED, 1, 4, [1, 2, 3], 0),
+        (IncidentKind.SCALED, 4, 2, [2, 3], 0),
+        (IncidentKind.SCALED, 2, 3, [2], 0),
+    ]
+
+
+def with_restarts(cluster: Cluster, count: int) -> None:
+    """Rounds in each of which operators die: before they store a status, before its first action, and after that."""
+    for _ in range(count):
+        cluster.plan()
+        cluster.reconcile(first=0)
+        cluster.reconcile(first=1)
+        cluster.reconcile()
+        cluster.tick()
+
+
+def of(cluster: Cluster, kind: IncidentKind) -> list[Incident]:
+    return [i for i in cluster.status.incidents if i.kind is kind]
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_lost_replica_is_told_once_and_that_it_is_back(stages: int) -> None:
+    cluster = replicated(3, stages)
+    with_restarts(cluster, 8)
+    lost = own(cluster, 2 * stages - 1)
+    step = max(cluster.losses)
+    cluster.kill_pod(lost)
+    with_restarts(cluster, 3)
+    (told,) = of(cluster, IncidentKind.REPLICA_LOST)
+    assert (told.replicas, told.replicas_before, told.replicas_after) == ([1], 3, 2)
+    assert (told.rank, told.pod, told.node, told.step) == (lost.rank, lost.name, lost.node, step)
+    assert told.message == (
+        f"replica 1 is lost: rank {lost.rank}: pod {lost.name} is gone: its agent ended with signal 9; replicas 0 and 2 train on"
+    )
+    assert (told.steps_lost, told.whole_step) == (0, None)
+    with_restarts(cluster, 12)
+    (told,) = of(cluster, IncidentKind.REPLICA_LOST)
+    assert cluster.status.view is not None
+    assert told.whole_step == cluster.status.view.resume.step
+    assert told.whole_step > step + 2, "the others trained meanwhile"
+    assert told.whole_seconds is not None
+    assert told.whole_seconds >= told.whole_step - step - 1
+    assert len(of(cluster, IncidentKind.POD_GONE)) == 1
+    to_the_end(cluster)
+    assert len(of(cluster, IncidentKind.REPLICA_LOST)) == 1
+
+
+def test_another_number_of_replicas_is_told_once() -> None:
+    cluster = replicated(2)
+    with_restarts(cluster, 8)
+    step = max(cluster.losses)
+    cluster.scale(4)
+    with_restarts(cluster, 1)
+    (told,) = of(cluster, IncidentKind.SCALED)
+    assert (told.message, told.step, told.whole_step) == ("scaled from 2 to 4 replicas", step, None)
+    assert cluster.status.wanted_replicas == 4
+    with_restarts(cluster, 12)
+    (told,) = of(cluster, IncidentKind.SCALED)
+    assert told.seconds is None, "no step was waited for"
+    assert cluster.status.view is not None
+    assert told.whole_step == cluster.status.view.resume.step > step
+    assert of(cluster, IncidentKind.REPLICA_LOST) == []
+    cluster.scale(1)
+    with_restarts(cluster, 4)
+    assert [(i.replicas_after, i.whole_step is not None) for i in of(cluster, IncidentKind.SCALED)] == [(4, True), (1, True)]
+    assert of(cluster, IncidentKind.REPLICA_LOST) == [], "who is to leave is not lost"
+
+
+def test_a_number_that_never_was_is_over_when_another_is_asked_for() -> None:
+    cluster = replicated(2)
+    rounds(cluster, 8)
+    cluster.nodes = ()
+    cluster.scale(4)
+    rounds(cluster, 6)
+    assert [i.whole_step for i in of(cluster, IncidentKind.SCALED)] == [None]
+    cluster.scale(2)
+    rounds(cluster, 2)
+    first, second = of(cluster, IncidentKind.SCALED)
+    assert (first.recovery, first.whole_seconds) == ("another number was asked for before so many trained", None)
+    assert second.whole_step is not None, "two train all the time"
+
+
+def test_a_lost_replica_that_the_job_has_no_more_is_over() -> None:
+    cluster = replicated(2)
+    rounds(cluster, 8)
+    cluster.nodes = ()
+    cluster.kill_pod(own(cluster, 1))
+    rounds(cluster, 6)
+    assert [i.whole_step for i in of(cluster, IncidentKind.REPLICA_LOST)] == [None]
+    cluster.scale(1)
+    rounds(cluster, 2)
+    (told,) = of(cluster, IncidentKind.REPLICA_LOST)
+    assert told.whole_step is not None
+    assert told.whole_seconds is None, "it never was back"
+
+
+def test_what_befalls_a_replica_on_its_way_into_the_view_costs_it_nothing() -> None:
+    cluster = replicated(2)
+    rounds(cluster, 8)
+    cluster.kill_pod(own(cluster, 1))
+    for _ in range(10):
+        rounds(cluster, 1)
+        if own(cluster, 1).worker.phase is WorkerPhase.FOLLOWING:
+            break
+    cluster.kill_pod(own(cluster, 1))
+    rounds(cluster, 2)
+    _, lost, again = cluster.status.incidents
+    assert (lost.kind, again.kind, again.steps_lost) == (IncidentKind.REPLICA_LOST, IncidentKind.POD_GONE, 0)
+    assert again.recovery == "view 2 is of others"
+    assert again.seconds is not None
+    assert cluster.status.phase is Phase.RUNNING
+    rounds(cluster, 12)
+    assert trains(cluster) == [0, 1]
+    assert len(of(cluster, IncidentKind.REPLICA_LOST)) == 1
+
+
+def test_two_that_are_lost_at_once_are_one_incident() -> None:
+    cluster = replicated(4)
+    rounds(cluster, 8)
+    cluster.kill_pod(own(cluster, 1))
+    cluster.kill_pod(own(cluster, 3))
+    rounds(cluster, 14)
+    (told,) = of(cluster, IncidentKind.REPLICA_LOST)
+    assert (told.replicas, told.replicas_after) == ([1, 3], 2)
+    assert told.message.startswith("replicas 1 and 3 are lost: rank 1: ")
+    assert told.message.endswith("replicas 0 and 2 train on")
+    assert told.whole_step is not None
+
+
+def shown(cluster: Cluster, column: str) -> object:
+    """What ``kubectl get lmj`` prints there."""
+    (path,) = [path for name, _, path, _, _ in COLUMNS if name == column]
+    value: object = {"status": json.loads(cluster.status.to_json())}
+    for part in path.removeprefix(".").split("."):
+        assert isinstance(value, dict)
+        value = value[part]
+    return value
+
+
+def test_a_table_shows_how_many_train_of_those_that_are_wanted() -> None:
+    cluster = replicated(3)
+    rounds(cluster, 1)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("0/3", 0)
+    rounds(cluster, 8)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("3/3", 3)
+    cluster.kill_pod(own(cluster, 1))
+    rounds(cluster, 3)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("2/3", 2)
+    rounds(cluster, 10)
+    assert shown(cluster, "Replicas") == "3/3"
+    cluster.scale(4)
+    rounds(cluster, 1)
+    assert (shown(cluster, "Replicas"), cluster.status.wanted_replicas) == ("3/4", 4)
+    rounds(cluster, 12)
+    assert shown(cluster, "Replicas") == "4/4"
+    to_the_end(cluster)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("", 0), "nothing is wanted any more"
+
+
+def test_a_suspended_job_has_no_replicas() -> None:
+    cluster = replicated(2)
+    rounds(cluster, 8)
+    cluster.interrupted = True
+    rounds(cluster, 8)
+    assert cluster.status.phase is Phase.SUSPENDED
+    assert (shown(cluster, "Replicas"), cluster.status.replicas, cluster.status.wanted_replicas) == ("", 0, 2)
+
+
+def test_a_job_of_one_shard_says_nothing_of_replicas() -> None:
+    cluster = Cluster(job_spec(2))
+    rounds(cluster, 8)
+    assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("", 1)

@@ -1,10 +1,12 @@
 """What happens in a cluster by itself, with a clock of its own: workers train, follow, leave and die."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import USER_ERROR, Copied, Exit, Progress, WorkerPhase
+from lmj_api.shards import share
 from lmj_api.spec import JobSpec
+from lmj_api.topology import Topology
 from lmj_api.view import Member, Resume, View
 
 from .pod import ALIVE, Pod, Violation
@@ -48,6 +50,14 @@ class World:
         self.committed_view = 0
         self.losses: dict[int, int] = {}
         """Times that each step was committed."""
+        self.shard_seconds: Callable[[Pod], float] = lambda pod: 1.0
+        """What a shard takes a pod."""
+        self._members: dict[int, dict[str, int]] = {}
+        """Of each view: the worker that is its member in each pod."""
+        self._joined: dict[tuple[int, int | None], list[str]] = {}
+        """Pods that joined a view as a rank."""
+        self._whole: set[int] = set()
+        """Views that were found to have all of their members, and nothing happened to one since."""
         self.cables: set[tuple[str | None, str | None]] = set()
         """Broken ones: what the first node sends does not get to the second. All else does, and the operator reaches both."""
 
@@ -55,6 +65,7 @@ class World:
         """Time passes; every worker takes its next step of life, and a complete view commits a training step."""
         self.now += seconds
         self.tick_seconds = seconds
+        self._whole.clear()
         for pod in self.pods.values():
             pod.unreachable_since = None if self.answers(pod) else (pod.unreachable_since or self.now)
             if not pod.gone and not pod.dark:
@@ -72,6 +83,11 @@ class World:
         else:
             pod.told_to_end, pod.draining = self.now, True
 
+    def evict(self, pod: Pod, why: str = "it was evicted") -> None:
+        """The cluster takes it away, and its node gives it no time."""
+        self.tell_to_end(pod, hurried=True)
+        pod.disrupted = why
+
     def force(self, pod: Pod) -> None:
         """Somebody deletes it by force."""
         self.tell_to_end(pod)
@@ -85,6 +101,7 @@ class World:
         pod.draining = pod.draining or since > (STAY_SECONDS if pod.staying else ANSWER_SECONDS)
         idle = pod.worker.incarnation == 0 or pod.worker.phase not in ALIVE
         pod.gone = since > (FORCED_SECONDS if pod.forced else 2 * STAY_SECONDS) or (pod.draining and idle)
+        self._whole.discard(pod.worker.view)
 
     def _live(self, pod: Pod) -> None:
         worker = pod.worker
@@ -210,10 +227,17 @@ class World:
 
     def _cut_off(self, one: Pod, other: Pod) -> bool:
         """Whether no connection between the two holds: one way is enough for that."""
-        return not self.cables.isdisjoint({(one.node, other.node), (other.node, one.node)})
+        return bool(self.cables) and not self.cables.isdisjoint({(one.node, other.node), (other.node, one.node)})
+
+    def _apart(self, group: Collection[Pod]) -> bool:
+        """Whether a connection between two of ``group`` does not hold."""
+        nodes = {pod.node for pod in group}
+        return any(one in nodes and other in nodes for one, other in self.cables)
 
     def _unheard_by(self, pod: Pod) -> int | None:
         """The peer of its view that does not hear it any more, as the kernel tells it; None: all do."""
+        if not self.cables:
+            return None
         peers = ((m.rank, self.pods.get(m.pod)) for m in self.views[pod.worker.view].members)
         return next((rank for rank, peer in peers if peer is not None and (pod.node, peer.node) in self.cables), None)
 
@@ -221,17 +245,21 @@ class World:
         pod.snapshots_wanted = self.spec.recovery.memory_snapshot is not None
         return {"holding": pod.holding, "snapshots": pod.snapshots}
 
-    @staticmethod
-    def _is_member(pod: Pod, view: View) -> bool:
-        return any((m.pod, m.incarnation) == (pod.name, pod.worker.incarnation) for m in view.members)
+    def _is_member(self, pod: Pod, view: View) -> bool:
+        members = self._members.get(view.number)
+        if members is None:
+            members = self._members[view.number] = {m.pod: m.incarnation for m in view.members}
+        return members.get(pod.name) == pod.worker.incarnation
 
     def _join(self, pod: Pod, view: View) -> None:
         if self.hangs and view.resume.checkpoint is not None:
             return  # it is read, for as long as it takes
-        for other in self.pods.values():
+        joined = self._joined.setdefault((view.number, pod.rank), [])
+        for other in (self.pods[name] for name in joined if name in self.pods):
             running = other.worker.phase is WorkerPhase.RUNNING and not other.gone
-            if other is not pod and running and other.rank == pod.rank and other.worker.view == view.number:
+            if other is not pod and running and other.worker.view == view.number:
                 raise Violation(f"view {view.number} has two living members of rank {pod.rank}")
+        joined.append(pod.name)
         resume = view.resume
         newest = -1 if _anew(resume) else resume.step if resume.common_snapshot is None else resume.common_snapshot
         pod.own, pod.kept = ([step for step in steps if step <= newest] for steps in (pod.own, pod.kept))
@@ -257,6 +285,7 @@ class World:
             holding=None,
             copied=None,
             paused_seconds=None,
+            compute_seconds=None,
             snapshots=None,
             lost_rank=None,
         )
@@ -304,6 +333,8 @@ class World:
         """Why the worker's view is broken: a member died, or went to another view."""
         if pod.view is not None and pod.view.number > pod.worker.view:
             return f"view {pod.view.number} follows"
+        if pod.worker.view in self._whole:
+            return None
         for member in self.views[pod.worker.view].members:
             peer = self.pods.get(member.pod)
             if peer is None or peer.gone or peer.worker.incarnation != member.incarnation or peer.worker.phase not in ALIVE:
@@ -314,13 +345,15 @@ class World:
                 peer.worker.phase is WorkerPhase.READY and peer.worker.view == pod.worker.view
             ):
                 return f"rank {member.rank} left the view"
+        self._whole.add(pod.worker.view)
         return None
 
     def _train(self) -> None:
-        for view in list(self.views.values()):
+        there = {pod.worker.view for pod in self.pods.values()}
+        for view in [view for number, view in self.views.items() if number in there]:
             members = [self.pods.get(m.pod) for m in view.members]
             group = [p for p in members if p is not None and not p.gone and p.worker.view == view.number]
-            if len(group) != len(members) or any(self._cut_off(one, other) for one in group for other in group):
+            if len(group) != len(members) or self._apart(group):
                 continue
             if all(p.worker.phase is WorkerPhase.RUNNING for p in group):
                 self._commit(view, group)
@@ -351,7 +384,8 @@ class World:
                 if pod.trained_in != view.number and pod.updated is not None:
                     paused = {"paused_seconds": max(0.0, self.now - self.tick_seconds - pod.updated)}
                 pod.trained_in, pod.updated = view.number, self.now
-                pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now, **paused})
+                times = {"compute_seconds": self._compute_seconds(view, pod), **paused}
+                pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now, **times})
                 self._tell_follower(pod, committed=True)
         self._snap(view, group, step)
         stop = any(pod.draining for pod in group)
@@ -359,6 +393,13 @@ class World:
             self._saves = (view.number, step, self.now + self.save_seconds)
             return
         self._end(view, group, step)
+
+    def _compute_seconds(self, view: View, pod: Pod) -> float:
+        """What a step takes ``pod``: a replica may have more shards than another."""
+        topology = Topology.of_view(self.spec.pipeline.stages, [m.rank for m in view.members])
+        place = topology.present.index(topology.rank(pod.rank or 0).replica)
+        held = share(self.spec.data_parallel.shards, len(topology.present), place)
+        return len(held) * self.shard_seconds(pod)
 
     def _end(self, view: View, group: list[Pod], step: int) -> None:
         """What is done at the boundary of ``step``."""
@@ -424,6 +465,7 @@ class World:
         pod.known, pod.scanned, pod.looked = set(self.checkpoints), True, max(pod.looked, number)
 
     def _become(self, pod: Pod, phase: WorkerPhase, **changes: object) -> None:
+        self._whole.discard(pod.worker.view)
         pod.worker = pod.worker.model_copy(update={"phase": phase, "since": self.now, "heartbeat": self.now, **changes})
 
     def _exit(self, pod: Pod, code: int, message: str) -> None:
@@ -467,7 +509,7 @@ class World:
         for view in self.views.values():
             group = [p for m in view.members if (p := self.pods.get(m.pod)) is not None and not p.gone]
             there = [p for p in group if p.worker.phase is WorkerPhase.RUNNING and p.worker.view == view.number]
-            if any(self._cut_off(one, other) for one in there for other in there):
+            if self._apart(there):
                 continue
             if len(there) != len(view.members) or len({p.step for p in there}) != 1 or (there[0].step or 0) >= self.steps:
                 continue

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from lmj_api.base import Message
 from lmj_api.layout import Layout
 from lmj_api.protocol import USER_ERROR
-from lmj_api.spec import Device, JobSpec, LiveMigrationJob, Weights
+from lmj_api.shards import most_beside
+from lmj_api.spec import DataParallel, Device, JobSpec, LiveMigrationJob, Weights
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
 from lmj_trainer.data.source import DataSource, Say
@@ -30,8 +31,27 @@ from lmj_trainer.pretrained import kept
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.wording import one_line
 
+_GRADIENT_BYTES, _STATE_BYTES = 4, 16
+"""Of each trained parameter, in float32: its gradient; that, its weight and two moments."""
 PATIENCE_SECONDS = 60.0
 """For which a hub that does not answer is asked again: somebody waits for this command."""
+
+
+class Beside(Message):
+    """What a rank needs beside its state, where replicas share a step."""
+
+    bytes: float
+    """For each trained parameter of its stage, at most."""
+    replicas: int
+    """The number of replicas in the view with which it is as much."""
+
+    @classmethod
+    def of(cls, parts: DataParallel) -> "Beside | None":
+        """That of a job with ``parts``; None: nothing."""
+        if parts.shards == 1:
+            return None
+        gradients, replicas = most_beside(parts.shards, parts.min_replicas, parts.most)
+        return cls(bytes=round(_GRADIENT_BYTES * gradients, 1), replicas=replicas)
 
 
 class Summary(Message):
@@ -49,6 +69,8 @@ class Summary(Message):
     """Optimizer steps of the whole run."""
     parameters: int
     """Weights of the model; of one from scratch, with the largest vocabulary that it may learn."""
+    beside: Beside | None = None
+    """Memory for sums of shards; None: the job has one shard, and needs none."""
 
 
 def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
@@ -74,6 +96,7 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
         steps=total_steps(rows["train"], spec.training),
         parameters=parameter_count(config, TASKS[spec.model.task].heads.dense),
+        beside=Beside.of(spec.data_parallel),
     )
 
 
@@ -206,6 +229,12 @@ def run(argv: Sequence[str]) -> int:
     print(f"labels: {', '.join(summary.labels)}")
     print(f"model: {summary.layers} layers, {summary.parameters / 1e6:.1f} million parameters")
     print(f"steps: {summary.steps}, {summary.steps_per_epoch} an epoch")
+    if summary.beside is not None:
+        with_most = f"with {summary.beside.replicas} replica{'s' if summary.beside.replicas > 1 else ''}"
+        print(
+            f"memory: {_STATE_BYTES} bytes for each trained parameter of a stage, and at most {summary.beside.bytes:g} more for sums of"
+            f" shards ({with_most})"
+        )
     return 0
 
 

@@ -9,7 +9,7 @@ from lmj_api.spec.model import Architecture, Lora, Model, Scratch, Task
 from lmj_api.spec.output import Output, Weights
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
-from lmj_api.spec.recovery import AvoidNode, Recovery, RecoveryRule, RuleAction
+from lmj_api.spec.recovery import AvoidNode, Recovery, RecoveryRule, RuleAction, Straggler, StragglerAction
 from lmj_api.spec.storage import AccessMode, Storage, Volume
 from lmj_api.spec.training import Device, LearningRateSchedule, Precision, Training
 
@@ -42,6 +42,8 @@ __all__ = [
     "Splits",
     "StagePlacement",
     "Storage",
+    "Straggler",
+    "StragglerAction",
     "Strategy",
     "Task",
     "Training",

@@ -19,6 +19,7 @@ from lmj_api.spec.recovery import Recovery
 from lmj_api.spec.storage import Storage
 from lmj_api.spec.training import Training
 from lmj_api.topology import Topology
+from lmj_api.view import MOST_RANKS
 
 
 class JobSpec(Message):
@@ -73,6 +74,16 @@ class JobSpec(Message):
         return self
 
     @model_validator(mode="after")
+    def _few_enough_ranks(self) -> Self:
+        stages, replicas = self.pipeline.stages, self.data_parallel.replicas
+        if stages * replicas > MOST_RANKS:
+            raise ValueError(
+                f"pipeline.stages {stages} times dataParallel.replicas {replicas} is {stages * replicas} ranks, and a job has at most"
+                f" {MOST_RANKS}: make dataParallel.replicas at most {MOST_RANKS // stages}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_copy_in_memory(self) -> Self:
         if self.data_parallel.replicas > 1:
             for name, wanted in (("hotStandby", self.recovery.hot_standby), ("memorySnapshot", self.recovery.memory_snapshot)):
@@ -80,6 +91,15 @@ class JobSpec(Message):
                     raise ValueError(
                         f"recovery.{name} keeps what other replicas hold anyway: leave it out, or set dataParallel.replicas 1"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _has_peers(self) -> Self:
+        if self.recovery.straggler is not None and self.data_parallel.shards == 1:
+            raise ValueError(
+                "recovery.straggler compares replicas, and with dataParallel.shards 1 there is never more than one:"
+                " leave it out, or raise dataParallel.shards"
+            )
         return self
 
     def scaled(self, replicas: int | None = None, stages: int | None = None) -> "JobSpec":
@@ -107,6 +127,11 @@ class JobSpec(Message):
     def world_size(self) -> int:
         """Number of ranks."""
         return self.topology.size
+
+    @property
+    def most_ranks(self) -> int:
+        """The world size with as many replicas as the job may be scaled to."""
+        return Topology(self.pipeline.stages, self.data_parallel.most).size
 
 
 class Metadata(Message):

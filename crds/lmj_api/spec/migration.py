@@ -44,7 +44,7 @@ class Migration(Message):
         "remediator.kubernetes.azure.com/unschedulable",
     ]
     """Keys of taints that keep new pods from a node (``NoSchedule``) and say that it is about to be taken away."""
-    max_concurrent: Annotated[int, Field(ge=1)] = 2
+    max_concurrent: Annotated[int, Field(ge=1, le=64)] = 2
     """Ranks that move at the same time."""
     bandwidth_mbps: Annotated[int, Field(ge=1)] | None = None
     """Most megabits a second of a move's copy; gradients of the steps that are made meanwhile come on top. Null: no limit."""

@@ -22,13 +22,21 @@ class DataParallel(Message):
 
     shards: Annotated[int, Field(ge=1, le=1024)] = 1
     """Parts of a step's batch, of equal size, whose gradients are added in one fixed order whichever copy computes them. It is part of the
-    result, and the largest number of replicas. ``microBatches`` times ``training.gradientAccumulationSteps`` must be a multiple of it."""
+    result, and no job has more replicas than this. ``microBatches`` times ``training.gradientAccumulationSteps`` must be a multiple of it."""
     replicas: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Copies of the pipeline, each with a rank for each stage; at most ``shards``. A number that divides ``shards`` shares the work evenly."""
+    """Copies of the pipeline, each with a rank for each stage; at most ``shards``. A number that divides ``shards`` shares the work evenly.
+    ``pipeline.stages`` times this is the number of ranks (the world size), at most 1,024."""
 
     min_replicas: Annotated[int, Field(ge=1, le=1024)] = 1
     """Copies that are enough to train: when one is lost the others go on at once, and take it back when it is there again. With fewer than this,
     training waits."""
+    max_replicas: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """The most copies that ``replicas`` may be set to, by a person or by an autoscaler: what the cluster has room for. Unset: ``shards``."""
+
+    @property
+    def most(self) -> int:
+        """The most replicas that the job may be scaled to."""
+        return self.max_replicas if self.max_replicas is not None else self.shards
 
     @model_validator(mode="after")
     def _a_shard_each(self) -> Self:
@@ -36,11 +44,15 @@ class DataParallel(Message):
             raise ValueError(f"minReplicas {self.min_replicas} is more than replicas {self.replicas}")
         if self.replicas > self.shards:
             raise ValueError(f"replicas {self.replicas} is more than shards {self.shards}: each replica needs a shard")
+        if self.most > self.shards:
+            raise ValueError(f"maxReplicas {self.most} is more than shards {self.shards}: each replica needs a shard")
+        if self.replicas > self.most:
+            raise ValueError(f"replicas {self.replicas} is more than maxReplicas {self.most}: raise maxReplicas first")
         return self
 
 
 class Pipeline(Message):
-    """The pipeline: its stages (one rank each) and the micro-batches that flow through them."""
+    """The pipeline: its stages (one rank each in every replica) and the micro-batches that flow through them."""
 
     stages: Annotated[int, Field(ge=1, le=MOST_STAGES)] = 2
     """Number of stages, each a rank of every copy of the pipeline. It may change while the job trains, and is not part of the result: pods of

@@ -20,7 +20,8 @@ class Placement(Message):
     """Which nodes ranks run on. One machine has one node: nothing to choose there."""
 
     spread: bool = True
-    """Prefer a node of its own for each rank."""
+    """Prefer a node of its own for each rank. With replicas (``dataParallel.maxReplicas``): one for each replica, and other zones for others, so
+    that a node or a zone that is lost takes few of them."""
     node_selector: dict[str, str] = {}
     """Labels that every rank's node must have."""
     stages: list[StagePlacement] = []

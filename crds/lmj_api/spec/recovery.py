@@ -62,11 +62,31 @@ class MemorySnapshot(Message):
     """A snapshot after every so many steps. One that is not with the neighbours yet when the next is due takes its place."""
 
 
+class StragglerAction(StrEnum):
+    """What is done about a slow rank. ``Report``: the condition ``Straggler`` says so. ``Move``: it also moves to another node, as on request."""
+
+    REPORT = "Report"
+    MOVE = "Move"
+
+
+class Straggler(Message):
+    """When a rank is slow: it computes longer than its peers, which are the ranks of the same stage in other replicas."""
+
+    factor: Annotated[float, Field(ge=1.1, le=100)] = 1.5
+    """It computes more than so many times as long as the median of its peers. Each is counted for a shard, so replicas may have different
+    numbers of them. It is slow until it is below halfway between 1 and this."""
+    seconds: Annotated[float, Field(ge=1)] = 60.0
+    """It has done so for so long, without a break."""
+    action: StragglerAction = StragglerAction.REPORT
+    """What follows."""
+
+
 class Recovery(Message):
     """The failure ladder's budgets. A user's error (bad data, wrong model) is final at once and uses none."""
 
     max_restarts: Annotated[int, Field(ge=0)] = 10
-    """Restarts, of all ranks together, before the job fails."""
+    """Restarts, of all ranks together, before the job fails. Pods that the cluster takes away (evicted or preempted, or their node is drained or
+    gone) are replaced without being counted."""
     rules: Annotated[list[RecoveryRule], Field(max_length=32)] = []
     """What to do about certain exits; the first that matches decides. None does: a user's error is final, all else is restarted."""
     worker_restarts: Annotated[int, Field(ge=0)] = 3
@@ -95,6 +115,9 @@ class Recovery(Message):
     memory_snapshot: MemorySnapshot | None = None
     """Snapshots of each rank's weights and moments, the last two in its own memory and in the next rank's: when a pod is lost, all go back to the
     newest that all have, and no disk is read. Takes 48 bytes of a pod's memory for each parameter of a stage. None: the newest checkpoint it is."""
+    straggler: Straggler | None = None
+    """Ranks that compute slower than their peers in other replicas, for which all others wait in each step. With one replica there are no peers,
+    and nobody is slow. None: nobody compares."""
 
 
 _MOST_REPEATS = 2

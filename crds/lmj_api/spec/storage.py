@@ -27,15 +27,16 @@ class Volume(Message):
     storage_class_name: Annotated[str, Field(min_length=1)] | None = None
     """Storage class of the claim that is made. Unset: the cluster's default."""
     access_mode: AccessMode | None = None
-    """Access mode of the claim that is made. Unset: ``ReadWriteMany`` when there are several stages, else ``ReadWriteOnce``."""
+    """Access mode of the claim that is made. Unset: ``ReadWriteMany`` when there are several ranks, or may be (``dataParallel.maxReplicas``), else
+    ``ReadWriteOnce``."""
     delete_with_job: bool = False
     """Delete the claim that was made, with all that is in it, when the job is deleted."""
 
-    def mode(self, world_size: int) -> AccessMode | None:
-        """Access mode of the claim that is made for a job of ``world_size`` ranks; None: it is an existing claim's, and not known."""
+    def mode(self, most_ranks: int) -> AccessMode | None:
+        """Access mode of the claim that is made for a job of up to ``most_ranks`` ranks; None: it is an existing claim's, and not known."""
         if self.size is None:
             return None
-        return self.access_mode or (AccessMode.READ_WRITE_MANY if world_size > 1 else AccessMode.READ_WRITE_ONCE)
+        return self.access_mode or (AccessMode.READ_WRITE_MANY if most_ranks > 1 else AccessMode.READ_WRITE_ONCE)
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:

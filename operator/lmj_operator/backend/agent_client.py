@@ -44,8 +44,9 @@ class AnswerError(AgentError):
 class AgentClient:
     """One agent at ``address`` (``host:port``)."""
 
-    def __init__(self, session: aiohttp.ClientSession, address: str, token: str) -> None:
-        self._session = session
+    def __init__(self, session: aiohttp.ClientSession, address: str, token: str, view: int = 0) -> None:
+        """``view``: the number of the newest view that the caller knows; an agent that is in it does not list its members again."""
+        self._session, self._view = session, view
         self._address = address
         self._base = f"http://{address}/v1"
         self._headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
@@ -58,9 +59,9 @@ class AgentClient:
         """Have worker ``incarnation`` running, in a standby as ``rank``; what the agent knows then. Raises :class:`AgentError`."""
         return await self._call("PUT", "worker", StartWorker(incarnation=incarnation, rank=rank).to_json(), CALL_SECONDS)
 
-    async def put_view(self, view: View) -> AgentState:
-        """Tell the agent ``view``; what it knows then. Raises :class:`AgentError`."""
-        return await self._call("PUT", "view", view.to_json(), CALL_SECONDS)
+    async def put_view(self, view: View, body: str | None = None) -> AgentState:
+        """Tell the agent ``view``, which ``body`` is as JSON, if that was written already; what it knows then. Raises :class:`AgentError`."""
+        return await self._call("PUT", "view", body or view.to_json(), CALL_SECONDS, view.number)
 
     async def leave_view(self, number: int) -> AgentState:
         """Have the worker leave view ``number`` and all before it; what the agent knows then. Raises :class:`AgentError`."""
@@ -111,8 +112,11 @@ class AgentClient:
         except StreamError as error:
             raise AgentError(f"GET {self._base}/events: {error}") from error
 
-    async def _call(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
-        """The answer of the agent, for which a slow one has ``seconds``; a machine that is not there is not waited for so long."""
+    async def _call(self, method: str, path: str, body: str | None, seconds: float, view: int = 0) -> AgentState:
+        """The answer of the agent, for which a slow one has ``seconds``; a machine that is not there is not waited for so long.
+
+        ``view``: the newest that is known by now.
+        """
         doubting: list[asyncio.Task[None]] = []
 
         async def doubt() -> None:
@@ -123,7 +127,7 @@ class AgentClient:
         timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, lambda: doubting.append(asyncio.create_task(doubt())))
         try:
             async with asyncio.timeout(None) as waits:
-                return await self._ask(method, path, body, seconds)
+                return await self._ask(method, path, body, seconds, max(view, self._view))
         except TimeoutError as error:
             raise MachineError(f"{method} {self._base}/{path}: its machine takes no connection") from error
         finally:
@@ -131,14 +135,22 @@ class AgentClient:
             for task in doubting:
                 task.cancel()
 
-    async def _ask(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
+    async def _ask(self, method: str, path: str, body: str | None, seconds: float, view: int) -> AgentState:
         headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
         timeout = aiohttp.ClientTimeout(total=seconds)
         url = f"{self._base}/{path}"
+        query = {"view": str(view)} if view else {}
         try:
             # As it is, and from nowhere else: what is small when it is compressed may be large, and an agent may send its caller anywhere.
             async with self._session.request(
-                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False, auto_decompress=False
+                method,
+                url,
+                params=query,
+                data=body,
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+                auto_decompress=False,
             ) as answer:
                 said = await _read(answer.content)
                 if said is None:

@@ -1,10 +1,14 @@
 """What happened, as lines for people: pure functions of events and of status before and after."""
 
 from lmj_api.protocol import Evaluation, EventKind, Progress
-from lmj_api.status import PLANNED, IncidentKind, JobStatus, Phase
+from lmj_api.status import IncidentKind, JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
-from lmj_operator.plan.failures.incidents import again, cost, proof
+from lmj_operator.plan.failures.incidents import NOT_FAILED, OF_REPLICAS, again, cost, proof, whole
+from lmj_operator.plan.failures.replicas import named
 from lmj_operator.plan.observe.units import duration, size
+from lmj_operator.plan.report.conditions import STRAGGLER
+
+_NOT_FAILED = {IncidentKind.MOVED: "moved", IncidentKind.SCALED: "asked"}
 
 
 def event_line(heard: PodEvent) -> str | None:
@@ -37,14 +41,22 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
     for incident in after.incidents:
         old = known.get((incident.time, incident.pod, incident.kind))
         if old is None:
-            what = "moved" if incident.kind is IncidentKind.MOVED else "incident"
-            recut = incident.kind is IncidentKind.RECUT
-            lines.append(incident.message if recut else f"{what} at step {incident.step}: {incident.message}")
-        if incident.seconds is not None and (old is None or old.seconds is None):
-            if incident.kind in PLANNED:
+            what = _NOT_FAILED.get(incident.kind, "incident")
+            # A new cut's sentence says at which step itself.
+            lines.append(
+                incident.message if incident.kind is IncidentKind.RECUT else f"{what} at step {incident.step}: {incident.message}"
+            )
+        if incident.kind in OF_REPLICAS:
+            there = whole(incident) if old is None or old.whole_seconds is None else None
+            who = named(incident.replicas) if incident.kind is IncidentKind.REPLICA_LOST else incident.message
+            lines += [f"{who}: {there}"] if there is not None else []
+        elif incident.seconds is not None and (old is None or old.seconds is None):
+            if incident.kind in NOT_FAILED:
                 lines += [line for line in (cost(incident), proof(incident)) if line is not None]
             else:
                 lines.append(f"recovered in {incident.seconds:.1f} s, {again(incident)}")
+    held = {c.type for c in before.conditions if c.status == "True"}
+    lines += [f"slow: {c.message}" for c in after.conditions if c.type == STRAGGLER and c.status == "True" and c.type not in held]
     if after.view is not None and (before.view is None or before.view.number != after.view.number):
         lines.append(f"view {after.view.number}, {len(after.view.members)} ranks: {after.view.reason}")
     return lines

@@ -20,7 +20,12 @@ def scale(
     ] = Path(),
     replicas: Annotated[
         int | None,
-        typer.Option("--replicas", min=1, help="How many copies of the pipeline are to train.", show_default="as many as now"),
+        typer.Option(
+            "--replicas",
+            min=1,
+            help="How many copies of the pipeline are to train; at most dataParallel.maxReplicas.",
+            show_default="as many as now",
+        ),
     ] = None,
     stages: Annotated[
         int | None,

@@ -4,9 +4,8 @@ from lmj_api.cut import Cut
 from lmj_api.status import JobStatus, Phase, RecutStatus
 from lmj_operator.cli.lines import evaluation_line, progress_line
 from lmj_operator.plan.failures.incidents import cost, proof
-from lmj_operator.plan.report.conditions import copied
-
-AT_REST = frozenset({Phase.SUSPENDED, Phase.SUCCEEDED, Phase.FAILED})
+from lmj_operator.plan.report.conditions import STRAGGLER, copied
+from lmj_operator.plan.report.phases import AT_REST
 
 
 def status_lines(status: JobStatus, process: int | None) -> list[str]:
@@ -23,16 +22,19 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
     lines += [evaluation_line(e) for e in status.evaluations]
     parted = any(rank.replica for rank in status.ranks)
     if parted:
-        lines.append(f"{status.replicas} replicas train")
+        wanted = max(status.wanted_replicas, status.replicas)
+        lines.append(f"{status.replicas} of {wanted} replicas train")
     for join in status.joins:
         source = f", follows replica {join.source}" if join.source is not None else ""
         lines.append(f"replica {join.replica}: {join.state}{source}")
     for rank in status.ranks:
+        works = f", {rank.compute_seconds:g} s of work a step" if rank.compute_seconds is not None else ""
         heard = f", last progress {rank.heartbeat_seconds:.0f} s before" if rank.heartbeat_seconds is not None else ""
         failed = f"; last failure: {rank.exit_message}" if rank.exit_message else ""
         place = f" (replica {rank.replica}, stage {rank.stage})" if parted else ""
         at = f"{rank.state}, pod {rank.pod or '-'}, step {rank.step}, {rank.restarts} restarts"
-        lines.append(f"rank {rank.rank}{place}: {at}{heard}{failed}")
+        lines.append(f"rank {rank.rank}{place}: {at}{works}{heard}{failed}")
+    lines += [f"slow: {c.message}" for c in status.conditions if c.type == STRAGGLER and c.status == "True"]
     for standby in status.standbys:
         why = f": {standby.message}" if standby.message else ""
         lines.append(f"standby: {standby.state.value}, pod {standby.pod}{why}")

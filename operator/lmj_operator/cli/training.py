@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from lmj_api.names import GROUP, MIGRATE, PLURAL
+from lmj_api.spec import DataParallel
 from lmj_api.status import JobStatus
 from lmj_operator.backend.local.lock import lock_holder
 from lmj_operator.backend.local.store import RunStore, Scale, StoreError
@@ -75,7 +76,7 @@ class LocalTraining:
         try:
             job.spec.scaled(replicas, stages)
         except ValidationError as error:
-            raise CommandError(str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ")) from error
+            raise _refused(error) from error
         self._store.write_scale(Scale(replicas=replicas, stages=stages))
 
     def _none(self) -> CommandError:
@@ -94,7 +95,7 @@ class ClusterTraining:
 
     def status(self) -> JobStatus:
         """As the protocol says."""
-        found: dict[str, Any] = json.loads(self._call("get", *self._what, "--output=json"))
+        found = self._object()
         try:
             return JobStatus.model_validate(found.get("status") or {}, extra="ignore")
         except ValidationError as error:
@@ -115,9 +116,25 @@ class ClusterTraining:
         """As the protocol says."""
         if not self.runs():
             raise CommandError(f"{self._name}: the job has ended", code=FAILED)
-        parts = {"dataParallel": {"replicas": replicas}, "pipeline": {"stages": stages}}
-        spec = {part: wanted for part, wanted in parts.items() if None not in wanted.values()}
-        self._call("patch", *self._what, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+        # The server refuses it too, in more words.
+        known = (self._object().get("spec") or {}).get("dataParallel") or {}
+        try:
+            if replicas is not None:
+                DataParallel.model_validate({**known, "replicas": replicas}, extra="ignore")
+        except ValidationError as error:
+            raise _refused(error) from error
+        if stages is None:
+            # Its subresource: who may scale need not be allowed to change the job.
+            self._call("scale", *self._what, f"--replicas={replicas}")
+            return
+        parts: dict[str, dict[str, int]] = {"pipeline": {"stages": stages}}
+        if replicas is not None:
+            parts["dataParallel"] = {"replicas": replicas}
+        self._call("patch", *self._what, "--type=merge", f"--patch={json.dumps({'spec': parts})}")
+
+    def _object(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._call("get", *self._what, "--output=json"))
+        return found
 
     def _call(self, *arguments: str) -> str:
         try:
@@ -132,6 +149,11 @@ class ClusterTraining:
             said = done.stderr.strip().splitlines()
             raise CommandError(f"kubectl: {said[-1] if said else f'exit code {done.returncode}'}", code=FAILED)
         return done.stdout
+
+
+def _refused(error: ValidationError) -> CommandError:
+    """Why a job cannot have so many replicas, in a line."""
+    return CommandError(str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, "))
 
 
 def move_request(ranks: list[int], node: str | None) -> str:

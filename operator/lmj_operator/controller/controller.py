@@ -16,6 +16,7 @@ from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.api import Api
 from lmj_operator.backend.kubernetes.cache import Cache, Key
 from lmj_operator.backend.kubernetes.resources import BUDGETS, NODES, PODS, POLICIES, SECRETS, SERVICES
+from lmj_operator.backend.kubernetes.status_store import Replicas
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
 from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.session import session_of
@@ -51,6 +52,12 @@ class Controller:
     def phases(self) -> Iterator[Phase]:
         """The phase of every job. A task ends when its job is found to be gone."""
         return (known.job.phase for known in self._tasks.values() if not known.task.done())
+
+    def replicas(self) -> Iterator[tuple[str, str, Replicas]]:
+        """Namespace and name of every job that may have several replicas and is not at rest, with how many it has."""
+        for (namespace, name), known in self._tasks.items():
+            if not known.task.done() and (found := known.job.replicas) is not None:
+                yield namespace, name, found
 
     async def job_seen(self, kind: str | None, body: Mapping[str, Any]) -> None:
         """A job is there, changed, or (``kind`` is ``DELETED``) is gone."""

@@ -21,14 +21,14 @@ from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.backend.kubernetes.settings import Settings
-from lmj_operator.backend.kubernetes.status_store import JobGone, StatusConflict, StatusStore
+from lmj_operator.backend.kubernetes.status_store import JobGone, Replicas, StatusConflict, StatusStore
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.controller.failed_pass import with_error, without_error
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected, refused, with_problem
 from lmj_operator.plan import Action, Plan
-from lmj_operator.plan.report.phases import TERMINAL
+from lmj_operator.plan.report.phases import AT_REST, TERMINAL
 from lmj_operator.reconcile import Reconciler
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,11 @@ class JobTask:
     def phase(self) -> Phase:
         """The job's phase."""
         return self._store.phase
+
+    @property
+    def replicas(self) -> Replicas | None:
+        """How many replicas it has; None: it is at rest, or is one that has one and no more."""
+        return self._store.replicas if self._shared and self.phase not in AT_REST else None
 
     def wake(self) -> None:
         """One of its pods changed."""
@@ -276,6 +281,8 @@ class JobTask:
         self._request: str | None = (body["metadata"].get("annotations") or {}).get(MIGRATE)
         self._metadata = {key: value for key, value in body["metadata"].items() if key not in ("annotations", "managedFields")}
         self._spec = json.dumps(body.get("spec") or {})  # as text, which is small: it is seldom read
+        shards = ((body.get("spec") or {}).get("dataParallel") or {}).get("shards", 1)
+        self._shared = isinstance(shards, int) and shards > 1
 
     def _say(self, level: int, text: str) -> None:
         log.log(level, "%s", text, extra=self._extra)

@@ -7,15 +7,20 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from lmj_api.status import JobStatus, Phase
+from lmj_api.status import IncidentKind, JobStatus, Phase
+from lmj_operator.backend.kubernetes.status_store import Replicas
+
+OfJobs = Iterable[tuple[str, str, Replicas]]
+"""Namespace and name of jobs, with how many replicas each has."""
 
 
 class Metrics:
-    """One set a process; ``phases`` tells the phase of every job when it is asked for."""
+    """One set a process; ``phases`` tells the phase of every job when it is asked for, ``replicas`` how many those have that share steps."""
 
-    def __init__(self, phases: Callable[[], Iterable[Phase]]) -> None:
+    def __init__(self, phases: Callable[[], Iterable[Phase]], replicas: Callable[[], OfJobs] = tuple) -> None:
         registry = self._registry = CollectorRegistry()
         registry.register(_Jobs(phases))
+        registry.register(_Replicas(replicas))
         self.passes = Counter("lmj_passes", "Passes made over jobs", ["result"], registry=registry)
         self.pass_seconds = Histogram(
             "lmj_pass_seconds",
@@ -24,7 +29,9 @@ class Metrics:
             registry=registry,
         )
         self.restarts = Counter("lmj_restarts", "Workers and pods replaced", registry=registry)
+        self.disruptions = Counter("lmj_disruptions", "Pods that the cluster took away", registry=registry)
         self.steps_lost = Counter("lmj_steps_lost", "Steps done again after failures", registry=registry)
+        self.replicas_lost = Counter("lmj_replicas_lost", "Replicas without which the others went on", registry=registry)
         self.migrations = Counter("lmj_migrations", "Ranks moved to other pods, live or through a checkpoint", registry=registry)
         self.moved_bytes = Counter("lmj_moved_bytes", "Bytes copied for moves: of states, and of gradients", registry=registry)
         self.pause_seconds = Histogram(
@@ -49,11 +56,14 @@ class Metrics:
     def count(self, before: JobStatus, after: JobStatus) -> None:
         """Count what a pass over a job has changed."""
         self.restarts.inc(max(0, after.restarts - before.restarts))
+        self.disruptions.inc(max(0, after.disruptions - before.disruptions))
         self.steps_lost.inc(max(0, after.steps_lost - before.steps_lost))
         self.migrations.inc(max(0, after.migrations - before.migrations))
         known = {(i.time, i.rank, i.kind): i for i in before.incidents}
         for incident in after.incidents:
             old = known.get((incident.time, incident.rank, incident.kind))
+            if old is None and incident.kind is IncidentKind.REPLICA_LOST:
+                self.replicas_lost.inc(len(incident.replicas))
             if old is None and incident.copied is not None:
                 self.moved_bytes.inc(incident.copied.done + incident.copied.gradients)
             if (
@@ -83,3 +93,20 @@ class _Jobs(Collector):
         for phase in Phase:
             family.add_metric([phase.value], count[phase])
         yield family
+
+
+class _Replicas(Collector):
+    """Of active jobs alone: what is at rest wants nothing that it has not got."""
+
+    def __init__(self, replicas: Callable[[], OfJobs]) -> None:
+        self._replicas = replicas
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        labels = ["namespace", "name"]
+        present = GaugeMetricFamily("lmj_job_replicas", "Replicas of a job in its newest view", labels=labels)
+        wanted = GaugeMetricFamily("lmj_job_replicas_wanted", "Replicas that a job is to have", labels=labels)
+        joining = GaugeMetricFamily("lmj_job_replicas_joining", "Replicas of a job on their way into the view", labels=labels)
+        for namespace, name, count in self._replicas():
+            for family, value in zip((present, wanted, joining), count, strict=True):
+                family.add_metric([namespace, name], value)
+        yield from (present, wanted, joining)

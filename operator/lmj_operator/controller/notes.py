@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.names import API_VERSION, KIND
-from lmj_api.status import PLANNED, Incident, IncidentKind, JobStatus, Phase
+from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import EVENTS
-from lmj_operator.plan.failures.incidents import again, cost, proof
+from lmj_operator.plan.failures.incidents import NOT_FAILED, OF_REPLICAS, again, cost, proof, whole
+from lmj_operator.plan.failures.replicas import named
 from lmj_operator.plan.observe.times import rfc3339
-from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, RECUTTING, STALE, WAITING
+from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, RECUTTING, STALE, STRAGGLER, WAITING
 
 log = logging.getLogger(__name__)
 
@@ -36,19 +37,24 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     made = []
     known = {(i.time, i.rank, i.kind) for i in before.incidents}
     made += [
-        Note(i.kind, _noticed(i), warning=i.kind not in PLANNED) for i in after.incidents if (i.time, i.rank, i.kind) not in known
+        Note(i.kind, _noticed(i), warning=i.kind not in NOT_FAILED)
+        for i in after.incidents
+        if (i.time, i.rank, i.kind) not in known
     ]
-    open_before = {(i.time, i.rank, i.kind) for i in before.incidents if i.seconds is None}
+    # That training goes on without a replica is told by what befell it.
+    open_before = {(i.time, i.rank, i.kind) for i in before.incidents if i.seconds is None and i.kind not in OF_REPLICAS}
     made += [
-        Note(i.kind if i.kind in PLANNED else "Recovered", _recovered(i, i.seconds))
+        Note(i.kind if i.kind in NOT_FAILED else "Recovered", _recovered(i, i.seconds))
         for i in after.incidents
         if i.seconds is not None and (i.time, i.rank, i.kind) in open_before
     ]
+    missed = {(i.time, i.rank, i.kind) for i in before.incidents if i.whole_seconds is None and i.kind in OF_REPLICAS}
+    made += [_whole(i, told) for i in after.incidents if (told := whole(i)) is not None and (i.time, i.rank, i.kind) in missed]
     held = {(c.type, c.reason) for c in before.conditions if c.status == "True"}
     made += [
         Note(c.reason if c.type == WAITING else c.type, c.message, warning=c.type not in (MIGRATING, RECUTTING))
         for c in after.conditions
-        if c.type in (WAITING, STALE, MIGRATING, RECUTTING, NOT_FINITE, RECONCILE_FAILED)
+        if c.type in (WAITING, STALE, MIGRATING, RECUTTING, NOT_FINITE, STRAGGLER, RECONCILE_FAILED)
         and c.status == "True"
         and (c.type, c.reason) not in held
     ]
@@ -64,6 +70,8 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
 def _noticed(incident: Incident) -> str:
     if incident.kind is IncidentKind.RECUT:
         return incident.message
+    if incident.kind is IncidentKind.SCALED:
+        return f"{incident.message} at step {incident.step}"
     return f"{incident.message}; rank {incident.rank} {_where(incident)} at step {incident.step}, noticed {_by(incident)}"
 
 
@@ -77,6 +85,13 @@ def _recovered(incident: Incident, seconds: float) -> str:
     what = f"{incident.kind} of rank {incident.rank} {_where(incident)}"
     when = f"noticed {_by(incident)} at step {incident.step}"
     return f"recovered from {what} in {seconds:.2f} s, {again(incident)}; {when}; {incident.recovery}; it was: {incident.message}"
+
+
+def _whole(incident: Incident, told: str) -> Note:
+    """``told``: since when all replicas train."""
+    if incident.kind is IncidentKind.SCALED:
+        return Note(incident.kind, f"{incident.message}; {told}")
+    return Note("ReplicaJoined", f"{named(incident.replicas)}: {told}; it was: {incident.message}")
 
 
 def _where(incident: Incident) -> str:

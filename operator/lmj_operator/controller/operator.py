@@ -97,7 +97,7 @@ async def operate(options: Options) -> None:
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     controller = Controller()
-    metrics = Metrics(controller.phases)
+    metrics = Metrics(controller.phases, controller.replicas)
     # Agents are reached directly, each by a connection of its own for its events.
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=AGENT_SECONDS)
     session = aiohttp.ClientSession(trust_env=False, connector=connector, cookie_jar=aiohttp.DummyCookieJar())

@@ -11,6 +11,7 @@ from lmj_api.status import (
     Promotion,
     RecutStatus,
     StandbyStatus,
+    StragglerStatus,
 )
 
 
@@ -20,6 +21,9 @@ class Changes(TypedDict, total=False):
     incidents: list[Incident]
     nodes: list[NodeFailures]
     restarts: int
+    restarts_before: int
+    disruptions: int
+    disruptions_without_progress: int
     restarts_without_progress: int
     restart_step: int
     not_before: float | None
@@ -33,6 +37,7 @@ class Changes(TypedDict, total=False):
     joins: list[JoinStatus]
     recut: RecutStatus | None
     moves: list[MoveStatus]
+    stragglers: list[StragglerStatus]
     move_request: str | None
     move_refused: str | None
     migrations: int

@@ -61,7 +61,8 @@ def run(scene: Scene) -> Plan:
     if failures:
         failures = climb(failures, scene.ranks, observed.status, spec.recovery, scene.step)
         scene = _with_failures(scene, failures)
-        cost = charge(spec.recovery, observed.status, scene.step, counted(failures, observed.status.incidents), now)
+        taken = [failure.disruption for failure in failures if failure.disruption is not None]
+        cost = charge(spec.recovery, observed.status, scene.step, counted(failures, observed.status.incidents), now, taken)
         if not cost.allowed and leaving(observed):
             return suspend(scene)
         if not cost.allowed:
@@ -70,7 +71,10 @@ def run(scene: Scene) -> Plan:
         reason = f"{scene.failures[-1].message}; {cost.reason}"
         scene = scene.changed(
             restarts=cost.restarts,
+            restarts_before=cost.uncounted,
             restarts_without_progress=cost.without_progress,
+            disruptions=cost.disruptions,
+            disruptions_without_progress=cost.disrupted,
             restart_step=cost.restart_step,
             not_before=cost.not_before,
         )
@@ -114,6 +118,7 @@ def _with_failures(scene: Scene, failures: tuple[Failure, ...]) -> Scene:
         scene.newest.number if scene.newest else 0,
         scene.step,
         scene.now,
+        [m.rank for m in scene.newest.members] if scene.newest else (),
     )
     scene = scene.changed(incidents=incidents, nodes=bad)
     return replace(scene, wanted=wants(scene.ranks, failures), failures=failures)
@@ -125,13 +130,17 @@ def _elsewhere_after_all(scene: Scene) -> tuple[Scene, list[NodeFailures]]:
     nodes = scene.changes.get("nodes", observed.status.nodes)
     asked = {entry.pod for entry in observed.status.followers if entry.to is not None}
     free = [pod for pod in observed.pods if pod.name not in asked]
-    stuck = stranded(free, nodes, observed.spec.recovery.avoid_node, now)
+    stuck = {pod.name for pod in stranded(free, nodes, observed.spec.recovery.avoid_node, now)}
     if stuck:
         # As any pod that is out of date before it runs: another one, and nobody's failure.
         nodes = lifted(nodes)
-        anew = {f.rank: Want(f.next_serial, 1) for f in scene.ranks if f.pod in stuck and scene.wanted[f.rank].serial == f.serial}
+        anew = {
+            f.rank: Want(f.next_serial, 1)
+            for f in scene.ranks
+            if f.pod is not None and f.pod.name in stuck and scene.wanted[f.rank].serial == f.serial
+        }
         ranks = tuple(
-            replace(f, follower=replace(f.follower, outdated=True)) if f.follower is not None and f.follower in stuck else f
+            replace(f, follower=replace(f.follower, outdated=True)) if f.follower is not None and f.follower.name in stuck else f
             for f in scene.ranks
         )
         scene = replace(scene.changed(nodes=nodes), ranks=ranks, wanted={**scene.wanted, **anew})

@@ -11,9 +11,11 @@ from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.incidents import Told, settle
 from lmj_operator.plan.failures.ladder import fruitless
+from lmj_operator.plan.failures.replicas import Change, with_replicas
+from lmj_operator.plan.failures.stragglers import describe
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.report.conditions import conditions
-from lmj_operator.plan.report.phases import TERMINAL, transition
+from lmj_operator.plan.report.phases import AT_REST, TERMINAL, transition
 from lmj_operator.plan.report.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
 from lmj_operator.plan.scene import Scene
 
@@ -35,13 +37,32 @@ def _told(scene: Scene, view: View | None) -> Told:
     return Told(max(pauses, default=None), min(steps) if view is not None and len(steps) == len(view.members) else 0)
 
 
-def _scale(observed: Observed, view: View | None) -> dict[str, int | str | Cut]:
-    """How many there are of each, as the scale subresource says it too."""
-    ranks = [m.rank for m in view.members] if view is not None else []
+def _slow(scene: Scene) -> str | None:
+    """The ranks that are slow, in a sentence; None: none is."""
+    spec, rule = scene.observed.spec, scene.observed.spec.recovery.straggler
+    return describe(scene.changes.get("stragglers", ()), spec.topology, rule.action) if rule is not None else None
+
+
+def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int | str | Cut]:
+    """What the scale subresource and tables say of how many there are."""
+    ranks = [m.rank for m in view.members] if view is not None and phase not in AT_REST else []
     cut = view.cut if view is not None and view.cut is not None else observed.spec.pipeline.cut
     replicas = len(Topology.of_view(cut.stages, ranks).present) if ranks else 0
-    stages, selector = cut.stages if ranks else 0, f"{JOB_LABEL}={observed.name}"
-    return {"replicas": replicas, "stages": stages, "cut": observed.spec.pipeline.cut, "selector": selector}
+    parts = observed.spec.data_parallel
+    return {
+        "replicas": replicas,
+        "stages": cut.stages if ranks else 0,
+        "cut": observed.spec.pipeline.cut,
+        "wanted_replicas": parts.replicas,
+        "replica_summary": f"{replicas}/{parts.replicas}" if parts.shards > 1 and phase not in AT_REST else "",
+        "selector": f"{JOB_LABEL}={observed.name}",
+    }
+
+
+def _of_replicas(scene: Scene, view: View | None, runs: bool, done: bool) -> Change:
+    """What this pass, which leaves ``view``, has done to the replicas."""
+    spec, status = scene.observed.spec, scene.observed.status
+    return Change(spec.topology, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step)
 
 
 def status_of(
@@ -56,7 +77,7 @@ def status_of(
     saved = checkpoint(scene.observed, scene.ranks, scene.newest)
     evaluated = evaluations(scene.ranks, scene.newest, old.evaluations)
     incidents, lost = settle(
-        scene.changes.get("incidents", old.incidents),
+        with_replicas(scene.changes.get("incidents", old.incidents), _of_replicas(scene, view, runs, done), now),
         view if runs else None,
         at.step if at is not None and (runs or done) else 0,
         done,
@@ -84,9 +105,10 @@ def status_of(
                 scene.changes.get("followers", ()),
                 evaluated,
                 scene.changes.get("recut"),
+                _slow(scene),
             ),
             "view": view,
-            **_scale(observed, view),
+            **_scale(observed, phase, view),
             "left_since": scene.left_since if view is scene.newest else None,
             "look_since": None,
             "progress": at,
@@ -97,6 +119,7 @@ def status_of(
             "moves": [],
             "joins": [],
             "recut": None,
+            "stragglers": [],
             **scene.changes,
             **changes,
             **({"standbys": [], "warm_standbys": 0} if phase in _WITHOUT_STANDBYS else {}),

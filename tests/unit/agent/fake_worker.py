@@ -54,7 +54,12 @@ def main(argv: list[str]) -> int:
                 emit("drained")
             case "commit":
                 for step in range(1, int(argument) + 1):
-                    emit("committed", progress={"step": step, "steps": 1000, "epoch": 0.0, "loss": 1.0 / step})
+                    emit(
+                        "committed",
+                        progress={"step": step, "steps": 1000, "epoch": 0.0, "loss": 1.0 / step},
+                        computeSeconds=0.25,
+                        waitingSeconds=0.5,
+                    )
             case "say":
                 line.sendall(argument.encode() + b"\n")
             case "part":

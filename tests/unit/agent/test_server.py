@@ -11,13 +11,15 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from lmj_api.cut import Cut
 from lmj_api.protocol import AgentState, EventKind, Holding, Recut, RecutRequest, WorkerPhase
+from lmj_api.topology import Topology
 from lmj_api.view import Member
+from lmj_trainer.agent.metrics import render
 from lmj_trainer.agent.server import LARGEST_BODY, make_app
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Any]
-TOKEN = "a token"
+TOKEN, TOPOLOGY = "a token", Topology(2, 2)
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ async def client(rig: Make) -> AsyncIterator[Callable[..., Any]]:
 
     async def make(*acts: str) -> tuple[Any, TestClient[Any, Any]]:
         it = rig(*acts)
-        client = TestClient(TestServer(make_app(it.supervisor, TOKEN)), headers={"Authorization": f"Bearer {TOKEN}"})
+        client = TestClient(TestServer(make_app(it.supervisor, TOKEN, TOPOLOGY)), headers={"Authorization": f"Bearer {TOKEN}"})
         await client.start_server()
         clients.append((it, client))
         return it, client
@@ -168,6 +170,20 @@ async def test_streams_end_with_the_agent(client: Make) -> None:
     assert [line["message"] for line in lines] == ["the last word"]
 
 
+async def test_a_view_that_is_known_is_not_listed_again(client: Make, make_view: Make) -> None:
+    it, http = await client("ready wait")
+    await it.supervisor.put_worker(1)
+    await it.until(lambda s: s.worker.phase is WorkerPhase.READY)
+    view = make_view(4)
+    told = await state(await http.put("/v1/view?view=4", data=view.to_json()))
+    assert (told.view, told.known_view, told.newest_view) == (None, 4, 4)
+    for known in ("", "?view=3", "?view=5"):
+        whole = await state(await http.get(f"/v1/state{known}"))
+        assert (whole.view, whole.known_view, whole.newest_view) == (view, 0, 4), "who knows another is told"
+    assert (await state(await http.post("/v1/drain?view=4"))).view is None
+    await refused(await http.get("/v1/state?view=x"), 400, "view=x is not the number of a view")
+
+
 async def test_metrics(client: Make, make_view: Make) -> None:
     it, http = await client("ready view commit:3 wait")
     await it.supervisor.put_worker(1)
@@ -175,9 +191,12 @@ async def test_metrics(client: Make, make_view: Make) -> None:
     it.supervisor.put_view(make_view(4))
     await it.until(lambda s: s.worker.progress and s.worker.progress.step == 3)
     text = await (await http.get("/metrics")).text()
-    assert 'lmj_step{pod="job-r0-1",rank="0"} 3.0' in text
-    assert 'lmj_view{pod="job-r0-1",rank="0"} 4.0' in text
-    assert 'lmj_worker_phase{phase="Running",pod="job-r0-1",rank="0"} 1.0' in text
+    place = 'pod="job-r0-1",rank="0",replica="0",stage="0"'
+    assert f"lmj_step{{{place}}} 3.0" in text
+    assert f"lmj_view{{{place}}} 4.0" in text
+    assert f'lmj_worker_phase{{phase="Running",{place}}} 1.0' in text
+    assert f"lmj_rank_compute_seconds{{{place}}} 0.25" in text
+    assert f"lmj_rank_waiting_seconds{{{place}}} 0.5" in text
     assert "# HELP lmj_worker_incarnation" in text
 
 
@@ -194,3 +213,9 @@ async def test_workers_of_another_cut_are_to_follow_each_worker_of_the_pod(clien
     assert (await state(await http.put("/v1/recut", json={"recut": None}))).recut is None
     ended = (await it.until(lambda s: s.worker.exit)).worker.exit
     assert ended.stderr == ["followed by ['job-r1-2']", "followed by nobody"]
+
+
+def test_metrics_of_a_rank_say_its_stage_and_its_replica() -> None:
+    state = AgentState(pod="job-r5-1", rank=5, started=1.0)
+    text = render(state, Topology(2, 2), 0, None).decode()
+    assert 'lmj_view{pod="job-r5-1",rank="5",replica="2",stage="1"} 0.0' in text, "the job may have fewer replicas by now"

@@ -9,6 +9,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
 from lmj_api.protocol import EventKind, WorkerPhase
+from lmj_api.topology import Topology
 from lmj_trainer.agent import standby
 from lmj_trainer.agent.server import make_app
 from lmj_trainer.agent.standby import PreparationError
@@ -17,7 +18,7 @@ from lmj_trainer.errors import UserError
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Any]
-TOKEN = "a token"
+TOKEN, TOPOLOGY = "a token", Topology(2)
 PREPARED = 'say:{"time":1,"kind":"preparing","message":"all-is-here"}'
 
 
@@ -66,17 +67,18 @@ async def test_a_rank_that_comes_early_ends_the_preparation(rig: Make) -> None:
 async def test_what_is_told_over_http(rig: Make) -> None:
     it = rig("ready wait", rank=None)
     client: TestClient[Any, Any] = TestClient(
-        TestServer(make_app(it.supervisor, TOKEN)), headers={"Authorization": f"Bearer {TOKEN}"}
+        TestServer(make_app(it.supervisor, TOKEN, TOPOLOGY)), headers={"Authorization": f"Bearer {TOKEN}"}
     )
     await client.start_server()
     try:
+        assert 'lmj_agent_warm{pod="job-r0-1",rank="",replica="",stage=""}' in await (await client.get("/metrics")).text()
         for body, status in (
             ({"incarnation": 1}, 409),
             ({"incarnation": 1, "rank": 1}, 200),
             ({"incarnation": 2, "rank": 0}, 409),
         ):
             assert (await client.put("/v1/worker", data=json.dumps(body))).status == status, body
-        assert 'lmj_agent_warm{pod="job-r0-1",rank="1"} 0.0' in await (await client.get("/metrics")).text()
+        assert 'lmj_agent_warm{pod="job-r0-1",rank="1",replica="0",stage="1"} 0.0' in await (await client.get("/metrics")).text()
     finally:
         await it.supervisor.stop(0)
         await client.close()

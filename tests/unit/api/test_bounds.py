@@ -25,6 +25,7 @@ from lmj_api.protocol import (
 from lmj_api.view import MOST_RANKS, View
 
 MANY = 50_000
+MEMBER = {"rank": 0, "pod": "p", "incarnation": 1, "address": "a"}
 
 
 def evaluation(labels: int, name: str = "a") -> Evaluation:
@@ -61,6 +62,10 @@ def state(**changes: Any) -> str:
         {"view": {"number": 1, "members": [{}] * MANY, "resume": {"step": 0}, "reason": ""}},
         {"view": {"number": 1, "members": [], "resume": {"step": 0, "fetched": [0] * (MOST_RANKS + 1)}, "reason": ""}},
         {"view": {"number": LARGEST + 1, "members": [], "resume": {"step": 0}, "reason": ""}},
+        # as many replicas as there are numbers up to it would be looked at
+        {"view": {"number": 1, "members": [{**MEMBER, "rank": MOST_RANKS}], "resume": {"step": 0}, "reason": ""}},
+        {"view": {"number": 1, "members": [MEMBER], "resume": {"step": 0, "toldBy": MOST_RANKS}, "reason": ""}},
+        {"knownView": LARGEST + 1},
     ],
 )
 def test_what_no_agent_says_is_refused_and_told_in_few_words(changes: dict[str, Any]) -> None:

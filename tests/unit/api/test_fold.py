@@ -239,6 +239,16 @@ def test_the_pause_before_a_view_is_kept_until_the_next() -> None:
     assert fold(later, event(K.JOINED, view=3), NOW).worker.paused_seconds is None
 
 
+def test_what_a_step_takes_is_that_of_the_newest_steps_of_the_view() -> None:
+    first = fold(state(P.RUNNING), event(K.COMMITTED, progress=PROGRESS, compute_seconds=0.15, waiting_seconds=0.5), NOW)
+    assert (first.worker.compute_seconds, first.worker.waiting_seconds) == (0.15, 0.5)
+    again = fold(first, event(K.PREPARING, progress=PROGRESS), NOW)
+    assert again.worker.compute_seconds == 0.15
+    assert fold(again, event(K.COMMITTED, progress=PROGRESS), NOW).worker.compute_seconds is None
+    joined = fold(again, event(K.JOINED, view=3), NOW).worker
+    assert (joined.compute_seconds, joined.waiting_seconds) == (None, None)
+
+
 def test_a_checkpoint_that_failed_is_remembered_until_one_is_durable() -> None:
     def failed(step: int, since: float, error: str) -> Event:
         return event(K.WARNING, trouble=CheckpointTrouble(step=step, since=since + 3600, error=error)).model_copy(

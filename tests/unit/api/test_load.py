@@ -9,6 +9,7 @@ import pytest
 
 from lmj_api.load import SpecError, load_job
 from lmj_api.problems import MOST
+from lmj_api.view import MOST_RANKS
 
 BASE = Path("/jobs")
 
@@ -50,6 +51,13 @@ def test_the_document_is_left_as_it_was() -> None:
 def test_other_metadata_and_a_status_are_allowed() -> None:
     doc = document() | {"metadata": {"name": "quick", "labels": {"a": "b"}}, "status": {"phase": "Running"}}
     assert load(doc).metadata.name == "quick"
+
+
+@pytest.mark.parametrize(("stages", "replicas"), [(4, 256), (1, 1024), (64, 16)])
+def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
+    parts = {"shards": 1024, "replicas": replicas}
+    spec = {"pipeline": {"stages": stages, "microBatches": 1024}, "training": {"batchSize": 1024}, "dataParallel": parts}
+    assert load(document(**spec)).spec.world_size == MOST_RANKS
 
 
 @pytest.mark.parametrize(
@@ -106,6 +114,28 @@ def test_other_metadata_and_a_status_are_allowed() -> None:
             "spec.pipeline: layers names 1 stages, stages is 2: give one number for each stage",
         ),
         ({"pipeline": {"microBatches": 5}}, "spec: training.batchSize 32 is not a multiple of pipeline.microBatches 5"),
+        (
+            {
+                "pipeline": {"microBatches": 600},
+                "training": {"batchSize": 600},
+                "dataParallel": {"shards": 600, "replicas": 600},
+            },
+            "spec: pipeline.stages 2 times dataParallel.replicas 600 is 1200 ranks, and a job has at most 1024: make"
+            " dataParallel.replicas at most 512",
+        ),
+        (
+            {"dataParallel": {"shards": 4, "replicas": 3, "maxReplicas": 2}},
+            "spec.dataParallel: replicas 3 is more than maxReplicas 2: raise maxReplicas first",
+        ),
+        (
+            {"dataParallel": {"shards": 4, "maxReplicas": 5}},
+            "spec.dataParallel: maxReplicas 5 is more than shards 4: each replica needs a shard",
+        ),
+        (
+            {"dataParallel": {"shards": 4, "replicas": 5}},
+            "spec.dataParallel: replicas 5 is more than shards 4: each replica needs a shard",
+        ),
+        ({"dataParallel": {"shards": 4, "minReplicas": 2}}, "spec.dataParallel: minReplicas 2 is more than replicas 1"),
         ({"training": {"warmupSteps": 1, "warmupRatio": 0.1}}, "spec.training: set warmupSteps or warmupRatio, not both"),
         (
             {"dataset": {"splits": {"validation": "v", "validationFraction": 0.1}}},
@@ -284,6 +314,21 @@ def test_a_scheme_is_no_folder(assignment: str, line: str, here: bool) -> None:
     with pytest.raises(SpecError) as caught:
         load_job(document(model={"source": "x", "scratch": None}), base=BASE, sets=[assignment], here=here)
     assert str(caught.value) == line
+
+
+def test_stragglers_are_looked_for_where_there_can_be_replicas() -> None:
+    """Not only where there are some: a job may have one replica for a while."""
+    shards = {"shards": 4, "replicas": 1}
+    straggler = load(document(recovery={"straggler": {}}, dataParallel=shards)).spec.recovery.straggler
+    assert (straggler.factor, straggler.seconds, straggler.action) == (1.5, 60, "Report")
+    assert problem(document(recovery={"straggler": {}})) == (
+        "spec: recovery.straggler compares replicas, and with dataParallel.shards 1 there is never more than one:"
+        " leave it out, or raise dataParallel.shards"
+    )
+    for part in ({"factor": 1.0}, {"seconds": 0}, {"action": "Kill"}):
+        assert problem(document(recovery={"straggler": part}, dataParallel=shards)).startswith(
+            f"spec.recovery.straggler.{next(iter(part))}: "
+        )
 
 
 def test_a_field_that_has_another_name_now_says_which() -> None:

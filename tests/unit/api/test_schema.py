@@ -127,6 +127,12 @@ def test_columns_show_fields_of_their_type() -> None:
         assert shown == kind or (shown, kind) == ("number", "integer"), name
 
 
+def test_replicas_are_shown_without_being_asked_for() -> None:
+    assert [(kind, path, priority) for name, kind, path, priority, _ in COLUMNS if name == "Replicas"] == [
+        ("string", ".status.replicaSummary", 0)
+    ]
+
+
 def test_rules_speak_of_fields_that_are_there() -> None:
     for path, rules in RULES.items():
         for rule, _ in rules:

@@ -17,8 +17,8 @@ def test_a_pipeline() -> None:
         (0, 2, 2),
         (1, None, 2),
     ]
-    assert topology.writers == [0, 1, 2]
-    assert topology.followers == [1, 2]
+    assert list(topology.writers) == [0, 1, 2]
+    assert list(topology.followers) == [1, 2]
 
 
 def test_replicas_are_numbered_one_after_the_other() -> None:
@@ -39,6 +39,13 @@ def test_each_part_of_the_state_is_held_by_one_rank_of_each_replica_and_written_
     assert FIRST in topology.writers, "the leader has a part to write beside the manifest"
 
 
+def test_parts_of_a_checkpoint_are_written_by_different_replicas() -> None:
+    assert Topology(4, 2).writers == [0, 5, 2, 7]
+    assert Topology(2, 3).writers == [0, 3]
+    assert Topology(2, 3, frozenset({1})).writers == [0, 5]
+    assert Topology(2, 3, frozenset({0})).writers == [2, 5]
+
+
 @given(TOPOLOGIES)
 def test_stages_of_a_replica_are_chained(topology: Topology) -> None:
     for rank in topology.ranks:
@@ -55,17 +62,29 @@ def test_each_rank_keeps_the_snapshots_of_another(topology: Topology) -> None:
         assert topology.size == 1 or topology.keeper(rank) != rank
 
 
+def test_what_is_asked_for_each_rank_is_made_once() -> None:
+    there = frozenset(range(4, 1020))
+    one, other = Topology(4, 256).among(there), Topology(4, 256).among(there)
+    assert one.ranks is other.ranks
+    assert one.present is other.present
+    assert (one.size, one.leader, one.writer(3)) == (1016, 4, 19)
+
+
 @pytest.mark.parametrize("number", [-1, 6])
 def test_there_is_no_other_rank(number: int) -> None:
     with pytest.raises(IndexError, match=f"rank {number}: there are ranks 0 to 5"):
         Topology(2, 3).rank(number)
 
 
+def test_a_rank_of_more_replicas_than_there_are_has_its_place() -> None:
+    assert (Topology(2, 1).stage(5), Topology(2, 1).replica(5)) == (1, 2)
+
+
 def test_replicas_that_are_not_there_leave_the_numbers_of_the_others_as_they_are() -> None:
     topology = Topology(2, 3).among([1, 2, 3, 4])
     assert list(topology.present) == [1]
-    assert (list(topology.ranks), topology.size, topology.leader, topology.followers) == ([2, 3], 2, 2, [3])
-    assert (list(topology.holders(1)), topology.writers) == ([3], [2, 3])
+    assert (list(topology.ranks), topology.size, topology.leader, list(topology.followers)) == ([2, 3], 2, 2, [3])
+    assert (list(topology.holders(1)), list(topology.writers)) == ([3], [2, 3])
     assert topology.rank(5) == Rank(5, 1, 2), "it is known what it is"
 
 

@@ -241,7 +241,10 @@ class TestRights:
         assert "rbac.authorization.k8s.io/aggregate-to-view" not in editor["metadata"]["labels"]
         assert ("lmj.dev", "livemigrationjobs", "create") in calls_allowed(editor["rules"])
         # Status is the operator's.
-        assert all(resource == "livemigrationjobs" for _, resource, _ in calls_allowed(editor["rules"]))
+        assert not any(resource.endswith("/status") for _, resource, _ in calls_allowed(editor["rules"]))
+        # kubectl scale reads the number, and patches it.
+        assert ("lmj.dev", "livemigrationjobs/scale", "get") in calls_allowed(viewer["rules"])
+        assert ("lmj.dev", "livemigrationjobs/scale", "patch") in calls_allowed(editor["rules"])
 
 
 def test_the_test_pod_asks_for_each_right_with_the_operators_account() -> None:
@@ -258,11 +261,12 @@ def test_the_test_pod_asks_for_each_right_with_the_operators_account() -> None:
 
 
 def test_the_dashboard_shows_metrics_that_there_are() -> None:
+    from lmj_operator.backend.kubernetes.status_store import Replicas
     from lmj_operator.controller.metrics import Metrics
 
     dashboard = json.loads(one(render(EVERYTHING), "ConfigMap")["data"]["livemigrationjobs.json"])
     shown = set(_metric_names(dashboard))
-    metrics = Metrics(list)
+    metrics = Metrics(list, lambda: [("team", "tiny", Replicas(1, 2, 0))])
     metrics.passes.labels("done").inc()
     metrics.count_call("get", "pods", 200)
     told = {line.split("{")[0].split(" ")[0] for line in metrics.render().decode().splitlines() if not line.startswith("#")}

@@ -111,6 +111,20 @@ def test_the_command_prints_a_summary(job: Any, tmp_path: Path, capsys: pytest.C
     assert Summary.model_validate_json(capsys.readouterr().out).rows == {"train": 40}
 
 
+def test_a_job_that_shares_steps_says_what_memory_that_takes(
+    job: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--job", written(tmp_path / "job.json", job())]) == 0
+    assert "memory" not in capsys.readouterr().out
+    parts = {"dataParallel__shards": 2, "dataParallel__replicas": 2, "dataParallel__minReplicas": 2}
+    assert run(["--job", written(tmp_path / "job.json", job(**parts))]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "memory: 16 bytes for each trained parameter of a stage, and at most 8 more for sums of shards (with 2 replicas)"
+    )
+    assert run(["--job", written(tmp_path / "job.json", job(dataParallel__shards=2, dataParallel__maxReplicas=1))]) == 0
+    assert capsys.readouterr().out.endswith("and at most 4 more for sums of shards (with 1 replica)\n")
+
+
 @pytest.mark.parametrize("argv", [["--job"], ["--jbo", "x"], ["--job", "/no/job.json"], []])
 def test_bad_arguments_are_one_line_and_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(argv) == 2

@@ -24,6 +24,8 @@ OURS = [
             "compared",
             "benchmarks",
             "migration",
+            "replicas",
+            "metrics",
             "failures",
             "kind",
             "aks",

@@ -7,13 +7,14 @@ import time
 
 import pytest
 
+from lmj_api.view import MOST_RANKS
 from lmj_trainer.transport import inbox as inbox_module
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import BOUND, Inbox, ViewBrokenError
 
 
-def envelope(view: int, step: int = 0, index: int = 0, payload: object = None) -> Envelope:
-    return Envelope(view, Kind.ACTIVATION, step, index, 0, payload)
+def envelope(view: int, step: int = 0, index: int = 0, payload: object = None, sender: int = 0) -> Envelope:
+    return Envelope(view, Kind.ACTIVATION, step, index, sender, payload)
 
 
 def take(inbox: Inbox, step: int = 0, index: int = 0, timeout: float = 0.05, view: int | None = None):
@@ -113,13 +114,22 @@ def test_whoever_waits_in_a_view_that_is_over_is_told(inbox: Inbox) -> None:
     assert time.monotonic() - started < 30
 
 
-def test_more_messages_than_a_pipeline_can_have_break_the_view(inbox: Inbox) -> None:
-    for index in range(BOUND):
-        inbox.put(envelope(1, index=index))
+def test_more_messages_than_a_rank_can_have_under_way_to_another_break_the_view(inbox: Inbox) -> None:
+    for sender in (7, 8):
+        for index in range(BOUND):
+            inbox.put(envelope(1, index=index, sender=sender))
     inbox.check()
-    inbox.put(envelope(1, index=BOUND))
-    with pytest.raises(ViewBrokenError, match=f"{BOUND} messages wait unread"):
+    inbox.put(envelope(1, index=BOUND, sender=8))
+    with pytest.raises(ViewBrokenError, match=f"{BOUND} messages of rank 8 wait unread"):
         inbox.check()
+
+
+def test_an_inbox_has_room_for_a_word_of_each_of_the_most_ranks(inbox: Inbox) -> None:
+    for sender in range(1, MOST_RANKS):
+        for index in range(8):
+            inbox.put(envelope(1, index=index, payload=sender, sender=sender))
+    inbox.check()
+    assert inbox.take(Kind.ACTIVATION, 0, 7, 1023, 0.05) == 1023
 
 
 def test_a_newer_view_ends_the_one_being_served(inbox: Inbox) -> None:

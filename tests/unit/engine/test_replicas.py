@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -12,9 +15,15 @@ import pytest
 import torch
 
 from lmj_api.protocol import EventKind, WorkerPhase
+from lmj_api.shards import under_way
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Resume
+from lmj_trainer.group import group as group_module
 from lmj_trainer.state.weights import initialise
+from lmj_trainer.strategy.pipeline import exchange as exchange_module
+from lmj_trainer.strategy.pipeline import pipeline as pipeline_module
+from lmj_trainer.strategy.pipeline.exchange import Exchange
+from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import restoring as restoring_module
@@ -56,6 +65,42 @@ def test_shards_are_part_of_the_result(make_group: Callable[..., Ranks]) -> None
     assert taken(make_group(CUTS[0], shards=4))[0] != taken(make_group(CUTS[0], shards=2))[0]
 
 
+class Weighed:
+    """Counts the elements of sums that a rank has in messages: sent, with each tensor once, and taken."""
+
+    def __init__(self, group: Any) -> None:
+        self.held: dict[int, torch.Tensor] = {}
+        send, take = group.send, group.take
+
+        def sent(rank: int, kind: Kind, step: int, index: int = 0, payload: Any = None) -> None:
+            self._hold(kind, payload)
+            send(rank, kind, step, index, payload)
+
+        def taken(kind: Kind, *what: Any, **more: Any) -> Any:
+            payload = take(kind, *what, **more)
+            self._hold(kind, payload)
+            return payload
+
+        group.send, group.take = sent, taken
+
+    def _hold(self, kind: Kind, payload: Any) -> None:
+        if kind in (Kind.SUMS, Kind.SUM):
+            self.held |= {id(tensor): tensor for tensor in (payload if isinstance(payload, list) else [payload])}
+
+    @property
+    def elements(self) -> int:
+        return sum(len(tensor) for tensor in self.held.values())
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 4])
+def test_an_exchange_has_as_much_in_messages_as_is_counted_beforehand(make_group: Callable[..., Ranks], replicas: int) -> None:
+    group = make_group(CUTS[0], replicas=replicas, shards=4)
+    weighed = [Weighed(each) for each in group.groups]
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+    # Elements are shared in whole spans.
+    assert [each.elements / group.states[0].size for each in weighed] == pytest.approx(under_way(4, replicas), rel=0.1)
+
+
 def test_each_parameter_is_final_once(make_group: Callable[..., Ranks]) -> None:
     group = make_group(CUTS[0], replicas=2, shards=4)
     told: list[list[int]] = [[], []]
@@ -74,6 +119,34 @@ def test_each_parameter_is_final_once(make_group: Callable[..., Ranks]) -> None:
         weights = group.pipelines[rank]._weights
         assert sorted(told[rank]) == sorted(id(weight) for weight in weights)
         assert all(torch.equal(finals[rank][id(weight)], weight.grad) for weight in weights)
+
+
+def test_gradients_are_exchanged_while_others_are_computed(
+    make_group: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = make_group(CUTS[0], replicas=2, shards=4)
+    seen: list[list[Any]] = [[], []]
+    final = Exchange.final
+
+    def spy(exchange: Exchange, weight: torch.Tensor) -> None:
+        seen[exchange._me].append(Exchange.final)
+        final(exchange, weight)
+
+    monkeypatch.setattr(Exchange, "final", spy)
+    for rank, each in enumerate(group.groups):
+        send = each.send
+
+        def sends(other: int, kind: Kind, *more: Any, rank: int = rank, send: Callable[..., None] = send) -> None:
+            seen[rank].append(kind)
+            send(other, kind, *more)
+
+        monkeypatch.setattr(each, "send", sends)
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+    finals = [[number for number, event in enumerate(events) if event is spy] for events in seen]
+    assert [len(each) for each in finals] == [len(pipeline._weights) for pipeline in group.pipelines]
+    assert all({Kind.SUMS, Kind.SUM} < set(events) for events in seen)
+    # Most of this model is its embeddings, whose gradients come last.
+    assert any(events.index(Kind.SUMS) < each[-1] for events, each in zip(seen, finals, strict=True))
 
 
 def of(job: LiveMigrationJob, folder: Path, replicas: int, stages: int = 1) -> LiveMigrationJob:
@@ -184,5 +257,94 @@ def test_a_lost_replica_costs_no_step_and_no_bit(
     rest = [rank for rank in range(4 * stages) if rank // stages != lost]
     lines = group.run(Resume(step=6, told_by=rest[0]), ranks=rest, number=2)
     assert losses(four) == losses(one)
+    recorded = [json.loads(line) for line in (tmp_path / "four" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["replicas"] for line in recorded] == [4 if line["step"] <= 6 else 3 for line in recorded]
     assert alone.evaluated() == {k: v for line in lines for k, v in line.evaluated().items()}
     assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
+
+
+class Slow:
+    """A stage whose forward passes take so many seconds longer, those of evaluations too."""
+
+    def __init__(self, stage: Any, seconds: float) -> None:
+        self.stage, self.seconds = stage, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stage, name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        time.sleep(self.seconds)
+        return self.stage(*arguments)
+
+
+def slowed(group: Workers, rank: int, seconds: float) -> None:
+    strategy: Any = group.trainers[rank].strategy
+    strategy._stage = Slow(strategy._stage, seconds)
+
+
+def times(line: Line) -> list[tuple[float | None, float | None]]:
+    """What was told of each step: work and waiting."""
+    return [(details["compute_seconds"], details["waiting_seconds"]) for _, details in line.of(EventKind.COMMITTED)]
+
+
+@pytest.mark.parametrize("slow", [0, 3])
+def test_the_slow_rank_computes_and_the_others_wait(job: LiveMigrationJob, tmp_path: Path, together: Together, slow: int) -> None:
+    """Two replicas of two stages: the rank of the same stage has the same work, and the others of the slow one's replica wait too."""
+    group = together(of(job, tmp_path / "out", 2, 2))
+    slowed(group, slow, 0.1)
+    lines = group.run(start(), until=6)
+    for line in lines:
+        told = times(line)
+        assert [seconds is None for pair in told for seconds in pair] == [True] * 4 + [False] * 8, "from the third step on"
+    compute, waiting = zip(*(times(line)[-1] for line in lines), strict=True)
+    # Two shards, whose only micro-batch goes in halves.
+    assert compute[slow] >= 4 * 0.1
+    others = [rank for rank in range(4) if rank != slow]
+    assert all(compute[rank] < compute[slow] / 2 for rank in others)
+    assert all(waiting[rank] > waiting[slow] for rank in others)
+    recorded = (tmp_path / "out" / "metrics.jsonl").read_text()
+    assert '"gradNorm"' in recorded
+    assert not any(name in recorded for name in ("compute", "waiting")), "what is recorded is the same in every run"
+
+
+def test_what_a_step_took_in_another_view_is_not_told(job: LiveMigrationJob, tmp_path: Path, together: Together) -> None:
+    """The rank may have more shards in this one."""
+    group = together(of(job, tmp_path / "out", 2))
+    group.run(start(), until=6)
+    assert times(group.lines[0])[-1][0] is not None
+    first = len(times(group.lines[0]))
+    group.run(Resume(step=6, told_by=0), ranks=[0], number=2)
+    told = times(group.lines[0])[first:]
+    assert [seconds is None for seconds, _ in told[:3]] == [True, True, False]
+
+
+class Clock(threading.local):
+    """Of each thread: only what is said to take time takes any."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_more_shards_are_more_work_and_the_exchange_is_none(
+    job: LiveMigrationJob, tmp_path: Path, together: Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three replicas of four shards: the last has two, each as slow as the others'."""
+    clock, offer = Clock(), Exchange._offer
+
+    def late(*arguments: Any) -> None:
+        clock.sleep(10)
+        offer(*arguments)
+
+    monkeypatch.setattr(Exchange, "_offer", late)
+    for module in (pipeline_module, exchange_module, group_module, sys.modules[__name__]):
+        monkeypatch.setattr(module, "time", clock)
+    group = together(of(job, tmp_path / "out", 3))
+    for rank in range(3):
+        slowed(group, rank, 1)
+    # The only micro-batch of a shard goes in halves.
+    assert [times(line)[-1][0] for line in group.run(start(), until=4)] == [2, 2, 4]

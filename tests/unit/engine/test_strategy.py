@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,9 +36,11 @@ class PlainLoop:
     def __init__(self, stage: Stage, state: StageState, group: Group, batches: Batches, objective: Objective) -> None:
         assert group.topology.size == 1
         self.stage, self.group, self.batches, self.objective = stage, group, batches, objective
+        self.compute_seconds = 0.0
 
     def gradients(self, step: int, final: Callable[[torch.Tensor], None] | None = None) -> list[float]:
         self.group.check()
+        begin = time.monotonic()
         (shard,) = self.batches.train(step)
         batch = [self.batches.inputs("train", rows) for rows in shard]
         samples = sum(self.objective.samples(inputs.labels) for inputs in batch)
@@ -47,6 +50,7 @@ class PlainLoop:
             loss = loss * (self.objective.samples(inputs.labels) / samples)
             loss.backward()  # type: ignore[no-untyped-call]
             parts.append(loss.item())
+        self.compute_seconds = time.monotonic() - begin
         for _, weight in self.stage.parameters_by_name():
             if final is not None:
                 final(weight)

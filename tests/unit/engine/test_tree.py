@@ -9,9 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmj_api.shards import halves, most_beside, nodes, share, sibling, under_way, waiting
 from lmj_trainer.strategy.pipeline.exchange import span_size
 from lmj_trainer.strategy.pipeline.sums import ShardSums
-from lmj_trainer.strategy.pipeline.tree import halves, nodes, share, sibling, total, total_loss
+from lmj_trainer.strategy.pipeline.tree import total, total_loss
+from lmj_trainer.transport.inbox import BOUND
 
 SHARDS = st.integers(1, 40)
 
@@ -89,21 +91,49 @@ def test_the_sum_is_the_same_for_any_number_of_replicas(shards: int, replicas: i
 
 @pytest.mark.parametrize(("shards", "replicas", "buffers"), [(4, 4, 0), (4, 2, 1), (8, 1, 3), (5, 1, 2), (1, 1, 0)])
 def test_buffers_beside_the_gradient(shards: int, replicas: int, buffers: int) -> None:
-    sums, held = ShardSums(torch.zeros(3), shards), share(shards, replicas, 0)
-    sums.begin(held)
+    assert waiting(shards, replicas, 0) == buffers
+
+
+@given(SHARDS, st.data())
+def test_as_many_sums_wait_as_are_counted_beforehand(shards: int, data: st.DataObject) -> None:
+    replicas = data.draw(st.integers(1, shards))
+    replica = data.draw(st.integers(0, replicas - 1))
+    sums, held = ShardSums(torch.zeros(3), shards), share(shards, replicas, replica)
     most = 0
-    for shard in held:
-        sums.reach(shard)
-        most = max(most, len(sums._waiting))
-    assert most == buffers
+    for _ in range(2):  # buffers are used again
+        sums.begin(held)
+        for shard in held:
+            sums.reach(shard)
+            most = max(most, len(sums._waiting) + len(sums._free))
+    assert waiting(shards, replicas, replica) == most
 
 
-@given(st.integers(1, 1 << 33), st.integers(1, 256))
+@given(SHARDS, st.data())
+def test_a_run_is_at_most_two_nodes_of_each_size(shards: int, data: st.DataObject) -> None:
+    """What is taken for granted where not all numbers of replicas are tried."""
+    begin = data.draw(st.integers(0, shards - 1))
+    end = data.draw(st.integers(begin + 1, shards))
+    assert len(nodes(range(begin, end), (0, shards))) <= 2 * (end - begin).bit_length()
+
+
+@given(st.integers(1, 24), st.data())
+def test_the_most_memory_is_that_of_the_worst_number_of_replicas(shards: int, data: st.DataObject) -> None:
+    least = data.draw(st.integers(1, shards))
+    most = data.draw(st.integers(least, shards))
+    each = {
+        count: max(waiting(shards, count, replica) + under_way(shards, count)[replica] for replica in range(count))
+        for count in range(least, most + 1)
+    }
+    found, replicas = most_beside(shards, least, most)
+    assert (found, each[replicas]) == (max(each.values()), max(each.values()))
+
+
+@given(st.integers(1, 1 << 36), st.integers(1, 256))
 def test_spans_are_enough_for_all_replicas_and_few_enough_to_wait(elements: int, replicas: int) -> None:
     size = span_size(elements, replicas)
     spans = -(-elements // size)
     assert size % 16 == 0
-    assert size <= 1 << 20
+    assert size <= max(1 << 20, elements // (512 * replicas) + 16)
     assert spans >= min(4 * replicas // 2, elements // 16)
-    # Each is a message in an inbox at a time, or a little more.
-    assert spans <= max(4 * replicas, -(-elements // (1 << 20)))
+    # A sender has room in an inbox for those of a part and for the answers to it.
+    assert -(-spans // replicas) <= BOUND / 8

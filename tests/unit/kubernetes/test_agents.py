@@ -218,13 +218,13 @@ STARTING = AgentState(
 )
 
 
-def test_what_comes_to_every_worker_is_known_from_its_events() -> None:
+@pytest.mark.parametrize("told", [{"view": VIEW}, {"known_view": 3}], ids=["listed", "known"])
+def test_what_comes_to_every_worker_is_known_from_its_events(told: dict[str, object]) -> None:
     ready = with_event(STARTING, Event(time=11, kind=EventKind.READY, address="a:2"))
     assert ready is not None
     worker = ready.worker
     assert (worker.phase, worker.address, worker.since, worker.heartbeat) == (WorkerPhase.READY, "a:2", 11, 11)
-    told = ready.model_copy(update={"view": VIEW})
-    joined = with_event(told, Event(time=12, kind=EventKind.JOINED, view=3, progress=at_step(4)))
+    joined = with_event(ready.model_copy(update=told), Event(time=12, kind=EventKind.JOINED, view=3, progress=at_step(4)))
     assert joined is not None
     assert (joined.worker.phase, joined.worker.view, joined.worker.progress) == (WorkerPhase.RUNNING, 3, at_step(4))
     further = with_event(joined, Event(time=13, kind=EventKind.COMMITTED, progress=at_step(5)))

@@ -12,6 +12,7 @@ from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus, RankStatus
 from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.children import Children
+from lmj_operator.backend.port import ActionError
 from lmj_operator.plan import CreatePod, DeletePod, PodPhase, Stay
 from lmj_operator.plan.membership.looking import SILENT_SECONDS
 
@@ -162,6 +163,15 @@ async def test_release_leaves_what_another_made_under_such_a_name(at: Fixture) -
     await successor.release(at.backend.job)
     assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims", "services"}
     assert at.calls("delete", "services") == 0
+
+
+async def test_a_pod_of_an_earlier_job_of_this_name_is_not_this_ones(at: Fixture) -> None:
+    at.api.objects["pods", "tiny-r0-1"] = running(owner="uid of a job before")
+    at.cache.put_pod(running(owner="uid of a job before"))
+    await at.backend.apply(DeletePod("tiny-r0-1", "why"))
+    assert at.api.deletions == []
+    with pytest.raises(ActionError, match="tiny-r0-1 does not listen"):
+        await at.backend.apply(Stay("tiny-r0-1"))
 
 
 async def test_another_pod_that_has_the_name_by_now_is_not_deleted(at: Fixture) -> None:

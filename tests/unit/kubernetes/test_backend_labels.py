@@ -87,6 +87,7 @@ async def test_a_standby_that_became_a_rank_gets_the_labels_of_that_rank_back(at
     await at.backend.observe()
     found = labels_of(at, "tiny-s-1")
     assert {key: found[key] for key in (JOB, ROLE, RANK, SERIAL)} == {JOB: "tiny", ROLE: "member", RANK: "1", SERIAL: "4"}
+    assert (found["lmj.dev/stage"], found["lmj.dev/replica"]) == ("1", "0")
 
 
 async def test_labels_that_are_taken_off_again_and_again_are_not_fought_for_all_the_time(at: Fixture) -> None:

@@ -4,7 +4,7 @@ import pytest
 from backend_fixture import Fixture
 from cluster_jobs import error, job, running
 
-from lmj_api.status import JobStatus, RankStatus
+from lmj_api.status import JobStatus, Promotion, RankStatus
 from lmj_operator.plan import CreatePod, DeletePod, PodPhase
 
 
@@ -80,6 +80,18 @@ async def test_a_pod_that_does_not_run_yet_is_outdated_when_its_node_is_dead_for
     assert not (await at.backend.observe()).pods[0].outdated
     at.clock.now += 1
     assert (await at.backend.observe()).pods[0].outdated
+
+
+async def test_a_standby_that_became_a_rank_is_where_that_may_be(at: Fixture) -> None:
+    pod, body = running("tiny-s-1"), node("True")
+    pod["spec"]["nodeSelector"] = {"pool": "a"}
+    body["metadata"]["labels"] = {"pool": "a"}  # type: ignore[index]
+    at.cache.put_pod(pod)
+    at.cache.put_node(body)
+    at.backend.job = job(placement={"stages": [{"stage": 1, "nodeSelector": {"pool": "b"}}]})
+    for rank, why in ((0, None), (1, "its placement asks for pool=b")):
+        await at.backend.write_status(JobStatus(promotions=[Promotion(pod="tiny-s-1", rank=rank, serial=2)]))
+        assert (await at.backend.observe()).pods[0].misplaced == why
 
 
 async def test_a_changed_placement_or_taint_is_seen_in_the_next_pass(at: Fixture) -> None:

@@ -32,6 +32,11 @@ def test_the_pod() -> None:
     same_as("pod.yaml", build_pod(job(), SETTINGS, 0, 1))
 
 
+def test_the_pod_of_a_replica() -> None:
+    made = job(pipeline={"stages": 2, "microBatches": 4}, dataParallel={"shards": 4, "replicas": 2})
+    same_as("replica.yaml", build_pod(made, SETTINGS, 3, 1))
+
+
 def test_a_standby() -> None:
     made = job(placement={"nodeSelector": {"pool": "train"}, "stages": [{"stage": 1, "nodeSelector": {"gpu": "a"}}]})
     same_as("standby.yaml", build_pod(made, SETTINGS, None, 7))
@@ -151,6 +156,19 @@ def test_one_stage_needs_no_shared_volume() -> None:
     assert volumes["output"] == {"name": "output", "emptyDir": {}}
 
 
+@pytest.mark.parametrize(
+    ("parts", "mode"),
+    [
+        ({"shards": 2}, "ReadWriteMany"),
+        ({"shards": 2, "maxReplicas": 1}, "ReadWriteOnce"),
+        ({"shards": 2, "replicas": 2}, "ReadWriteMany"),
+    ],
+)
+def test_the_output_volume_is_for_as_many_ranks_as_there_may_be(parts: dict[str, int], mode: str) -> None:
+    made = job(pipeline={"stages": 1, "microBatches": 2}, dataParallel=parts)
+    assert children.build_claims(made)[0]["spec"]["accessModes"] == [mode]
+
+
 def test_a_volume_of_the_template_will_do() -> None:
     template = {
         "spec": {
@@ -225,6 +243,73 @@ def test_a_pod_is_bound_to_a_node_by_its_name_and_by_the_scheduler() -> None:
 )
 def test_evictions_are_refused_where_ranks_leave_a_node_by_themselves(migration: dict[str, str], needed: int) -> None:
     assert children.build_disruption_budget(job(migration=migration))["spec"]["minAvailable"] == needed
+
+
+def selected(terms: dict[str, Any]) -> list[tuple[int, str, dict[str, str]]]:
+    """Weight, kind of place, and labels besides the job's, of each term."""
+    found = []
+    for term in terms["preferredDuringSchedulingIgnoredDuringExecution"]:
+        labels = dict(term["podAffinityTerm"]["labelSelector"]["matchLabels"])
+        assert labels.pop("lmj.dev/job") == "tiny"
+        found.append((term["weight"], term["podAffinityTerm"]["topologyKey"].partition("/")[2], labels))
+    return found
+
+
+FOUR = {"pipeline": {"stages": 1, "microBatches": 4}, "dataParallel": {"shards": 4, "replicas": 2}}
+
+
+def test_copies_of_a_stage_go_apart_and_the_ranks_of_a_replica_together() -> None:
+    spec = build_pod(job(**{**FOUR, "pipeline": {"stages": 2, "microBatches": 4}}), SETTINGS, 3, 1)["spec"]
+    apart, together = spec["affinity"]["podAntiAffinity"], spec["affinity"]["podAffinity"]
+    assert selected(apart) == [(100, "hostname", {"lmj.dev/rank": "3"}), (1, "zone", {"lmj.dev/stage": "1"})]
+    assert selected(together) == [(1, "hostname", {"lmj.dev/replica": "1"}), (2, "zone", {"lmj.dev/replica": "1"})]
+    (constraint,) = spec["topologySpreadConstraints"]
+    assert constraint["topologyKey"] == "kubernetes.io/hostname", "a node without a zone is spread over too"
+    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert constraint["labelSelector"]["matchLabels"] == {"lmj.dev/job": "tiny", "lmj.dev/stage": "1"}
+
+
+def test_a_follower_is_not_drawn_to_the_node_of_the_rank_that_it_follows() -> None:
+    """All other ranks of a replica there count less than that one."""
+    stages = 64
+    spec = build_pod(
+        job(pipeline={"stages": stages, "microBatches": 4}, dataParallel={"shards": 2}, model={"scratch": {"layers": stages}}),
+        SETTINGS,
+        0,
+        2,
+    )["spec"]
+    (away, _, rank), *_ = selected(spec["affinity"]["podAntiAffinity"])
+    (near, where, _), *_ = selected(spec["affinity"]["podAffinity"])
+    assert (rank, where) == ({"lmj.dev/rank": "0"}, "hostname")
+    assert away > near * stages
+
+
+def test_replicas_of_one_stage_are_spread_and_those_that_there_may_be() -> None:
+    for parts in ({"shards": 4, "replicas": 2}, {"shards": 4}):
+        affinity = build_pod(job(**{**FOUR, "dataParallel": parts}), SETTINGS, 0, 1)["spec"]["affinity"]
+        assert "podAffinity" not in affinity
+        assert selected(affinity["podAntiAffinity"])[1:] == [(1, "zone", {"lmj.dev/stage": "0"})]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{"dataParallel": {"shards": 4, "maxReplicas": 1}}, {"placement": {"spread": False}}],
+    ids=["one replica for good", "not spread"],
+)
+def test_nothing_is_spread_over_zones(parts: dict[str, Any]) -> None:
+    spec = build_pod(job(**{**FOUR, "dataParallel": {"shards": 4}, **parts}), SETTINGS, 0, 1)["spec"]
+    assert selected(spec["affinity"]["podAntiAffinity"]) == [(100, "hostname", {"lmj.dev/rank": "0"})]
+    assert ("topologySpreadConstraints" in spec) == ("placement" not in parts)
+
+
+def test_a_template_spreads_in_its_own_way() -> None:
+    mine = {"topologyKey": "kubernetes.io/hostname", "maxSkew": 2, "whenUnsatisfiable": "DoNotSchedule"}
+    zones = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    template = {"spec": {"topologySpreadConstraints": [mine, zones], "affinity": {"podAntiAffinity": None}}}
+    spec = build_pod(job(**FOUR, template=template), SETTINGS, 0, 1)["spec"]
+    selector = {"labelSelector": {"matchLabels": {"lmj.dev/job": "tiny", "lmj.dev/stage": "0"}}}
+    assert spec["topologySpreadConstraints"] == [{**mine, **selector}, zones]
+    assert spec["affinity"] == {}
 
 
 def test_the_labels_that_a_ranks_node_must_have() -> None:

@@ -17,7 +17,7 @@ from lmj_api.view import Resume, View
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import Resource
-from lmj_operator.backend.kubernetes.status_store import read_status
+from lmj_operator.backend.kubernetes.status_store import Replicas, read_status
 from lmj_operator.controller.controller import Controller
 from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.metrics import Metrics
@@ -37,7 +37,7 @@ class World:
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.api = MemoryApi()
         self.controller = Controller()
-        self.metrics = Metrics(self.controller.phases)
+        self.metrics = Metrics(self.controller.phases, self.controller.replicas)
         self.notebook = Notebook(self.api)  # type: ignore[arg-type]
         self.controller.place = Place(self.api, self.controller.cache, session, SETTINGS, self.metrics, self.notebook)  # type: ignore[arg-type]
 
@@ -225,6 +225,27 @@ async def test_a_finished_job_costs_no_calls_once_it_is_cleaned(world: World) ->
     await world.put(body)
     await asyncio.sleep(0.3)
     assert world.api.calls == []
+
+
+async def test_the_metrics_tell_the_replicas_of_a_job_that_shares_steps(world: World) -> None:
+    parts = {"shards": 2, "replicas": 2}
+    await world.put(job_body(dataParallel=parts))
+    await until(lambda: list(world.controller.replicas()) == [("team", "tiny", Replicas(0, 2, 0))])
+
+
+async def test_the_metrics_tell_no_replicas_of_a_job_at_rest(world: World) -> None:
+    body = job_body(dataParallel={"shards": 2, "replicas": 2})
+    done = JobStatus(phase=Phase.SUCCEEDED, started=1.0, finished=2.0, cleaned=True, observed_generation=1, wanted_replicas=2)
+    body["status"] = done.model_dump(mode="json", by_alias=True, exclude_none=True)
+    await world.put(body)
+    assert list(world.controller.phases()) == [Phase.SUCCEEDED]
+    assert list(world.controller.replicas()) == []
+
+
+async def test_the_metrics_tell_no_replicas_of_a_job_that_has_one(world: World) -> None:
+    await world.put(job_body())
+    await until(lambda: len(world.api.names("pods")) == 2)
+    assert list(world.controller.replicas()) == []
 
 
 async def test_a_deleted_job_is_let_go(world: World) -> None:
@@ -438,6 +459,21 @@ def test_a_loss_that_is_no_number_is_a_condition_and_told_of_once() -> None:
     assert notes(JobStatus(conditions=before), JobStatus(conditions=after)) == [Note("LossNotFinite", text, warning=True)]
     assert notes(JobStatus(conditions=after), JobStatus(conditions=told(after, odd))) == []
     assert [c.status for c in told(after, fine) if c.type == "LossNotFinite"] == ["False"]
+
+
+def test_a_slow_rank_is_a_condition_and_told_of_once() -> None:
+    def told(old: list[Condition], slow: str | None) -> list[Condition]:
+        return conditions(old, Phase.RUNNING, "view 1 trains", 1, 100.0, slow=slow)
+
+    before = told([], None)
+    assert all(c.type != "Straggler" for c in before)
+    after = told(before, "rank 1 computes 2.3 times as long")
+    (condition,) = after[len(before) :]
+    assert (condition.type, condition.status, condition.reason) == ("Straggler", "True", "SlowRank")
+    note = Note("Straggler", "rank 1 computes 2.3 times as long", warning=True)
+    assert notes(JobStatus(conditions=before), JobStatus(conditions=after)) == [note]
+    assert notes(JobStatus(conditions=after), JobStatus(conditions=told(after, "rank 1 computes 2.4 times as long"))) == []
+    assert [(c.status, c.reason) for c in told(after, None) if c.type == "Straggler"] == [("False", "NoSlowRank")]
 
 
 def test_more_failures_than_are_kept_are_told_of_when_they_are_over() -> None:

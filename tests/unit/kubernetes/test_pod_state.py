@@ -114,6 +114,42 @@ def test_a_pod_of_a_node_that_is_gone_is_gone() -> None:
     assert pod_observed(running(), None).phase is PodPhase.RUNNING  # not seen yet is not gone
 
 
+def disrupted(reason: str, **more: Any) -> dict[str, Any]:
+    target = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": "what the\ncluster says", **more}
+    return {"conditions": [{"type": "Ready", "status": "True"}, target]}
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        ("PreemptionByScheduler", "a pod of higher priority took its place"),
+        ("DeletionByTaintManager", "its node is tainted"),
+        ("EvictionByEvictionAPI", "it was evicted"),
+        ("DeletionByPodGC", "its node is gone"),
+        ("TerminationByKubelet", "its node is shut down, or needs the place for a critical pod"),
+        ("SomethingElse", "SomethingElse: what the cluster says"),
+    ],
+)
+def test_what_takes_a_pod_away_is_said(reason: str, why: str) -> None:
+    for pod in (running(**disrupted(reason)), pod_body(phase="Failed", **disrupted(reason))):
+        assert pod_observed(slim(pod), NODE).disrupted == why
+
+
+def test_a_pod_that_nothing_takes_away() -> None:
+    assert pod_observed(running(), NODE).disrupted is None
+    assert pod_observed(running(**disrupted("EvictionByEvictionAPI", status="False")), NODE).disrupted is None
+    # It may have used up the memory itself.
+    short = pod_body(phase="Failed", reason="Evicted", message="low on memory", **disrupted("TerminationByKubelet"))
+    assert pod_observed(short, NODE).disrupted is None
+
+
+def test_a_pod_ends_with_its_node_unless_it_had_ended_before() -> None:
+    gone, unready = NodeState(ready=False, since=0.0, gone=True), NodeState(ready=False, since=0.0)
+    assert pod_observed(running(), gone).disrupted == "its node node-1 is gone"
+    assert pod_observed(running(), unready).disrupted == "its node node-1 is not ready"
+    assert pod_observed(pod_body(**ended(exitCode=1, message="error: boom")), unready).disrupted is None
+
+
 def tainted(*taints: tuple[str, ...], **spec: Any) -> NodeState:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:09Z"}
     made = [dict(zip(("key", "effect", "value"), taint, strict=False)) for taint in taints]

@@ -12,6 +12,7 @@ import pytest
 from lmj_api.status import Phase
 from lmj_operator.backend.kubernetes.resources import JOBS, PODS
 from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.kubernetes.status_store import Replicas
 from lmj_operator.cli.errors import CommandError
 from lmj_operator.cli.operator import operator
 from lmj_operator.controller import operator as module
@@ -22,7 +23,7 @@ from lmj_operator.controller.operator import Options, kopf_settings, operate
 
 
 async def test_metrics_health_and_readiness_are_served() -> None:
-    metrics = Metrics(lambda: [Phase.RUNNING, Phase.RUNNING, Phase.FAILED])
+    metrics = Metrics(lambda: [Phase.RUNNING, Phase.RUNNING, Phase.FAILED], lambda: [("team", "tiny", Replicas(2, 4, 1))])
     metrics.count_call("create", "pods", 201)
     missing = ["does not watch pods yet: 403", "does not watch nodes yet: 403"]
     runner = await listen("127.0.0.1", 0, metrics, lambda: missing)
@@ -44,6 +45,8 @@ async def test_metrics_health_and_readiness_are_served() -> None:
     finally:
         await runner.cleanup()
     assert 'lmj_jobs{phase="Running"} 2.0' in text
+    for name, count in (("", 2), ("_wanted", 4), ("_joining", 1)):
+        assert f'lmj_job_replicas{name}{{name="tiny",namespace="team"}} {count}.0' in text
     assert 'lmj_api_calls_total{code="201",resource="pods",verb="create"} 1.0' in text
 
 

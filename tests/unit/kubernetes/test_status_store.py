@@ -6,7 +6,7 @@ import pytest
 from cluster_jobs import MemoryApi, error, job_body
 
 from lmj_api.protocol import Progress
-from lmj_api.status import JobStatus, Phase, RankStatus
+from lmj_api.status import JobStatus, Phase, RankStatus, StragglerStatus
 from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.status_store import JobGone, StatusConflict, StatusStore, read_status
 
@@ -66,6 +66,21 @@ async def test_the_age_of_a_heartbeat_is_no_news(api: MemoryApi) -> None:
     clock.now += 1000
     await store.write(at(1, beat=1000.0))
     assert writes(api) == 1
+
+
+async def test_what_is_measured_of_ranks_waits_with_the_progress(api: MemoryApi) -> None:
+    clock = Clock()
+    store = store_of(api, clock)
+    await store.write(at(1))
+    for step in range(2, 12):
+        clock.now += 0.19
+        rank = RankStatus(rank=0, state="Running", compute_seconds=step / 7)
+        slow = [StragglerStatus(rank=0, pod="p", since=step)] if step % 2 else []
+        await store.write(at(step).model_copy(update={"ranks": [rank], "stragglers": slow}))
+    assert writes(api) == 1
+    clock.now += 0.2
+    await store.flush()
+    assert (writes(api), stored(api).stragglers, stored(api).ranks[0].compute_seconds) == (2, slow, 11 / 7)
 
 
 @pytest.mark.parametrize("change", [{"serials": {"0": 2}}, {"restarts": 1}, {"not_before": 5.0}, {"cleaned": True}])

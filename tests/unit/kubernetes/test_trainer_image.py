@@ -31,6 +31,7 @@ def pod(name: str, image: str | None, phase: str = "Running", **metadata: Any) -
 
 
 async def image_of_the_next(at: Fixture, backend: KubernetesBackend) -> str:
+    await backend.observe()
     await backend.apply(CreatePod(1, 2))
     containers = at.api.objects["pods", "tiny-r1-2"]["spec"]["containers"]
     return str(next(c["image"] for c in containers if c["name"] == "trainer"))

@@ -8,6 +8,7 @@ import aiohttp
 import pytest
 
 from lmj_api.protocol import AgentState
+from lmj_api.view import Resume, View
 from lmj_operator.backend import agent_client
 from lmj_operator.backend.agent_client import LONGEST_ANSWER, AgentClient, AgentError, AnswerError
 
@@ -62,6 +63,18 @@ async def test_an_answer_is_an_agents_state(server: Server, client: AgentClient)
     assert (await client.state()).pod == "p"
     assert b"\r\nAccept-Encoding: identity\r\n" in server.asked[0]
     assert b"\r\nAuthorization: Bearer t\r\n" in server.asked[0]
+
+
+async def test_an_agent_is_told_which_view_is_known(server: Server) -> None:
+    server.answer = answer(STATE)
+    view = View(number=7, members=[], resume=Resume(step=0), reason="r")
+    async with aiohttp.ClientSession() as session:
+        for known in (0, 6):
+            client = AgentClient(session, f"127.0.0.1:{server.port}", "t", known)
+            await client.state()
+            await client.put_view(view)
+    first = [asked.split(b" HTTP", 1)[0] for asked in server.asked]
+    assert first == [b"GET /v1/state", b"PUT /v1/view?view=7", b"GET /v1/state?view=6", b"PUT /v1/view?view=7"]
 
 
 @pytest.mark.parametrize(

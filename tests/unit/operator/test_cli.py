@@ -15,6 +15,7 @@ from lmj_api.layout import Layout
 from lmj_api.protocol import Copied, Event, EventKind, Progress
 from lmj_api.spec import JobSpec, LiveMigrationJob
 from lmj_api.status import (
+    Condition,
     Incident,
     IncidentKind,
     JobStatus,
@@ -202,6 +203,20 @@ def test_lines_tell_what_is_new_once() -> None:
     assert changes(after, after) == []
     settled = JobStatus(incidents=[INCIDENT.model_copy(update={"steps_lost": 4, "seconds": 1.25})])
     assert changes(after, settled) == ["recovered in 1.2 s, 4 steps done again"]
+
+
+def test_a_slow_rank_is_told_of_once_and_shown_while_it_is() -> None:
+    rank = RankStatus(rank=1, state="Running", pod="j-r1-1", compute_seconds=0.412, heartbeat_seconds=1.0)
+    slow = Condition(type="Straggler", status="True", reason="SlowRank", message="rank 1 is slow", last_transition_time="")
+    before, after = JobStatus(ranks=[rank]), JobStatus(ranks=[rank], conditions=[slow])
+    assert changes(before, after) == ["slow: rank 1 is slow"]
+    assert changes(after, after) == []
+    over = JobStatus(ranks=[rank], conditions=[slow.model_copy(update={"status": "False"})])
+    assert changes(after, over) == []
+    line = "rank 1: Running, pod j-r1-1, step 0, 0 restarts, 0.412 s of work a step, last progress 1 s before"
+    assert line in status_lines(before, 7)
+    assert "slow: rank 1 is slow" in status_lines(after, 7)
+    assert not any("slow" in told for told in status_lines(over, 7))
 
 
 def test_plain_progress_is_not_more_than_a_line_in_five_seconds() -> None:

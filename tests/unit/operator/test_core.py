@@ -47,6 +47,20 @@ def test_a_new_step_resets_the_backoff_and_not_the_budget() -> None:
     assert not charge(recovery, status, step=11, failures=3, now=100.0).allowed
 
 
+def test_what_the_cluster_takes_away_is_counted_and_not_charged() -> None:
+    recovery = Recovery(max_restarts=2)
+    status = JobStatus(restarts=4, restarts_before=2, disruptions=2, disruptions_without_progress=1, restart_step=10)
+    taken = charge(recovery, status, step=10, failures=1, now=100.0, taken=["it was evicted"])
+    assert (taken.restarts, taken.uncounted, taken.disruptions, taken.allowed) == (5, 3, 3, True)
+    assert (taken.without_progress, taken.disrupted, taken.not_before) == (0, 2, 101.0)
+    assert taken.reason == "replaced in 1 s, and not counted as a restart: it was evicted"
+    both = charge(recovery, status, step=11, failures=2, now=100.0, taken=["it was evicted"])
+    assert (both.restarts, both.uncounted, both.allowed) == (6, 3, False), "one of the two died by itself"
+    assert (both.without_progress, both.disrupted, both.not_before) == (1, 1, 100.0)
+    follows = charge(recovery, status.model_copy(update={"not_before": 103.0}), step=10, failures=0, now=100.0)
+    assert (follows.disrupted, follows.not_before) == (1, 103.0)
+
+
 def incident(view: int, step: int) -> Incident:
     return Incident(time=rfc3339(100.0), kind=IncidentKind.WORKER_EXITED, rank=0, pod="j-r0-1", message="", view=view, step=step)
 
@@ -93,8 +107,11 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
 
 
 def test_adopting_a_failed_job_gives_it_a_new_budget() -> None:
-    old = JobStatus(phase=Phase.FAILED, restarts=11, not_before=5.0, serials={"0": 4}, finished=9.0)
+    old = JobStatus(
+        phase=Phase.FAILED, restarts=11, not_before=5.0, serials={"0": 4}, finished=9.0, disruptions_without_progress=3
+    )
     new = adopt(old, "job", 10.0)
+    assert new.disruptions_without_progress == 0
     assert (new.phase, new.restarts - new.restarts_before, new.not_before, new.finished) == (Phase.SUSPENDED, 0, None, None)
     assert new.serials == {"0": 4}
     assert new.incidents == []

@@ -28,6 +28,25 @@ def test_the_age_of_a_heartbeat_is_never_negative(heartbeat: float, age: float |
     assert rank_table(Topology(1), ranks, {0: Want(1, 1)}, (), 100.0, {})[0].heartbeat_seconds == age
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(0.123456, 0.123), (123456.7, 123000.0), (0.0, 0.0), (None, None)])
+def test_what_a_step_takes_has_three_digits(seconds: float | None, told: float | None) -> None:
+    ranks = (facts(0, pod(0, 1, worker(compute_seconds=seconds))),)
+    assert rank_table(Topology(1), ranks, {0: Want(1, 1)}, (), 100.0, {})[0].compute_seconds == told
+
+
+def test_each_rank_is_told_with_its_place() -> None:
+    ranks = tuple(facts(rank, pod(rank, 1, worker())) for rank in range(6))
+    table = rank_table(Topology(3, 2), ranks, {rank: Want(1, 1) for rank in range(6)}, (), 100.0, {})
+    assert [(entry.rank, entry.replica, entry.stage) for entry in table] == [
+        (0, 0, 0),
+        (1, 0, 1),
+        (2, 0, 2),
+        (3, 1, 0),
+        (4, 1, 1),
+        (5, 1, 2),
+    ]
+
+
 @pytest.mark.parametrize(
     ("seen", "known", "state"),
     [

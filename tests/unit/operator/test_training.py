@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from planned import job_spec
 from typer.testing import CliRunner
 
 from lmj_api.cut import Cut
-from lmj_api.spec import LiveMigrationJob
+from lmj_api.spec import LiveMigrationJob, Metadata
 from lmj_api.status import JobStatus, MoveStatus, Phase, RankStatus, RecutStatus
 from lmj_operator.backend.local.lock import RunLock
 from lmj_operator.backend.local.store import RunStore
@@ -71,6 +72,50 @@ def test_a_job_that_has_ended_is_not_asked(tmp_path: Path) -> None:
         ClusterTraining("tiny", "team", answer(tmp_path, JobStatus(phase=Phase.SUCCEEDED))).ask("1")
     with pytest.raises(CommandError, match="no job runs here: start it with lmj run"):
         LocalTraining(tmp_path).ask("1")
+
+
+def cluster_job(folder: Path, replicas: int) -> ClusterTraining:
+    """A job that trains with so many of its shards."""
+    value = {
+        "spec": {"dataParallel": {"shards": 8, "replicas": replicas, "minReplicas": 2, "maxReplicas": 4, "later": 1}},
+        "status": {"phase": "Running"},
+    }
+    (folder / "job.json").write_text(json.dumps(value))
+    return ClusterTraining("tiny", "team", kubectl(folder, f'echo "$@" >> {folder}/calls; cat {folder}/job.json'))
+
+
+def test_a_job_on_a_cluster_is_scaled_as_kubectl_does(tmp_path: Path) -> None:
+    cluster_job(tmp_path, 2).scale(4)
+    assert (tmp_path / "calls").read_text().splitlines()[-1] == (
+        "scale livemigrationjobs.lmj.dev tiny --namespace=team --replicas=4"
+    )
+
+
+BOUNDS = [
+    (5, "replicas 5 is more than maxReplicas 4: raise maxReplicas first"),
+    (1, "minReplicas 2 is more than replicas 1"),
+]
+
+
+@pytest.mark.parametrize(("replicas", "says"), BOUNDS)
+def test_more_or_fewer_replicas_than_the_job_may_have_are_refused_in_a_line(tmp_path: Path, replicas: int, says: str) -> None:
+    with pytest.raises(CommandError) as told:
+        cluster_job(tmp_path, 2).scale(replicas)
+    assert told.value.lines == (says,)
+    assert "scale" not in (tmp_path / "calls").read_text()
+    folder = tmp_path / ".lmj"
+    folder.mkdir()
+    store = RunStore(folder)
+    parts = {"shards": 8, "replicas": 2, "minReplicas": 2, "maxReplicas": 4}
+    spec = job_spec(1, pipeline={"stages": 1, "microBatches": 8}, training={"batchSize": 8}, dataParallel=parts)
+    store.write_job(LiveMigrationJob(metadata=Metadata(name="tiny"), spec=spec))
+    with RunLock(folder / "lock"):
+        with pytest.raises(CommandError) as told:
+            LocalTraining(folder).scale(replicas)
+        assert told.value.lines == (says,)
+        assert store.read_replicas() is None
+        LocalTraining(folder).scale(4)
+    assert store.read_replicas() == 4
 
 
 class Answers(LocalTraining):

@@ -13,6 +13,7 @@ from lmj_operator.cli.report.page import page
 from lmj_operator.cli.report.run import Run, merged
 from lmj_operator.cli.report.series import Record
 from lmj_operator.cli.report.text import NONE, moment, number, safe, seconds
+from lmj_operator.plan.observe.times import rfc3339
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "\"'><script>alert(1)</script><img src=http://evil/>&amp;]]>\x00\x1b[31m\ud800\u202e"
@@ -169,6 +170,55 @@ def test_accuracy_rate_ranks_and_matrix_are_drawn() -> None:
     assert [line.get("class") for line in drawn["Loss over steps"].iter(f"{SVG}polyline")] == ["raw", "line"]
     assert "tiny-r0-1 on node1" in html
     assert "test at step 300, 10 rows" in html
+
+
+def test_replicas_over_steps_and_what_befell_them() -> None:
+    records = tuple(Record(s, 1 / s, NOW + 0.1 * s, replicas=1 if 40 < s < 60 else 2) for s in range(1, 101))
+    lost = incident(
+        40,
+        "ReplicaLost",
+        time=rfc3339(NOW + 4),
+        replicas=[1],
+        steps_lost=0,
+        seconds=0.5,
+        whole_step=60,
+        whole_seconds=2.0,
+        recovery="view 2: rank 1 left",
+    )
+    scaled = incident(
+        80, "Scaled", time=rfc3339(NOW + 8), pod="", replicas=[1], replicas_before=2, replicas_after=1, steps_lost=0
+    )
+    ranks = [RankStatus(rank=rank, pod=f"tiny-r{rank}-1", state="Running", replica=rank, stage=0) for rank in (0, 1)]
+    status = JobStatus(phase=Phase.RUNNING, incidents=[lost, scaled], ranks=ranks, started=NOW, finished=NOW + 20)
+    job = LiveMigrationJob.model_validate(
+        {
+            "metadata": {"name": "job"},
+            "spec": {
+                "dataParallel": {"shards": 4, "replicas": 2},
+                "model": {"source": "m"},
+                "dataset": {"source": "d", "text": ["t"], "label": "l"},
+                "output": {"path": "o"},
+            },
+        }
+    )
+    html = page(run(records=records, status=status, job=job), NOW)
+    check(html)
+    text = words(html)
+    assert "Replicas 2, from 1 to 4; 4 shards a step" in text
+    assert f"1 {rfc3339(NOW + 4)} 40 ReplicaLost 1 tiny-r1-1 {NONE} what happened at 40" in text
+    assert "0 steps done again, 0.50 s; back since step 60, after 2.00 s view 2: rank 1 left" in text
+    assert f"2 {rfc3339(NOW + 8)} 80 Scaled {NONE} {NONE} {NONE} what happened at 80" in text
+    plots = [each for each in svgs(html) if each.findtext(f"{SVG}title") == "Replicas over steps"]
+    assert [plot.get("class") for plot in plots] == ["w880", "w380"]
+    line = plots[0].find(f"{SVG}polyline")
+    assert line is not None
+    assert len(line.get("points", "").split()) == 6
+    assert [mark.get("class") for mark in plots[0].iter(f"{SVG}g")] == ["mark failed", "mark moved"]
+    assert "not in the view" in text, "the key of the lanes"
+    assert "n move or another number of replicas" in text
+    without = page(run(), NOW)
+    assert "Replicas" not in words(without)
+    assert "not in the view" not in words(without)
 
 
 def test_paths_of_this_machine_are_not_sent_along() -> None:

@@ -129,6 +129,13 @@ def test_lines_that_say_nothing_are_counted(output: Path) -> None:
     assert ([record.step for record in run.records], run.unread) == ([1, 2, 3, 4, 7], 7)
 
 
+def test_how_many_replicas_took_a_step_is_read(output: Path) -> None:
+    told = [b"1", b"2", b"0", b"-1", b"true", b"1.5", b"null", b"99999999", b'"2"']
+    lines = [b'{"step": %d, "loss": 0.5, "replicas": %s}' % (step, value) for step, value in enumerate(told, 1)]
+    (output / "metrics.jsonl").write_bytes(b"\n".join(lines))
+    assert [record.replicas for record in read_run(output, None, []).records] == [1, 2, *[None] * 7]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [

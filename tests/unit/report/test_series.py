@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from lmj_operator.cli.report.scale import Scale, clock_ticks, from_zero, of_parts, of_small, of_times
-from lmj_operator.cli.report.series import LONGEST, SMOOTH, Record, losses, ordered, rates, smooth, step_times, thin
+from lmj_operator.cli.report.scale import Scale, clock_ticks, from_zero, of_counts, of_parts, of_small, of_times
+from lmj_operator.cli.report.series import LONGEST, SMOOTH, Record, losses, ordered, rates, replicas, smooth, step_times, thin
 
 
 def test_thinning_keeps_ends_and_extremes() -> None:
@@ -140,3 +140,17 @@ def test_small_values_have_a_scale_from_zero() -> None:
 )
 def test_ticks_of_a_clock(seconds: float, ticks: list[int]) -> None:
     assert clock_ticks(seconds, 4) == ticks
+
+
+def test_replicas_change_between_two_steps() -> None:
+    told = [Record(step, 0.5, 1.0, replicas=count) for step, count in enumerate((2, 2, 2, 1, 1, 3), 1)]
+    assert replicas(told) == [(1, 2), (4, 2), (4, 1), (6, 1), (6, 3)]
+    assert replicas(told[:3]) == [(1, 2), (3, 2)]
+    assert replicas([*told[:2], Record(3, 0.5, 1.0), told[3]]) == [(1, 2), (4, 2), (4, 1)]
+    assert replicas([Record(1, 0.5, 1.0)]) == []
+
+
+def test_counts_have_whole_ticks() -> None:
+    for most, ticks in ((1, [0, 1]), (2, [0, 1, 2]), (8, [0, 2, 4, 6, 8])):
+        assert of_counts([most], 0, 100).ticks(5) == ticks
+    assert of_counts([], 0, 100).ticks(5) == [0, 1]

@@ -109,3 +109,91 @@ def test_bars_are_drawn_to_scale_and_named_where_there_is_room() -> None:
     assert widths[0] < 10 < widths[1]
     assert [bar.findtext(f"{SVG}text") for bar in bars] == [None, "r1-2", "r1-3"]
     assert bars[0].findtext(f"{SVG}title") == "rank 1: r1-1, 0:00 to 0:01"
+
+
+def of_replicas(at: float, kind: str, replicas: list[int], **more: object) -> Incident:
+    return incident(at, replicas[0], "", kind, replicas=replicas, **more)
+
+
+def placed(*incidents: Incident, replicas: int = 2, stages: int = 1) -> JobStatus:
+    ranks = [
+        RankStatus(rank=rank, pod=f"r{rank}-1", state="Running", replica=rank // stages, stage=rank % stages)
+        for rank in range(replicas * stages)
+    ]
+    return JobStatus(incidents=list(incidents), ranks=ranks)
+
+
+def test_lanes_say_replica_and_stage() -> None:
+    for stages, names in ((1, ["replica 0", "replica 1"]), (2, [f"replica {r}, stage {s}" for r in (0, 1) for s in (0, 1)])):
+        made = timeline_of(placed(stages=stages), BEGIN, BEGIN + 100)
+        assert made is not None
+        assert list(made.names.values()) == names
+        drawn = ElementTree.fromstring(svg(made, 380))
+        shown = [text for text in drawn.iter(f"{SVG}text") if text.text in names]
+        assert [text.text for text in shown] == names
+        assert all(float(text.get("x", "")) >= 7 * len(text.text or "") for text in shown), "they have room"
+    assert f"rank 3 ({names[3]}): r3-1" in "".join(drawn.itertext())
+    one = timeline_of(status(), BEGIN, BEGIN + 100)
+    assert one is not None
+    assert list(one.names.values()) == ["rank 0", "rank 1"]
+
+
+def test_a_lost_replica_is_absent_until_it_is_back() -> None:
+    lost = of_replicas(10, "ReplicaLost", [1], step=4, whole_step=9, whole_seconds=25.0, seconds=3.0)
+    made = timeline_of(placed(incident(10, 1, "r1-0", seconds=2.0), lost), BEGIN, BEGIN + 100)
+    assert made is not None
+    (absence,) = made.absences
+    assert (absence.rank, absence.begin, absence.end) == (1, 10, 35)
+    assert absence.title == "replica 1 was lost at step 4, in the view from step 9"
+    assert list(made.waits) == [(10, 12)], "what befell its rank says how long the others waited"
+    assert [list(stays) for _, stays in made.rows] == [
+        [Stay(0, 100, "r0-1", None)],
+        [Stay(0, 10, "r1-0", None), Stay(10, 100, "r1-1", None)],
+    ]
+    (drawn,) = [each for each in ElementTree.fromstring(svg(made, 880)).iter(f"{SVG}rect") if each.get("class") == "absent"]
+    bars = [each for each in ElementTree.fromstring(svg(made, 880)).iter(f"{SVG}g") if "stay" in each.get("class", "")]
+    last = bars[-1].find(f"{SVG}rect")
+    assert last is not None
+    assert (drawn.get("x"), drawn.get("y")) == (last.get("x"), last.get("y")), "in its lane, from then on"
+
+
+def test_one_that_is_not_back_is_absent_to_the_end() -> None:
+    made = timeline_of(placed(of_replicas(10, "ReplicaLost", [0, 1], step=4), replicas=3), BEGIN, BEGIN + 100)
+    assert made is not None
+    assert [(a.rank, a.begin, a.end) for a in made.absences] == [(0, 10, 100), (1, 10, 100)]
+    assert made.absences[1].title == "replica 1 was lost at step 4, not in the view since"
+
+
+def test_lanes_are_as_long_as_the_job_had_the_replica() -> None:
+    grew = of_replicas(20, "Scaled", [1, 2], replicas_before=1, replicas_after=3, whole_step=30, whole_seconds=15.0)
+    shrank = of_replicas(60, "Scaled", [2], replicas_before=3, replicas_after=2, whole_step=50, whole_seconds=5.0)
+    made = timeline_of(placed(grew, shrank), BEGIN, BEGIN + 100)
+    assert made is not None
+    assert [(rank, list(stays)) for rank, stays in made.rows] == [
+        (0, [Stay(0, 100, "r0-1", None)]),
+        (1, [Stay(20, 100, "r1-1", None)]),
+        (2, [Stay(20, 65, None, None)]),
+    ]
+    assert [(a.rank, a.begin, a.end) for a in made.absences] == [(1, 20, 35), (2, 20, 35)]
+    assert made.absences[0].title == "replica 1 was asked for at step 1, in the view from step 30"
+    assert [mark.moved for mark in made.marks] == [True, True]
+
+
+def test_a_replica_that_comes_again_has_two_lives() -> None:
+    gone = of_replicas(10, "Scaled", [1], replicas_before=2, replicas_after=1, whole_step=3, whole_seconds=2.0)
+    again = of_replicas(50, "Scaled", [1], replicas_before=1, replicas_after=2, whole_step=9, whole_seconds=4.0)
+    made = timeline_of(placed(gone, again), BEGIN, BEGIN + 100)
+    assert made is not None
+    assert list(made.rows[1][1]) == [Stay(0, 12, "r1-1", None), Stay(50, 100, "r1-1", None)]
+
+
+def test_whatever_a_file_says_of_places_is_drawn() -> None:
+    ranks = [
+        RankStatus(rank=0, pod="p", state="x", stage=2**53, replica=2**53),
+        RankStatus(rank=1, state="x", stage=-9, replica=-9),
+    ]
+    odd = of_replicas(10, "ReplicaLost", [2**53, -1], whole_step=-1, whole_seconds=1e300)
+    made = timeline_of(JobStatus(ranks=ranks, incidents=[odd]), BEGIN, BEGIN + 100)
+    assert made is not None
+    assert [rank for rank, _ in made.rows] == [0, 1]
+    ElementTree.fromstring(svg(made, 380))

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob, Training
-from lmj_api.topology import FIRST
+from lmj_api.topology import FIRST, Topology
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.children import Children
@@ -112,7 +112,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
     launcher.keep_server(supervisor.warn)  # before all else: its imports are the longest part of a start
     try:
-        runner = await _listen(supervisor, token, host, port)
+        runner = await _listen(supervisor, token, job.spec.topology, host, port)
     except BaseException:
         await launcher.close()
         raise
@@ -132,14 +132,14 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     return 0
 
 
-async def _listen(supervisor: Supervisor, token: str, host: str, port: int) -> "web.AppRunner":
+async def _listen(supervisor: Supervisor, token: str, topology: Topology, host: str, port: int) -> "web.AppRunner":
     """Serve the interface. Raises UserError."""
     # Imported here, beside the fork server's imports and not before them.
     from aiohttp import web
 
     from lmj_trainer.agent.server import make_app
 
-    runner = web.AppRunner(make_app(supervisor, token), access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(make_app(supervisor, token, topology), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()

@@ -7,21 +7,25 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from lmj_api.protocol import AgentState, WorkerPhase
+from lmj_api.topology import Topology
 
-_LABELS = ("rank", "pod")
+_LABELS = ("rank", "stage", "replica", "pod")
 
 
 class _States(Collector):
     """One state, told once."""
 
-    def __init__(self, state: AgentState, events: int, server_bytes: int | None) -> None:
+    def __init__(self, state: AgentState, topology: Topology, events: int, server_bytes: int | None) -> None:
         self._state = state
+        self._topology = topology
         self._events = events
         self._server_bytes = server_bytes
 
     def collect(self) -> Iterator[Metric]:
         state, worker = self._state, self._state.worker
-        labels = ("" if state.rank is None else str(state.rank), state.pod)
+        rank, of = state.rank, self._topology
+        place = ("", "", "") if rank is None else (str(rank), str(of.stage(rank)), str(of.replica(rank)))
+        labels = (*place, state.pod)
         phase = GaugeMetricFamily(
             "lmj_worker_phase", "1 for the phase that the worker is in, 0 for others.", labels=[*_LABELS, "phase"]
         )
@@ -38,10 +42,12 @@ class _States(Collector):
                 yield gauge
 
 
-def render(state: AgentState, events: int, server_bytes: int | None) -> bytes:
-    """Prometheus text of ``state``; ``events``: number of its newest event; ``server_bytes``: memory of the fork server, if there is one."""
+def render(state: AgentState, topology: Topology, events: int, server_bytes: int | None) -> bytes:
+    """Prometheus text of ``state``. ``topology``: of the job; ``events``: number of the newest event; ``server_bytes``: memory of the fork
+    server, if there is one.
+    """
     registry = CollectorRegistry()
-    registry.register(_States(state, events, server_bytes))
+    registry.register(_States(state, topology, events, server_bytes))
     return generate_latest(registry)
 
 
@@ -55,9 +61,11 @@ def _gauges(state: AgentState, server_bytes: int | None) -> Iterator[tuple[str, 
         "Memory of the process that workers are forked from; what it shares with the worker counts half.",
         server_bytes,
     )
-    yield "lmj_view", "Number of the newest view that was accepted.", state.view.number if state.view else 0
+    yield "lmj_view", "Number of the newest view that was accepted.", state.newest_view
     yield "lmj_worker_incarnation", "Worker processes that were started in this pod.", worker.incarnation
     yield "lmj_worker_heartbeat_seconds", "When the worker last made progress, seconds since the epoch.", worker.heartbeat
+    yield "lmj_rank_compute_seconds", "Seconds of work of a step, without waiting for other ranks.", worker.compute_seconds
+    yield "lmj_rank_waiting_seconds", "Seconds of a step in which the rank waits for others.", worker.waiting_seconds
     good = [checkpoint.step for checkpoint in state.checkpoints if checkpoint.problem is None]
     yield "lmj_checkpoint_step", "Step of the newest checkpoint that can be used.", max(good, default=None)
     if progress is None:

@@ -10,23 +10,27 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from lmj_api.base import Message
-from lmj_api.protocol import AgentState, FollowRequest, LookThrough, RecutRequest, StartWorker, ViewNumber
+from lmj_api.protocol import FollowRequest, LookThrough, RecutRequest, StartWorker, ViewNumber
+from lmj_api.topology import Topology
 from lmj_api.view import View
 from lmj_trainer.agent import metrics
 from lmj_trainer.agent.fencing import Admission, Answer
 from lmj_trainer.agent.supervisor import Supervisor
 
 LARGEST_BODY = 1 << 20
-"""Bytes; a view of 64 members has about 10 KB."""
+"""Bytes; a view of 1,024 members has about 120 KB."""
 KEEP_ALIVE_SECONDS = 5.0
 """A silent event stream carries an empty line every so often, so that either side notices when the other is gone."""
 
 M = TypeVar("M", bound=Message)
 
 
-def make_app(supervisor: Supervisor, token: str) -> web.Application:
-    """The application; every path but ``/healthz`` wants ``Authorization: Bearer TOKEN``. Errors are JSON: ``{"error": reason}``."""
-    routes = Routes(supervisor)
+def make_app(supervisor: Supervisor, token: str, topology: Topology) -> web.Application:
+    """The application; every path but ``/healthz`` wants ``Authorization: Bearer TOKEN``. Errors are JSON: ``{"error": reason}``.
+
+    ``topology``: of the job.
+    """
+    routes = Routes(supervisor, topology)
     app = web.Application(client_max_size=LARGEST_BODY, middlewares=[_errors, _authorized(token)])
     app.add_routes(
         [
@@ -52,8 +56,8 @@ def make_app(supervisor: Supervisor, token: str) -> web.Application:
 class Routes:
     """What each path does."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, supervisor: Supervisor, topology: Topology) -> None:
+        self._supervisor, self._topology = supervisor, topology
 
     async def healthz(self, _: web.Request) -> web.Response:
         """The event loop turns: that is all that it says."""
@@ -62,12 +66,12 @@ class Routes:
     async def metrics(self, _: web.Request) -> web.Response:
         """Prometheus text."""
         supervisor = self._supervisor
-        body = metrics.render(supervisor.state, supervisor.log.newest, supervisor.launcher.server_bytes)
+        body = metrics.render(supervisor.state, self._topology, supervisor.log.newest, supervisor.launcher.server_bytes)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
-    async def state(self, _: web.Request) -> web.Response:
-        """The AgentState."""
-        return _answer(self._supervisor.answer)
+    async def state(self, request: web.Request) -> web.Response:
+        """The AgentState. With ``?view=NUMBER``, as in all answers that are one: without that view, which whoever asks knows."""
+        return self._answer(request)
 
     async def worker(self, request: web.Request) -> web.Response:
         """Body: StartWorker. Answers the AgentState, or 409."""
@@ -76,52 +80,52 @@ class Routes:
             verdict = await self._supervisor.put_worker(wanted.incarnation, wanted.rank)
         except TimeoutError:
             return _error(503, f"worker {wanted.incarnation} cannot be started: the one before it does not end")
-        return self._verdict(verdict)
+        return self._verdict(request, verdict)
 
     async def view(self, request: web.Request) -> web.Response:
         """Body: View. Answers the AgentState, or 409."""
-        return self._verdict(self._supervisor.put_view(await _body(request, View)))
+        return self._verdict(request, self._supervisor.put_view(await _body(request, View)))
 
     async def leave(self, request: web.Request) -> web.Response:
         """Body: ViewNumber. Answers the AgentState."""
         self._supervisor.leave_view((await _body(request, ViewNumber)).number)
-        return _answer(self._supervisor.answer)
+        return self._answer(request)
 
     async def look(self, request: web.Request) -> web.Response:
         """Body: LookThrough. Answers the AgentState."""
         wanted = await _body(request, LookThrough)
         self._supervisor.looks.ask(wanted.number, wanted.names)
-        return _answer(self._supervisor.answer)
+        return self._answer(request)
 
     async def follower(self, request: web.Request) -> web.Response:
         """Body: FollowRequest. Answers the AgentState."""
         self._supervisor.put_follower((await _body(request, FollowRequest)).follower)
-        return _answer(self._supervisor.answer)
+        return self._answer(request)
 
     async def recut(self, request: web.Request) -> web.Response:
         """Body: RecutRequest. Answers the AgentState."""
         self._supervisor.put_recut((await _body(request, RecutRequest)).recut)
-        return _answer(self._supervisor.answer)
+        return self._answer(request)
 
     async def handover(self, request: web.Request) -> web.Response:
         """Body: ViewNumber. Answers the AgentState."""
         self._supervisor.hand_over((await _body(request, ViewNumber)).number)
-        return _answer(self._supervisor.answer)
+        return self._answer(request)
 
     async def pause(self, request: web.Request) -> web.Response:
         """Body: ViewNumber. Answers the AgentState."""
         self._supervisor.pause((await _body(request, ViewNumber)).number)
-        return _answer(self._supervisor.answer)
+        return self._answer(request)
 
-    async def stay(self, _: web.Request) -> web.Response:
+    async def stay(self, request: web.Request) -> web.Response:
         """Answers the AgentState."""
         self._supervisor.stay()
-        return _answer(self._supervisor.answer)
+        return self._answer(request)
 
-    async def drain(self, _: web.Request) -> web.Response:
+    async def drain(self, request: web.Request) -> web.Response:
         """Answers the AgentState."""
         self._supervisor.drain()
-        return _answer(self._supervisor.answer)
+        return self._answer(request)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Events after number ``after`` (default 0), one JSON line each, without end."""
@@ -144,10 +148,14 @@ class Routes:
             pass  # the reader left: it asks again from where it was
         return response
 
-    def _verdict(self, verdict: Admission) -> web.Response:
+    def _verdict(self, request: web.Request, verdict: Admission) -> web.Response:
         if verdict.answer is Answer.REFUSED:
             return _error(409, verdict.reason)
-        return _answer(self._supervisor.answer)
+        return self._answer(request)
+
+    def _answer(self, request: web.Request) -> web.Response:
+        known = _number(request, "view")
+        return web.Response(text=self._supervisor.answer.for_one_who_knows(known).to_json(), content_type="application/json")
 
 
 async def _wait_or_keep_alive(changed: asyncio.Event, response: web.StreamResponse) -> None:
@@ -189,16 +197,18 @@ async def _body(request: web.Request, kind: type[M]) -> M:
 
 
 def _after(request: web.Request, newest: int) -> int:
-    text = request.query.get("after", "0")
+    number = _number(request, "after")
+    if number > newest:
+        raise web.HTTPBadRequest(text=f"after={number} is beyond event {newest}, the newest of this agent: begin at 0")
+    return number
+
+
+def _number(request: web.Request, name: str) -> int:
+    """The number ``name`` in the query; 0: there is none."""
+    text = request.query.get(name, "0")
     if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise web.HTTPBadRequest(text=f"after={text[:40]} is not the number of an event")
-    if int(text) > newest:
-        raise web.HTTPBadRequest(text=f"after={text} is beyond event {newest}, the newest of this agent: begin at 0")
+        raise web.HTTPBadRequest(text=f"{name}={text[:40]} is not the number of {'an event' if name == 'after' else 'a view'}")
     return int(text)
-
-
-def _answer(state: AgentState) -> web.Response:
-    return web.Response(text=state.to_json(), content_type="application/json")
 
 
 def _error(status: int, reason: str, headers: dict[str, str] | None = None) -> web.Response:

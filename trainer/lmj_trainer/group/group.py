@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from lmj_trainer.transport.envelope import Envelope
@@ -21,6 +22,8 @@ class Group:
         """``patience``: seconds after which a message that does not come breaks the view."""
         self.rank, self.topology = rank, topology
         self._transport, self._patience = transport, patience
+        self.waited = 0.0
+        """Seconds for which the compute thread has waited for messages of others."""
 
     def enter(self, topology: Topology) -> None:
         """A view of ``topology`` begins."""
@@ -58,7 +61,11 @@ class Group:
     def take(self, kind: Kind, step: int, sender: int | None = None, index: int = 0, *, promised: bool = False) -> Any:
         """Wait for a message of ``sender`` (None: the leader). ``promised``: for a while even when the view is to be left meanwhile."""
         source = self.leader if sender is None else sender
-        return self._transport.inbox.take(kind, step, index, source, self._patience, promised=promised)
+        begin = time.monotonic()
+        try:
+            return self._transport.inbox.take(kind, step, index, source, self._patience, promised=promised)
+        finally:
+            self.waited += time.monotonic() - begin
 
     def poll(self, kind: Kind, step: int, sender: int, index: int) -> bool:
         """Whether a message is there to be taken."""

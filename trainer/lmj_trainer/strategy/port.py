@@ -18,6 +18,10 @@ class Strategy(Protocol):
     and can be called again after that.
     """
 
+    compute_seconds: float
+    """What the newest step's micro-batches took this rank, without the time for which it waited for others. What does not depend on its
+    share of the batch (replicas' sums, the commit, the update) is no part of it, so that it grows with that share alone."""
+
     def gradients(self, step: int, final: Callable[[Tensor], None] | None = None) -> list[float]:
         """Add the gradients of the 0-based ``step`` up in the state. ``final`` is told of each parameter that has got its last part.
 

@@ -8,11 +8,16 @@ from typing import Any
 
 from lmj_trainer.transport.envelope import Envelope, Kind
 
-# Far more than a pipeline has under way (its window of micro-batches, one round of commits): reaching it is a bug, not load.
 BOUND = 4096
+"""Messages of one sender that wait. Far more than a rank has under way to another, however many there are: twice as many micro-batches as
+there are stages, the pieces of one exchange of sums, a word of each kind at a boundary. So reaching it is a bug, not load."""
 
 PROMISE_SECONDS = 0.5
 """Who is to leave a view, and has said that it is prepared, waits so long for the answer: others may count on it already."""
+
+
+_Name = tuple[Kind, int, int]
+"""Kind, step and index of a message."""
 
 
 class ViewBrokenError(Exception):
@@ -25,12 +30,13 @@ class ViewBrokenError(Exception):
 
 
 class Inbox:
-    """Messages of the current view by name, and those of views that are still to be joined. Safe for any number of threads."""
+    """Messages of the current view by sender and name, and those of views that are still to be joined. Safe for any number of threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._view = 0
-        self._messages: dict[int, dict[tuple[Kind, int, int, int], Any]] = {}
+        self._messages: dict[int, dict[int, dict[_Name, Any]]] = {}
+        """By view and sender."""
         self._broken: tuple[str, int | None] | None = None
         self._lost: set[int] = set()
         self._newest, self._newest_reason = 0, ""
@@ -46,6 +52,12 @@ class Inbox:
         """Number of the view being served."""
         return self._view
 
+    @property
+    def waiting(self) -> int:
+        """Messages of the view being served that nobody has taken yet."""
+        with self._changed:
+            return sum(map(len, self._messages.get(self._view, {}).values()))
+
     def open(self, view: int) -> None:
         """Serve ``view`` from now on; messages of older ones are dropped."""
         with self._changed:
@@ -55,11 +67,15 @@ class Inbox:
             self._lost.clear()
             self._broken = (self._newest_reason, None) if view < self._newest else None
             self._messages = {number: messages for number, messages in self._messages.items() if number >= view}
-            messages = self._messages.setdefault(view, {})
-            early = [(key, messages.pop(key)) for key in list(messages) if key[0] in self._diverted]
+            early = [
+                Envelope(view, *name, sender, messages.pop(name))
+                for sender, messages in self._messages.setdefault(view, {}).items()
+                for name in list(messages)
+                if name[0] in self._diverted
+            ]
             self._changed.notify_all()
-        for (kind, step, index, sender), payload in early:
-            self._diverted[kind](Envelope(view, kind, step, index, sender, payload))
+        for envelope in early:
+            self._diverted[envelope.kind](envelope)
 
     def put(self, envelope: Envelope) -> bool:
         """Keep ``envelope``; False when its view is over (it is dropped)."""
@@ -68,11 +84,11 @@ class Inbox:
                 return False
             diverted = self._diverted.get(envelope.kind) if envelope.view == self._view else None
             if diverted is None:
-                messages = self._messages.setdefault(envelope.view, {})
+                messages = self._messages.setdefault(envelope.view, {}).setdefault(envelope.sender, {})
                 if len(messages) >= BOUND:
-                    self._broken = f"{BOUND} messages wait unread: the newest is {envelope.key}", None
+                    self._broken = f"{BOUND} messages of rank {envelope.sender} wait unread: the newest is {envelope.key}", None
                 else:
-                    messages[envelope.key] = envelope.payload
+                    messages[envelope.kind, envelope.step, envelope.index] = envelope.payload
                 self._changed.notify_all()
         if diverted is not None:
             diverted(envelope)
@@ -105,7 +121,7 @@ class Inbox:
     def poll(self, kind: Kind, step: int, index: int, sender: int) -> bool:
         """Whether the message is there."""
         self.check()
-        return (kind, step, index, sender) in self._messages[self._view]
+        return (kind, step, index) in self._messages[self._view].get(sender, ())
 
     def take(
         self, kind: Kind, step: int, index: int, sender: int, timeout: float, view: int | None = None, *, promised: bool = False
@@ -115,16 +131,16 @@ class Inbox:
 
         Raises ViewBrokenError when the view breaks or is over, or ``timeout`` seconds pass.
         """
-        key = (kind, step, index, sender)
+        name = (kind, step, index)
         deadline, latest = time.monotonic() + timeout, math.inf
         with self._changed:
             view = self._view if view is None else view
             while True:
                 if view != self._view:
                     raise ViewBrokenError(f"view {view} is over")
-                messages = self._messages[self._view]
-                if key in messages and (promised or self._broken is None):
-                    return messages.pop(key)
+                messages = self._messages[self._view].get(sender, {})
+                if name in messages and (promised or self._broken is None):
+                    return messages.pop(name)
                 now = time.monotonic()
                 if self._broken is not None:
                     latest = min(latest, now + PROMISE_SECONDS)

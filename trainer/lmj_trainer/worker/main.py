@@ -16,6 +16,7 @@ from lmj_trainer import linux
 from lmj_trainer.errors import CutOffError, UserError
 from lmj_trainer.worker import libraries
 from lmj_trainer.worker.control import Control
+from lmj_trainer.worker.limits import allow_files
 from lmj_trainer.worker.preparation import prepare_standby, teller
 
 log = logging.getLogger("lmj.worker")
@@ -64,6 +65,7 @@ def main(argv: list[str]) -> int:
 
 
 def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves: tuple[int, int] | None) -> int:
+    allow_files()
     control = Control(fd)
     say = teller(control, rank)
     # A fork server has loaded them.

@@ -24,8 +24,8 @@ class Pace:
         self._recent.clear()
         self._recent.append(time.monotonic())
 
-    def committed(self, step: int, commit: Commit, rate: float) -> tuple[Progress, float]:
-        """Progress at ``step``, which was just committed with learning rate ``rate``, and the seconds that it took."""
+    def committed(self, step: int, commit: Commit, rate: float, replicas: int | None = None) -> tuple[Progress, float]:
+        """Progress at ``step``, which ``replicas`` have just committed with learning rate ``rate``, and the seconds that it took."""
         now, recent = time.monotonic(), self._recent
         took = now - recent[-1]
         recent.append(now)
@@ -38,6 +38,7 @@ class Pace:
             "grad_norm": commit.grad_norm,
             "samples_per_second": speed * self._samples,
             "eta_seconds": (self.steps - step) / speed,
+            "replicas": replicas,
         }
         return self.at(step).model_copy(update=facts), took
 

@@ -176,6 +176,7 @@ def _line(progress: Progress, at: float) -> dict[str, Any]:
         "gradNorm": progress.grad_norm,
         "learningRate": progress.learning_rate,
         "samplesPerSecond": progress.samples_per_second,
+        **({"replicas": progress.replicas} if progress.replicas is not None else {}),
         "time": at,
     }
 

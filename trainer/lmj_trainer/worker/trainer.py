@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
@@ -35,6 +35,7 @@ from lmj_trainer.worker.recut import shares_of
 from lmj_trainer.worker.restoring import Restoring
 from lmj_trainer.worker.saving import Saving
 from lmj_trainer.worker.snapshots import MemorySnapshots
+from lmj_trainer.worker.step_times import StepTimes
 
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
@@ -89,6 +90,7 @@ class Trainer:
             checkpoints_of(spec), spec.checkpoint.keep, state, transport, control, owner, self._claimant.ensure
         )
         self._pace = Pace(batches.steps, steps_per_epoch(batches.rows, spec.training), batches.samples)
+        self._times = StepTimes()
         self._evaluator = Evaluator(prepared.splits, self.strategy, objective, control, self._pace)
         self._saving = Saving(job, owner, state, self._group, self._checkpointer, control, self._pace, self._patience)
         self._ending = Ending(job, prepared, stage, state, self._group, self._checkpointer, control, self._pace)
@@ -187,6 +189,7 @@ class Trainer:
             state.commit(coefficient, rate)
             self._take_step()
         self._pace.begin()
+        self._times.begin()
         # By one clock. What the boundary lacked would have taken its time without another view, too.
         self._paused = time.monotonic() - updated if updated is not None else None
         return self._boundary(recorder) if word["evaluates"] else Decision(checkpoint=word["checkpoint"])
@@ -278,7 +281,7 @@ class Trainer:
             progress = self._decided(commit, rate, recorder)
 
         state.dirty = True
-        limit = training.max_grad_norm
+        limit, waited = training.max_grad_norm, self._group.waited
         kept, source = self.snapshots, self._source
         try:
             losses = self.strategy.gradients(state.step, source.final if source.follows else None)
@@ -301,8 +304,10 @@ class Trainer:
                 abandon(self._group, state.step)
             source.abandoned()
             raise
+        self._times.add(self.strategy.compute_seconds, self._group.waited - waited)
         self._take_step()
-        self._control.emit(EventKind.COMMITTED, progress=progress, paused_seconds=self._paused)
+        times: dict[str, Any] = {"compute_seconds": self._times.compute, "waiting_seconds": self._times.waiting}
+        self._control.emit(EventKind.COMMITTED, progress=progress, paused_seconds=self._paused, **times)
         self._paused = None
         if not evaluates:
             return commit.decision
@@ -316,7 +321,8 @@ class Trainer:
         state, committed = self._state, self._state.step + 1
         if recorder is not None:
             recorder.check()
-        progress, took = self._pace.committed(committed, commit, rate)
+        replicas = len(self._group.topology.present) if self._batches.shards > 1 else None
+        progress, took = self._pace.committed(committed, commit, rate, replicas)
         state.seconds += took
         state.line = progress.to_json()
         # What is recorded must not be lost with this pod.

@@ -334,17 +334,13 @@ def _is_next(state: AgentState, event: Event) -> bool:
         case EventKind.READY, WorkerPhase.STARTING:
             return alive(worker) and event.address is not None and state.scanned
         case EventKind.JOINED, WorkerPhase.READY:
-            return alive(worker) and _told(state, event) and (event.view or 0) > worker.view
+            return alive(worker) and state.newest_view == event.view and (event.view or 0) > worker.view
         case EventKind.FOLLOWING, WorkerPhase.FOLLOWING:
             return alive(worker)
         case EventKind.COMMITTED, WorkerPhase.RUNNING:
             return alive(worker) and event.progress is not None and _further(worker, event.progress)
         case _:
             return False
-
-
-def _told(state: AgentState, event: Event) -> bool:
-    return state.view is not None and state.view.number == event.view
 
 
 def _further(worker: WorkerState, progress: Progress) -> bool:

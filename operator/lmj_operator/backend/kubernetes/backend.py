@@ -5,7 +5,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import aiohttp
 
@@ -13,7 +13,8 @@ from lmj_api.clock import steady_time
 from lmj_api.protocol import AgentState, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.spec.migration import MigrationStrategy
-from lmj_api.status import JobStatus, StandbyState
+from lmj_api.status import JobStatus, Phase, StandbyState
+from lmj_api.topology import Topology
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
@@ -32,7 +33,7 @@ from lmj_operator.backend.kubernetes.start_trouble import StartTrouble
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.kubernetes.trainer_image import joining
 from lmj_operator.backend.port import ActionError, PodEvent
-from lmj_operator.backend.telling import Call, call_of
+from lmj_operator.backend.telling import Call, Telling
 from lmj_operator.plan import (
     Action,
     CreatePod,
@@ -114,6 +115,9 @@ class KubernetesBackend:
         self._there: set[str] = set()
         """Names of pods that were there in the last pass, and not about to go."""
         self._agents = Agents(settings.status_seconds, clock)
+        self._telling = Telling()
+        self._view = 0
+        """Number of the newest view that is stored."""
 
     @property
     def key(self) -> Key:
@@ -123,16 +127,20 @@ class KubernetesBackend:
     async def observe(self) -> Observed:
         """As the port says. Raises ApiError while the job's token cannot be read, and as :meth:`write_status` does."""
         await self._store.flush()
+        self._creation.settings = joining(self._settings, self._pods())
         with contextlib.suppress(ActionError):
             await self._creation.retry(self.job)
         status = self._store.status
+        self._telling = Telling()  # what was told in the pass before is of no use any more
+        self._view = status.view.number if status.view is not None else 0
         await self._keep_children(status)
         await self._look_for_missing(status)
-        await self._labels.keep(self.key, self._pods(), status)
+        await self._labels.keep(self.key, self._topology, self._pods(), status)
         pods = self._pods()
         self._there = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
-        looked = await self._trouble.told(self.key, [(pod, self._look(pod, status)) for pod in pods])
-        seen = await self._with_agents(looked)
+        known = _Stored.of(status)
+        looked = await self._trouble.told(self.key, [(pod, self._look(pod, known)) for pod in pods])
+        seen = await self._with_agents(looked, known)
         self._forget_others(pods)
         there = {pod.name for pod in seen}
         unmade = [u.observed(name) for name, u in self._creation.unmade.items() if name not in there]
@@ -153,6 +161,7 @@ class KubernetesBackend:
     async def write_status(self, status: JobStatus) -> None:
         """As the port says; progress alone may be stored a little later. Raises ApiError, StatusConflict, JobGone."""
         await self._store.write(status)
+        self._view = status.view.number if status.view is not None else 0
 
     async def apply(self, action: Action) -> None:
         """As the port says."""
@@ -175,7 +184,7 @@ class KubernetesBackend:
                 | StartWorker()
                 | Stay()
             ):
-                await self._tell(action.pod, call_of(action))
+                await self._tell(action.pod, self._telling.call_of(action))
 
     async def events(self) -> AsyncIterator[PodEvent]:
         """As the port says."""
@@ -189,6 +198,11 @@ class KubernetesBackend:
     def _pods(self) -> list[Object]:
         """Pods of this very job: one of the same name that was deleted may have left some that are not gone yet."""
         return [pod for pod in self._cache.pods(self.key) if owner_uid(pod) == self.job.metadata.uid]
+
+    def _pod(self, name: str) -> Object | None:
+        """The one of them that has this name."""
+        pod = self._cache.pod(self.key, name)
+        return pod if pod is not None and owner_uid(pod) == self.job.metadata.uid else None
 
     async def _keep_children(self, status: JobStatus) -> None:
         """The job's other objects are as its spec wants them, also when no pod is made for that."""
@@ -218,36 +232,35 @@ class KubernetesBackend:
             else:
                 self._gone.add(name)
 
-    def _look(self, pod: Object, status: JobStatus) -> PodObserved:
+    def _look(self, pod: Object, stored: "_Stored") -> PodObserved:
         """The pod without what its agent says."""
         node = self._node(pod)
         seen = self._by_own_clock(pod, pod_observed(pod, node, self.job.spec.migration.on_taints))
-        seen = self._may_stay(pod, node, seen, status)
+        seen = self._may_stay(pod, node, seen, stored)
         if node is not None and seen.phase is PodPhase.RUNNING:
-            rank = next((p.rank for p in status.promotions if p.pod == seen.name), seen.rank)
-            seen = replace(seen, misplaced=misplaced(pod, node, node_selector(self.job.cut_into(seen.cut), rank)))
+            selector = node_selector(self.job.cut_into(seen.cut), stored.rank(seen))
+            seen = replace(seen, misplaced=misplaced(pod, node, selector))
         return replace(seen, outdated=True) if self._outdated(pod, seen) else seen
 
-    async def _with_agents(self, pods: list[tuple[Object, PodObserved]]) -> list[PodObserved]:
+    async def _with_agents(self, pods: list[tuple[Object, PodObserved]], stored: "_Stored") -> list[PodObserved]:
         """``pods`` with what the agents say; those of which nothing is known are asked at the same time."""
-        known = {seen.name: self._agents.recent(_agent_key(pod)) for pod, seen in pods if self._is_asked(pod, seen)}
+        known = {seen.name: self._agents.recent(_agent_key(pod)) for pod, seen in pods if self._is_asked(pod, seen, stored)}
         asked = [(pod, seen) for pod, seen in pods if seen.name in known and known[seen.name] is None]
         at = self._clock()
         if asked:
             known |= await self._answers(asked)
         return [self._with_agent(pod, seen, known[seen.name], at) if seen.name in known else seen for pod, seen in pods]
 
-    def _is_asked(self, pod: Object, seen: PodObserved) -> bool:
+    def _is_asked(self, pod: Object, seen: PodObserved, stored: "_Stored") -> bool:
         """Whether the agent of ``pod`` is asked: it runs, or its rank may have led and may save a checkpoint before it ends."""
         if seen.phase is not PodPhase.TERMINATING:
             return seen.phase is PodPhase.RUNNING
-        status = self._store.status
-        rank = next((p.rank for p in status.promotions if p.pod == seen.name), seen.rank)
+        rank = stored.rank(seen)
         if (
             rank is None
             or self.job.cut_into(seen.cut).spec.topology.stage(rank) != 0
             or self.deleted
-            or status.phase in TERMINAL
+            or stored.phase in TERMINAL
             or not is_started(pod)
         ):
             return False
@@ -279,12 +292,12 @@ class KubernetesBackend:
             return False
         return "deletionTimestamp" not in now["metadata"] or ("deletionTimestamp" in pod["metadata"] and not late)
 
-    def _may_stay(self, pod: Object, node: NodeState | None, seen: PodObserved, status: JobStatus) -> PodObserved:
+    def _may_stay(self, pod: Object, node: NodeState | None, seen: PodObserved, stored: "_Stored") -> PodObserved:
         """``seen``, as one that runs while it is being deleted when its rank can move meanwhile: it has all the time that its agent thinks.
 
         Not where the node is about to be taken away too: nobody knows how soon.
         """
-        if seen.phase is not PodPhase.TERMINATING or seen.name not in {rank.pod for rank in status.ranks} or self.deleted:
+        if seen.phase is not PodPhase.TERMINATING or seen.name not in stored.pods or self.deleted:
             return seen
         metadata = pod["metadata"]
         has_time = (metadata.get("deletionGracePeriodSeconds") or 0) >= self._settings.grace_seconds
@@ -323,8 +336,8 @@ class KubernetesBackend:
         if (self.job.metadata.generation or 1) == 1:
             return False  # the spec is as it was at first
         made_as = (pod["metadata"].get("annotations") or {}).get(DIGEST)
-        settings = joining(self._settings, self._pods())
-        wanted = build_pod(self.job.cut_into(seen.cut), settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
+        job = self.job.cut_into(seen.cut)
+        wanted = build_pod(job, self._creation.settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
         return made_as is not None and made_as != wanted
 
     def _by_own_clock(self, pod: Object, seen: PodObserved) -> PodObserved:
@@ -357,11 +370,11 @@ class KubernetesBackend:
         token = await self.children.token(self.job) if address is not None else None
         if address is None or token is None:
             return None
-        return AgentClient(self._session, f"{address}:{AGENT_PORT}", token)
+        return AgentClient(self._session, f"{address}:{AGENT_PORT}", token, self._view)
 
     async def _delete(self, name: str) -> None:
         self._creation.forget(name)
-        pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
+        pod = self._pod(name)
         if pod is None:
             return
         uid, now = pod["metadata"]["uid"], self._clock()
@@ -396,16 +409,20 @@ class KubernetesBackend:
 
     async def _enlist(self, name: str, rank: int, serial: int) -> None:
         """The labels say what the pod is by now: budgets and people select by them."""
-        pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
+        pod = self._pod(name)
         if pod is None:
             return
         try:
-            await self._labels.set(pod, labels.enlisted(self.job.metadata.name, rank, serial))
+            await self._labels.set(pod, labels.enlisted(self.job.metadata.name, self._topology(pod), rank, serial))
         except ApiError as error:
             raise ActionError(str(error)) from error
 
+    def _topology(self, pod: Object) -> Topology:
+        """Of the cut that it is of: what computes what in it."""
+        return self.job.cut_into(pod["cut"]).spec.topology
+
     async def _tell(self, name: str, call: Call) -> None:
-        pod = next((p for p in self._pods() if p["metadata"]["name"] == name), None)
+        pod = self._pod(name)
         try:
             client = await self._client(pod) if pod is not None else None
             if client is None or pod is None:
@@ -421,6 +438,24 @@ class KubernetesBackend:
         self._unreachable = {uid: since for uid, since in self._unreachable.items() if uid in uids}
         self._told_to_go = {key: at for key, at in self._told_to_go.items() if key[0] in uids}
         self._let_go_at = {uid: at for uid, at in self._let_go_at.items() if uid in uids}
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What is asked of the stored status for each pod."""
+
+    phase: Phase
+    pods: frozenset[str | None]
+    """Those of the ranks."""
+    promoted: dict[str, int]
+    """The rank of each pod that began as a standby."""
+
+    @classmethod
+    def of(cls, status: JobStatus) -> "_Stored":
+        return cls(status.phase, frozenset(rank.pod for rank in status.ranks), {p.pod: p.rank for p in status.promotions})
+
+    def rank(self, seen: PodObserved) -> int | None:
+        return self.promoted.get(seen.name, seen.rank)
 
 
 def _agent_key(pod: Object) -> str:

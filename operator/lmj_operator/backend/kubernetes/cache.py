@@ -50,7 +50,7 @@ def slim(pod: Object) -> Object:
         | ({"tolerations": tolerated} if tolerated else {}),
         "status": _only(status, ("phase", "reason", "message", "podIP"))
         | {"containerStatuses": containers}
-        | {"conditions": [_only(c, _CONDITION) for c in status.get("conditions") or [] if c.get("type") == "PodScheduled"]},
+        | {"conditions": [_only(c, _CONDITION) for c in status.get("conditions") or [] if c.get("type") in _CONDITIONS]},
         # Of the job that it carries, which is long.
         "cut": cut_of((metadata.get("annotations") or {}).get(SPEC)),
     }
@@ -67,6 +67,7 @@ def cut_of(job: str | None) -> Cut | None:
 
 
 _TOLERATION = ("key", "operator", "value", "effect")
+_CONDITIONS = ("PodScheduled", "DisruptionTarget")
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")
 _RUNS = {"running": {"since": "then"}}
 

@@ -15,7 +15,6 @@ from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.pod_state import owner_uid
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
-from lmj_operator.backend.kubernetes.trainer_image import joining
 from lmj_operator.backend.port import ActionError
 from lmj_operator.plan import CreatePod, PodObserved, PodPhase, PodWait
 
@@ -55,7 +54,8 @@ class Creation:
         self._api = api
         self._cache = cache
         self._children = children
-        self._settings = settings
+        self.settings = settings
+        """Of the next pod: whoever knows the job's pods says what it joins."""
         self._clock = clock
         self.unmade: dict[str, Unmade] = {}
         self._hold: tuple[int, float] = (0, 0.0)
@@ -107,9 +107,7 @@ class Creation:
                 self._cache.add_pod(made)
 
     def _build(self, job: LiveMigrationJob, action: CreatePod) -> Object:
-        pods = self._cache.pods((job.metadata.namespace or "", job.metadata.name))
-        settings = joining(self._settings, [pod for pod in pods if owner_uid(pod) == job.metadata.uid])
-        return build_pod(job.cut_into(action.cut), settings, action.rank, action.serial, action.avoid, action.node)
+        return build_pod(job.cut_into(action.cut), self.settings, action.rank, action.serial, action.avoid, action.node)
 
     def forget(self, name: str) -> None:
         """The pod is not wanted any more."""

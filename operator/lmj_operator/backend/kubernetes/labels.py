@@ -2,9 +2,12 @@
 
 from lmj_api.names import GROUP, JOB_LABEL, parse_pod_name
 from lmj_api.spec import LiveMigrationJob
+from lmj_api.topology import Topology
 
 JOB = JOB_LABEL
 RANK = f"{GROUP}/rank"
+STAGE = f"{GROUP}/stage"
+REPLICA = f"{GROUP}/replica"
 SERIAL = f"{GROUP}/serial"
 ROLE = f"{GROUP}/role"
 STANDBY = "standby"
@@ -39,19 +42,24 @@ def job_labels(job: LiveMigrationJob) -> Labels:
     }
 
 
-def of_pod(pod: str) -> Labels:
+def of_pod(pod: str, topology: Topology) -> Labels:
     """What the labels of the pod of this name say of it, as long as it is what it was made as. Raises ValueError for another's pod."""
     job, rank, serial = parse_pod_name(pod)
-    role = {ROLE: STANDBY} if rank is None else {RANK: str(rank)}
+    role = {ROLE: STANDBY} if rank is None else place(topology, rank)
     return {JOB: job, **role, SERIAL: str(serial)}
 
 
-def enlisted(job: str, rank: int, serial: int) -> Labels:
+def enlisted(job: str, topology: Topology, rank: int, serial: int) -> Labels:
     """The same of a pod of ``job`` that began as a standby and is the ``serial``-th of ``rank`` now.
 
     All of them, each time: an apply takes away what an earlier one set and it does not.
     """
-    return {JOB: job, ROLE: MEMBER, RANK: str(rank), SERIAL: str(serial)}
+    return {JOB: job, ROLE: MEMBER, **place(topology, rank), SERIAL: str(serial)}
+
+
+def place(topology: Topology, rank: int) -> Labels:
+    """Which rank it is, and what that computes."""
+    return {RANK: str(rank), STAGE: str(topology.stage(rank)), REPLICA: str(topology.replica(rank))}
 
 
 def trainers(job: LiveMigrationJob) -> str:

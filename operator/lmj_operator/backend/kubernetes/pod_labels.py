@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from lmj_api.names import parse_pod_name
 from lmj_api.status import JobStatus
+from lmj_api.topology import Topology
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
@@ -25,15 +26,20 @@ class PodLabels:
         self._clock = clock
         self._kept_at: dict[str, float] = {}
 
-    async def keep(self, job: Key, pods: Sequence[Object], status: JobStatus) -> None:
-        """Put back what somebody took off or changed: NetworkPolicy and budget of the job select by it, and so does the watch."""
+    async def keep(self, job: Key, topology: Callable[[Object], Topology], pods: Sequence[Object], status: JobStatus) -> None:
+        """Put back what somebody took off or changed: NetworkPolicy and budget of the job select by it, and so does the watch.
+
+        ``topology``: that of a pod.
+        """
         now, promotions = self._clock(), {promotion.pod: promotion for promotion in status.promotions}
         uids = {pod["metadata"]["uid"] for pod in pods}
         self._kept_at = {uid: at for uid, at in self._kept_at.items() if uid in uids}
         for pod in pods:
             uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
             promotion = promotions.get(name)
-            wanted = labels.of_pod(name) if promotion is None else labels.enlisted(job[1], promotion.rank, promotion.serial)
+            wanted = labels.of_pod(name, topology(pod))
+            if promotion is not None:
+                wanted = labels.enlisted(job[1], topology(pod), promotion.rank, promotion.serial)
             if (
                 not _wrong(pod, wanted, promoted=promotion is not None)
                 or now - self._kept_at.get(uid, -AGAIN_SECONDS) < AGAIN_SECONDS

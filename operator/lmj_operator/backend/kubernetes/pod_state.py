@@ -22,6 +22,13 @@ _NOT_ITS_FAULT = frozenset(
     }
 )
 _FAILED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_DISRUPTIONS = {
+    "PreemptionByScheduler": "a pod of higher priority took its place",
+    "DeletionByTaintManager": "its node is tainted",
+    "EvictionByEvictionAPI": "it was evicted",
+    "DeletionByPodGC": "its node is gone",
+    "TerminationByKubelet": "its node is shut down, or needs the place for a critical pod",
+}
 _PULL = ("ImagePullBackOff", "ErrImagePull")
 _LONGEST = 300
 """Characters of a message; the kubelet's can be pages."""
@@ -123,10 +130,14 @@ def pod_observed(pod: Object, node: NodeState | None, taints: Collection[str] = 
     seen = PodObserved(metadata["name"], rank, serial, PodPhase.PENDING, created, bound, unlisted=unlisted, cut=pod.get("cut"))
     if node is not None:
         seen = replace(seen, node_leaving=_leaving(pod, str(bound), node, taints))
+    seen = replace(seen, disrupted=_disrupted(pod))
     container = _container(status)
     ended = (container.get("state") or {}).get("terminated")
     if status.get("phase") in ("Failed", "Succeeded") or (ended is not None and "deletionTimestamp" not in metadata):
         return _ended(seen, status, ended)
+    if node is not None and not node.ready and seen.disrupted is None:
+        # What ends from now on ends with it; what had ended before said how.
+        seen = replace(seen, disrupted=f"its node {bound} is {'gone' if node.gone else 'not ready'}")
     if "deletionTimestamp" in metadata:
         return replace(seen, phase=PodPhase.TERMINATING)
     if node is not None and node.gone:
@@ -156,6 +167,18 @@ def owner_uid(thing: Object) -> str | None:
 def seconds(stamp: str | None) -> float:
     """An RFC 3339 time as seconds since the epoch; 0 for none."""
     return datetime.fromisoformat(stamp).timestamp() if stamp else 0.0
+
+
+def _disrupted(pod: Object) -> str | None:
+    """Why the cluster takes ``pod`` away, as the cluster says; None: it does not.
+
+    A node that evicts it because memory or disk is short does: but that may be what the pod itself has used up, so it does not count here.
+    """
+    found = _condition(pod, "DisruptionTarget")
+    if found is None or found.get("status") != "True" or (pod.get("status") or {}).get("reason") == "Evicted":
+        return None
+    reason = str(found.get("reason") or "")
+    return _DISRUPTIONS.get(reason) or one_line(f"{reason}: {found.get('message') or ''}".strip(": ")) or "it was disrupted"
 
 
 def _ended(seen: PodObserved, status: Object, ended: Object | None) -> PodObserved:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -34,9 +34,8 @@ def read_status(body: Mapping[str, Any]) -> JobStatus:
         raise ValueError(f"status.{where} cannot be read ({first['msg']}): was it written by a newer operator?") from error
 
 
-_STORED_AT_ONCE = sorted(
-    JobStatus.model_fields.keys() - {"message", "progress", "evaluations", "checkpoint", "ranks", "followers", "conditions"}
-)
+_CAN_WAIT = {"message", "progress", "evaluations", "checkpoint", "ranks", "followers", "stragglers", "conditions"}
+_STORED_AT_ONCE = sorted(JobStatus.model_fields.keys() - _CAN_WAIT)
 
 
 def must_be_stored(status: JobStatus) -> tuple[Any, ...]:
@@ -48,6 +47,16 @@ def must_be_stored(status: JobStatus) -> tuple[Any, ...]:
     return (*(getattr(status, name) for name in _STORED_AT_ONCE), ranks, followers, conditions)
 
 
+class Replicas(NamedTuple):
+    """How many replicas a job has."""
+
+    present: int
+    """In the newest view."""
+    wanted: int
+    joining: int
+    """On their way into the view."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Text:
     """A status, a tenth of its size: thousands of jobs are at rest for long."""
@@ -56,11 +65,13 @@ class _Text:
     json: str
     news: int
     """Hash of all that is news: the same, and nothing is to be stored."""
+    replicas: Replicas
 
     @classmethod
     def of(cls, status: JobStatus) -> "_Text":
         news = hash(without_ages(status).model_dump_json(exclude_defaults=True))
-        return cls(status.phase, status.model_dump_json(exclude_defaults=True), news)
+        replicas = Replicas(status.replicas, status.wanted_replicas, len(status.joins))
+        return cls(status.phase, status.model_dump_json(exclude_defaults=True), news, replicas)
 
     @property
     def status(self) -> JobStatus:
@@ -94,6 +105,11 @@ class StatusStore:
     def phase(self) -> Phase:
         """The newest status' phase."""
         return self._newest.phase
+
+    @property
+    def replicas(self) -> Replicas:
+        """The newest status' replicas."""
+        return self._newest.replicas
 
     def seen(self, body: Mapping[str, Any]) -> None:
         """The watch told of a change: a newer version with our own status in it is the one to swap next."""

@@ -1,5 +1,6 @@
 """The Secret with the token of a job's agents. Agents were started with it, so it stays the same for as long as the job has pods."""
 
+import asyncio
 import base64
 import binascii
 import secrets
@@ -19,6 +20,7 @@ class Token:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._known: str | None = None
+        self._reading = asyncio.Lock()
 
     def forget(self) -> None:
         """The Secret is gone, as it was to."""
@@ -27,9 +29,11 @@ class Token:
     async def read(self, job: LiveMigrationJob) -> str | None:
         """The token; None: the job has no Secret. Raises ApiError."""
         if self._known is None:
-            secret = await self._api.get(SECRETS, job.metadata.namespace, labels.secret_name(job))
-            if secret is not None and owner_uid(secret) == job.metadata.uid:
-                self._known = _token_in(secret)
+            async with self._reading:  # for each of a job's pods at once, by an operator that is new
+                if self._known is None:
+                    secret = await self._api.get(SECRETS, job.metadata.namespace, labels.secret_name(job))
+                    if secret is not None and owner_uid(secret) == job.metadata.uid:
+                        self._known = _token_in(secret)
         return self._known
 
     async def ensure(self, job: LiveMigrationJob, there: bool) -> Object:

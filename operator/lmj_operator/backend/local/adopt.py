@@ -1,7 +1,7 @@
 """What the status of an earlier command means to a new one."""
 
 from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
-from lmj_operator.plan.observe.naming import name_of
+from lmj_operator.plan.observe.naming import Names
 from lmj_operator.plan.observe.times import rfc3339
 
 
@@ -16,7 +16,7 @@ def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> 
     incidents, restarts = list(status.incidents), status.restarts
     if status.phase not in (Phase.SUSPENDED, Phase.FAILED, Phase.SUCCEEDED) and status.view is not None:
         step = status.progress.step if status.progress is not None else 0
-        pod = name_of(job, status.promotions, 0, status.serials.get("0", 1))
+        pod = Names(job, status.promotions).of(0, status.serials.get("0", 1))
         message = "the command that ran the job was killed, and all pods with it"
         killed = Incident(
             time=rfc3339(now), kind=IncidentKind.POD_GONE, rank=0, pod=pod, message=message, view=status.view.number, step=step
@@ -32,6 +32,7 @@ def adopt(status: JobStatus, job: str, now: float, *, goes_on: bool = False) -> 
             "restarts": restarts,
             "restarts_before": restarts,
             "restarts_without_progress": 0,
+            "disruptions_without_progress": 0,
             "restart_step": 0,
             "not_before": None,
             "finished": None,

@@ -18,7 +18,7 @@ from lmj_operator.backend.ages import by_own_clock
 from lmj_operator.backend.local.pod import LocalPod, PodPlace, agent_command
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.backend.port import ActionError, PodEvent
-from lmj_operator.backend.telling import Call, call_of
+from lmj_operator.backend.telling import Call, Telling
 from lmj_operator.plan import (
     Action,
     CreatePod,
@@ -60,6 +60,7 @@ class LocalBackend:
         self._events: asyncio.Queue[PodEvent | None] = asyncio.Queue()
         self._session: aiohttp.ClientSession | None = None
         self._token = ""
+        self._telling = Telling()
         self._stored = self._told_stored = False
         self.interrupted = False
         """Set when the person at the terminal asks to leave."""
@@ -139,7 +140,7 @@ class LocalBackend:
                 | StartWorker()
                 | Stay()
             ):
-                await self._tell(action.pod, call_of(action))
+                await self._tell(action.pod, self._telling.call_of(action))
                 if isinstance(action, StartWorker) and action.rank is not None and action.pod in self._pods:
                     self._pods[action.pod].rank = action.rank
 
@@ -193,7 +194,8 @@ class LocalBackend:
         address = pod.address
         if self._session is None or address is None:
             return None
-        return AgentClient(self._session, address, self._token)
+        view = self._status.view
+        return AgentClient(self._session, address, self._token, view.number if view is not None else 0)
 
     async def _create(self, rank: int | None, serial: int, job: LiveMigrationJob) -> None:
         owner = job.metadata.name

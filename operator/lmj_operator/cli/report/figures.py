@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from lmj_api.protocol import Evaluation
-from lmj_api.status import PLANNED
+from lmj_api.status import IncidentKind
 from lmj_operator.cli.report import matrix, text, timeline
 from lmj_operator.cli.report.plot import Dot, Line, Mark, Plot, steps_scale, svg
 from lmj_operator.cli.report.run import Run
-from lmj_operator.cli.report.scale import of_parts, of_small, of_times
-from lmj_operator.cli.report.series import drawable, losses, rates, smooth, step_times
+from lmj_operator.cli.report.scale import of_counts, of_parts, of_small, of_times
+from lmj_operator.cli.report.series import drawable, losses, rates, replicas, smooth, step_times
 from lmj_operator.cli.report.text import plural, safe
+from lmj_operator.plan.failures.incidents import NOT_FAILED
 
 SIZES = ((880, 280), (380, 240))
 """Widths and heights of each plot: one for wide windows, one for phones."""
@@ -28,7 +29,7 @@ def progress(run: Run) -> str:
     dots = _dots(run.evaluations, lambda e: e.loss)
     plot = Plot("Loss over steps", "loss", [Line(loss, "raw"), Line(smoothed)] if smoothed else [Line(loss)], dots, marks)
     names = [("raw", "loss of a step"), ("loss", "smoothed")] if smoothed else [("loss", "loss of a step")]
-    key = [*(_key(*name) for name in names), *(_key(kind, f"{kind} loss") for kind in _kinds(dots)), *_mark_key(marks)]
+    key = [*(_key(*name) for name in names), *(_key(kind, f"{kind} loss") for kind in _kinds(dots)), *_mark_key(run, marks)]
     return _figure("Loss", _drawn(plot, [plot], SIZES), key) + beside(_accuracy(run, marks), _rate(run))
 
 
@@ -66,8 +67,17 @@ def ranks(run: Run) -> str:
     made = timeline.timeline_of(run.status, run.begin, run.end)
     if made is None:
         return ""
-    key = [_key("wait", "training waited"), *_mark_key(made.marks)] if made.marks else []
-    return _figure("Ranks", "\n".join(timeline.svg(made, width) for width, _ in SIZES), key)
+    key = [_key("wait", "training waited"), *_mark_key(run, made.marks)] if made.marks else []
+    key += [_key("absent", "not in the view")] if made.absences else []
+    drawn = "\n".join(timeline.svg(made, width) for width, _ in SIZES)
+    return _figure("Ranks", drawn, key)
+
+
+def group_size(run: Run) -> str:
+    """How many replicas took each step; nothing of a job that has one and no more."""
+    counts = replicas(run.records)
+    plot = Plot("Replicas over steps", "replicas", [Line(counts)], (), _marks(run), of_counts)
+    return _figure("Replicas", _drawn(plot, [plot, _steps(run)], SIZES), []) if counts else ""
 
 
 def confusion(run: Run) -> str:
@@ -102,8 +112,8 @@ def _marks(run: Run) -> list[Mark]:
         Mark(
             number,
             min(max(i.step, 0), 2**53),
-            i.kind in PLANNED,
-            f"{number}: {i.kind}, rank {i.rank}, step {i.step}: {i.message}",
+            i.kind in NOT_FAILED,
+            f"{number}: {text.what(i)}, step {i.step}: {i.message}",
         )
         for number, i in enumerate(run.status.incidents if run.status is not None else [], 1)
     ]
@@ -124,9 +134,10 @@ def _kinds(dots: Iterable[Dot]) -> list[str]:
     return [kind for kind in ("validation", "test") if kind in found]
 
 
-def _mark_key(marks: Iterable[Mark]) -> list[str]:
+def _mark_key(run: Run, marks: Iterable[Mark]) -> list[str]:
     kinds = {mark.moved for mark in marks}
-    names = [(False, "failed", "incident"), (True, "moved", "move")]
+    scaled = run.status is not None and any(i.kind is IncidentKind.SCALED for i in run.status.incidents)
+    names = [(False, "failed", "incident"), (True, "moved", "move or another number of replicas" if scaled else "move")]
     return [f'<span><b class="badge {kind}">n</b> {name}</span>' for moved, kind, name in names if moved in kinds]
 
 

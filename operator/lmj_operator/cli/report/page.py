@@ -4,6 +4,7 @@ from html import escape
 from pathlib import PurePosixPath
 
 from lmj_api.spec.job import LiveMigrationJob
+from lmj_api.spec.pipeline import DataParallel
 from lmj_operator.cli.report import figures, tables, text
 from lmj_operator.cli.report.run import Run
 from lmj_operator.cli.report.series import drawable
@@ -30,6 +31,7 @@ def page(run: Run, now: float) -> str:
         _facts(run.job) if run.job is not None else "",
         figures.progress(run),
         figures.ranks(run),
+        figures.group_size(run),
         figures.step_time(run),
         tables.incidents(incidents, run.status),
         figures.beside(figures.confusion(run), tables.evaluations(run.evaluations)),
@@ -76,6 +78,7 @@ def _facts(job: LiveMigrationJob) -> str:
             "Stages",
             f"{spec.pipeline.stages}{layers}, {plural(spec.pipeline.micro_batches, 'micro-batch').replace('batchs', 'batches')}",
         ),
+        *([("Replicas", _replicas(spec.data_parallel))] if spec.data_parallel.shards > 1 else []),
         (
             "Training",
             f"{length}, batches of {training.batch_size * training.gradient_accumulation_steps}, "
@@ -83,6 +86,11 @@ def _facts(job: LiveMigrationJob) -> str:
         ),
     ]
     return '<h2>Job</h2>\n<dl class="facts">' + "".join(f"<dt>{k}</dt><dd>{safe(v)}</dd>" for k, v in rows) + "</dl>"
+
+
+def _replicas(parts: DataParallel) -> str:
+    bounds = f"from {parts.min_replicas} to {parts.most}" if parts.min_replicas < parts.most else "no more and no less"
+    return f"{parts.replicas}, {bounds}; {plural(parts.shards, 'shard')} a step"
 
 
 def _named(source: str | None) -> str:

@@ -17,6 +17,8 @@ class Scale:
     begin: float
     end: float
     logarithmic: bool = False
+    whole: bool = False
+    """Values are counts: there is nothing between two of them."""
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -33,7 +35,9 @@ class Scale:
 
     def ticks(self, about: int) -> list[float]:
         """Round values in the scale, ``about`` as many."""
-        return _decades(self.low, self.high, about) if self.logarithmic else _even(self.low, self.high, about)
+        if self.logarithmic:
+            return _decades(self.low, self.high, about)
+        return [tick for tick in _even(self.low, self.high, about) if not self.whole or float(tick).is_integer()]
 
 
 def from_zero(values: Iterable[float], begin: float, end: float) -> Scale:
@@ -56,6 +60,11 @@ def of_small(values: Iterable[float], begin: float, end: float) -> Scale:
     """A linear scale from 0 for positive ``values`` that may be far below 1."""
     highest = max(values, default=0.0)
     return Scale(0.0, highest * 1.05 if highest > 1e-30 else 1.0, begin, end)
+
+
+def of_counts(values: Iterable[float], begin: float, end: float) -> Scale:
+    """A linear scale from 0 for counts, with room above the highest."""
+    return Scale(0.0, max([1.0, *values]) + 0.5, begin, end, whole=True)
 
 
 def of_times(values: Iterable[float], begin: float, end: float) -> Scale:

@@ -27,6 +27,8 @@ class Record:
     """When it was committed, seconds since the epoch; NaN: the line does not say."""
     rate: float = math.nan
     """The step's learning rate; NaN: the line does not say."""
+    replicas: int | None = None
+    """Replicas that took the step; None: the line does not say, because the job has one shard."""
 
 
 def ordered(records: Iterable[Record]) -> list[Record]:
@@ -47,6 +49,20 @@ def losses(records: Sequence[Record]) -> list[Point]:
 def rates(records: Sequence[Record]) -> list[Point]:
     """The learning rate at each step where it is known."""
     return [(record.step, record.rate) for record in records if drawable(record.rate) and record.rate >= 0]
+
+
+def replicas(records: Sequence[Record]) -> list[Point]:
+    """How many replicas took each step, where it is known: the corners of a line that rises and falls between two steps."""
+    points: list[Point] = []
+    known = [(record.step, record.replicas) for record in records if record.replicas is not None]
+    for index, (step, count) in enumerate(known):
+        first, last = index == 0, index == len(known) - 1
+        before = None if first else known[index - 1][1]
+        if not first and before is not None and before != count:
+            points.append((step, before))
+        if first or last or before != count:
+            points.append((step, count))
+    return points
 
 
 def smooth(points: Sequence[Point], places: int = SMOOTH) -> list[Point]:

@@ -20,6 +20,7 @@ from lmj_operator.cli.report.series import Record
 _LARGEST = 2**53
 """No count in a run is larger; plots are drawn with floats, which tell smaller ones apart."""
 _MANIFEST_BYTES = 1 << 20
+_MOST_REPLICAS = 1024
 
 
 def read_records(path: Path) -> tuple[list[Record], int]:
@@ -48,8 +49,9 @@ def _record(line: bytes) -> Record | None:
     step, loss, time = value.get("step"), _float(value.get("loss")), _float(value.get("time"))
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step <= _LARGEST or loss is None:
         return None
-    rate = _float(value.get("learningRate"))
-    return Record(step, loss, math.nan if time is None else time, math.nan if rate is None else rate)
+    rate, replicas = _float(value.get("learningRate")), value.get("replicas")
+    known = replicas if isinstance(replicas, int) and not isinstance(replicas, bool) and 0 < replicas <= _MOST_REPLICAS else None
+    return Record(step, loss, math.nan if time is None else time, math.nan if rate is None else rate, known)
 
 
 def _float(value: object) -> float | None:

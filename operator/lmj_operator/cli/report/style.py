@@ -24,7 +24,7 @@ svg text{font:12px system-ui,sans-serif;fill:var(--dim);font-variant-numeric:tab
 polyline.validation{fill:none;stroke:var(--validation);stroke-width:1.5}.rate{fill:none;stroke:var(--test);stroke-width:1.5}
 .stay text{fill:var(--ink)}.place0 rect{fill:var(--p0)}.place1 rect{fill:var(--p1)}.place2 rect{fill:var(--p2)}
 .place3 rect{fill:var(--p3)}.place4 rect{fill:var(--p4)}.place5 rect{fill:var(--p5)}.unknown rect{fill:var(--card)}
-.wait{fill:var(--failed);opacity:.25}
+.wait{fill:var(--failed);opacity:.25}.absent{fill:var(--paper);opacity:.7;stroke:var(--dim);stroke-dasharray:3 2}
 .cell .back{fill:var(--card)}.right rect{fill:var(--line)}.wrong rect{fill:var(--failed)}
 .cell text{fill:var(--ink)}.cell.deep text{fill:var(--on)}
 .beside{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:0 2rem}
@@ -37,6 +37,7 @@ circle.line{fill:var(--line)}.validation{fill:var(--validation)}.test{fill:var(-
 .badge.failed{background:var(--failed)}.badge.moved{background:var(--moved);border-radius:.25em}
 .key{display:inline-block;width:.8em;height:.8em;margin-right:.3em}.key.loss{height:.2em;vertical-align:middle;background:var(--line)}
 .key.raw{height:.2em;vertical-align:middle;background:var(--line);opacity:.35}.key.wait{background:var(--failed);opacity:.35}
+.key.absent{border:1px dashed var(--dim)}
 .key.validation{border-radius:50%;background:var(--validation)}.key.test{transform:rotate(45deg) scale(.8);background:var(--test)}
 figcaption span{margin-right:1rem;white-space:nowrap}
 table{width:100%;border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums}

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from lmj_api.protocol import CheckpointInfo, Evaluation
-from lmj_api.status import PLANNED, Incident, JobStatus
+from lmj_api.status import Incident, JobStatus
 from lmj_operator.cli.report import text
 from lmj_operator.cli.report.text import NONE, plural, safe
-from lmj_operator.plan.failures.incidents import KEPT, proof
+from lmj_operator.plan.failures.incidents import KEPT, NOT_FAILED, OF_ALL, proof, whole
 from lmj_operator.plan.observe.units import size
 
 MOST = 300
@@ -21,13 +21,15 @@ def incidents(told: Sequence[Incident], status: JobStatus | None) -> str:
         return "<h2>Incidents and moves</h2>\n<p>None.</p>"
     rows = []
     for index, each in enumerate(told, 1):
-        badge = f'<b class="badge {"moved" if each.kind in PLANNED else "failed"}">{index}</b>'
+        badge = f'<b class="badge {"moved" if each.kind in NOT_FAILED else "failed"}">{index}</b>'
         lost = "not known yet" if each.steps_lost is None else plural(each.steps_lost, "step") + " done again"
         pause = "" if each.seconds is None else f", {text.seconds(each.seconds)}"
         if each.pause_seconds is not None:
             pause = f", paused for {text.seconds(each.pause_seconds)}"
+        pause += "" if (there := whole(each)) is None else f"; {there}"
         what = "; ".join(part for part in (each.message, proof(each)) if part is not None)
-        cells = [each.time, f"{each.step:,}", each.kind, each.rank, each.pod, each.node or NONE, what, lost + pause]
+        rank = NONE if each.kind in OF_ALL else each.rank
+        cells = [each.time, f"{each.step:,}", each.kind, rank, each.pod or NONE, each.node or NONE, what, lost + pause]
         rows.append([badge, *map(safe, cells), safe(each.recovery or "not known yet")])
     head = ("No.", "Time", "Step", "Kind", "Rank", "Pod", "Node", "What", "Cost", "Went on")
     older = f'<p class="dim">A status keeps the last {KEPT}.</p>' if len(told) >= KEPT else ""

@@ -5,6 +5,8 @@ import re
 from datetime import UTC, datetime
 from html import escape
 
+from lmj_api.status import Incident
+from lmj_operator.plan.failures.incidents import OF_ALL, OF_REPLICAS
 from lmj_operator.plan.observe.units import duration
 
 NONE = "\N{EN DASH}"
@@ -39,6 +41,11 @@ def moment(value: float | None) -> str:
     if value is None or not 0 < value < 253_402_300_000:
         return NONE
     return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def what(incident: Incident) -> str:
+    """What it was, and of which rank it is: those of replicas say it in their message."""
+    return str(incident.kind) if incident.kind in OF_REPLICAS | OF_ALL else f"{incident.kind}, rank {incident.rank}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from lmj_api.base import Message
 from lmj_api.status import RecutStatus
 from lmj_operator.plan.failures.budget import backoff
+from lmj_operator.plan.failures.stragglers import rest_seconds
 from lmj_operator.plan.observe.observed import Observed
 
 Bound = Callable[[Any], Any]
@@ -29,12 +30,17 @@ def with_bounded_times(observed: Observed, now: float) -> Observed:
     def times(row: list[float]) -> list[float]:
         return [min(time, now) for time in row]
 
+    def rest(moves: int) -> Bound:
+        return lambda time: min(time, now + rest_seconds(moves))
+
+    slow = [_bounded(s, since=past, not_before=rest(s.moves)) for s in status.stragglers]
     changes = {
         **_bounded(status, phase_since=past, left_since=past, look_since=past, started=past),
-        **_bounded(status, not_before=due(status.restarts_without_progress)),
+        **_bounded(status, not_before=due(max(status.restarts_without_progress, status.disruptions_without_progress))),
         **_all("followers", status.followers, [_bounded(f, since=past, not_before=due(f.failures)) for f in status.followers]),
         **_recut(status.recut, past, due),
         **_all("moves", status.moves, [_bounded(m, since=past) for m in status.moves]),
+        **_all("stragglers", status.stragglers, slow),
         **_all("nodes", status.nodes, [_bounded(n, avoided_since=unknown, times=times) for n in status.nodes]),
         **_all("standbys", status.standbys, [_bounded(s, not_before=due(s.failures)) for s in status.standbys]),
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lmj_api.spec.recovery import Recovery
 from lmj_api.status import Incident, JobStatus
 from lmj_operator.plan.failures.failures import Failure
-from lmj_operator.plan.failures.incidents import is_open
+from lmj_operator.plan.failures.incidents import OF_REPLICAS, is_open
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,13 @@ class Charge:
     allowed: bool
     """False: the budget is spent, the job must be given up."""
     restarts: int
+    uncounted: int
+    """Of these, those that use up nothing of it."""
+    disruptions: int
+    """Of those, the pods that the cluster took away."""
     without_progress: int
+    disrupted: int
+    """Times in a row without a new step that the cluster took pods away."""
     restart_step: int
     not_before: float
     """The restart waits until then, seconds since the epoch."""
@@ -43,33 +49,45 @@ def counted(failures: Sequence[Failure], incidents: Sequence[Incident]) -> int:
     A worker that was cut off by the death of a peer is not: that death was counted. Once for each rank before the next view runs, so
     that nothing restarts for ever.
     """
-    ended = {incident.rank for incident in incidents if is_open(incident)}
+    ended = {incident.rank for incident in incidents if is_open(incident) and incident.kind not in OF_REPLICAS}
     causes = sum(not failure.cut_off for failure in failures)
     follow = sum(failure.cut_off and failure.rank not in ended for failure in failures)
     return len(failures) - follow if causes or ended else len(failures)
 
 
-def charge(recovery: Recovery, status: JobStatus, step: int, failures: int, now: float) -> Charge:
+def charge(recovery: Recovery, status: JobStatus, step: int, failures: int, now: float, taken: Sequence[str] = ()) -> Charge:
     """Charge ``failures`` noticed together at ``now``, with ``step`` committed steps: each is a restart, all of them one wait.
 
-    None of them: those noticed follow from others that were charged before, and wait for what those wait.
+    ``taken``: why the cluster took pods away, of those of them that were: replacing these is counted, and not charged. None of them: those
+    noticed follow from others that were charged before, and wait for what those wait.
     """
-    restarts = status.restarts + failures
-    row = in_row(status, step) + (1 if failures else 0)
-    wait = backoff(recovery, row) if failures else max(0.0, (status.not_before or 0.0) - now)
-    charged = restarts - status.restarts_before
+    own = failures - len(taken)
+    restarts, uncounted = status.restarts + failures, status.restarts_before + len(taken)
+    fresh = step > status.restart_step
+    row = in_row(status, step) + (1 if own else 0)
+    disrupted = (0 if fresh else status.disruptions_without_progress) + (1 if taken else 0)
+    # A cluster that takes every pod away at once is given time too.
+    waits = [backoff(recovery, times) for times, new in ((row, own), (disrupted, taken)) if new]
+    wait = max(waits, default=max(0.0, (status.not_before or 0.0) - now))
+    charged = restarts - uncounted
     allowed = charged <= recovery.max_restarts
+    when = f"in {wait:.3g} s" if wait else "at once"
     if not allowed:
         where = f", the last {row} of them on step {step + 1}" if row > 1 else ""
         reason = f"recovery.maxRestarts {recovery.max_restarts} is used up{where}"
-    elif not failures:
-        reason = "not counted as a restart, because it follows from the failure before"
+    elif own:
+        reason = f"restart {charged} of {recovery.max_restarts} {when}"
+    elif taken:
+        reason = f"replaced {when}, and not counted as a restart: {taken[-1]}"
     else:
-        reason = f"restart {charged} of {recovery.max_restarts} {f'in {wait:.3g} s' if wait else 'at once'}"
+        reason = "not counted as a restart, because it follows from the failure before"
     return Charge(
         allowed=allowed,
         restarts=restarts,
+        uncounted=uncounted,
+        disruptions=status.disruptions + len(taken),
         without_progress=row,
+        disrupted=disrupted,
         restart_step=max(status.restart_step, step),
         not_before=now + wait,
         reason=reason,

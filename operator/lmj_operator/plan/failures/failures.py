@@ -21,6 +21,9 @@ ACCUSED_SECONDS = 3.0
 nothing is waited for: two who do not see it are enough. One that its peers do see is left alone."""
 
 
+_DARK = "its machine is off, or there is no way to it"
+
+
 class Remedy(StrEnum):
     """What fixes a failure."""
 
@@ -52,6 +55,8 @@ class Failure:
     """It may be its node's fault: nobody wanted it, and it is not the whole group's."""
     next_node: str | None = None
     """Why the next pod has to avoid the node at once, in one clause; None: it has not."""
+    disruption: str | None = None
+    """What took its pod away, in one clause, where that was the cluster and not the pod itself: it uses up no budget."""
     peer: str | None = None
     """The pod to which its link broke, where it was that: then the node is avoided by this rank alone."""
 
@@ -83,16 +88,21 @@ def _accused(ranks: tuple[RankFacts, ...], view: View | None, now: float) -> dic
         return {}
     by_peers = {f.worker.lost_rank for f in ranks if f.worker is not None and left(f, view)}
     pods = {m.rank: m.pod for m in view.members}
+    beats = sorted(
+        ((f.worker.heartbeat, f.rank) for f in ranks if f.worker is not None and f.in_phase(WorkerPhase.RUNNING)), reverse=True
+    )
     accused: dict[int, bool] = {}
     for facts in ranks:
         if facts.pod is None or facts.pod.name != pods.get(facts.rank):
             continue
-        peers = [f.worker for f in ranks if f.rank != facts.rank and f.worker is not None and f.in_phase(WorkerPhase.RUNNING)]
         since = _lost_its_source(facts.follower)
         if facts.rank in by_peers:
             accused[facts.rank] = True
-        elif since is not None and all(peer.heartbeat <= since for peer in peers):
-            accused[facts.rank] = not peers and now - since <= ACCUSED_SECONDS
+        elif since is not None:
+            # Of the two newest signs of life one at least is a peer's.
+            newest = next((beat for beat, rank in beats[:2] if rank != facts.rank), None)
+            if newest is None or newest <= since:
+                accused[facts.rank] = newest is None and now - since <= ACCUSED_SECONDS
     return accused
 
 
@@ -117,9 +127,11 @@ def _pod_failure(job: str, facts: RankFacts, sure: bool | None, recovery: Recove
         message = pod.exit_message or f"its agent ended with {describe_exit(pod.exit_code)}"
         text = message if final else f"pod {pod.name} is gone: {message}"
         failure = Failure(IncidentKind.POD_GONE, facts.rank, pod.name, text, Remedy.POD, pod.exit_code, final, blames_node=True)
-        return _judged(failure, recovery, pod.exit_message or "")
+        return replace(_judged(failure, recovery, pod.exit_message or ""), disruption=pod.disrupted)
+    taken = pod.disrupted or pod.node_leaving
     if pod.phase is PodPhase.TERMINATING:
-        return Failure(IncidentKind.POD_GONE, facts.rank, pod.name, f"pod {pod.name} is being deleted", Remedy.POD)
+        text = f"pod {pod.name} is being deleted{f' because {taken}' if taken is not None else ''}"
+        return Failure(IncidentKind.POD_GONE, facts.rank, pod.name, text, Remedy.POD, disruption=taken)
     if pod.agent is None and not pod.waits_anywhere:
         had_worker = facts.known.pod == pod.name and facts.known.incarnation > 0
         silent = recovery.hang_timeout_seconds if pod.vouched else UNREACHABLE_SECONDS
@@ -127,7 +139,9 @@ def _pod_failure(job: str, facts: RankFacts, sure: bool | None, recovery: Recove
         if sure and had_worker and pod.dark:
             text = f"the machine of {pod.name} takes no connection, and its peers lost it"
             by = "its peers and the operator"
-            return Failure(IncidentKind.POD_GONE, facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True)
+            return Failure(
+                IncidentKind.POD_GONE, facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True, disruption=_DARK
+            )
         if accused:
             silent = min(silent, ACCUSED_SECONDS)
         limit = silent if had_worker else recovery.start_timeout_seconds
@@ -138,7 +152,8 @@ def _pod_failure(job: str, facts: RankFacts, sure: bool | None, recovery: Recove
             why = f" ({pod.waits.reason}: {pod.waits.message})" if pod.waits is not None else ""
             text = f"the agent of {pod.name} has not answered for {limit:g} s{also}{why}"
             by = "its peers and the operator" if also else "the operator"
-            return Failure(kind, facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True)
+            taken = pod.disrupted or (_DARK if pod.dark else None) if had_worker else None
+            return Failure(kind, facts.rank, pod.name, text, Remedy.POD, noticed_by=by, blames_node=True, disruption=taken)
     return None
 
 
@@ -160,9 +175,8 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure
     if worker.phase is WorkerPhase.DRAINED and pod.outdated:
         return None  # as it was to
     if worker.phase is WorkerPhase.DRAINED:
-        return Failure(
-            IncidentKind.POD_GONE, facts.rank, pod.name, f"pod {pod.name} was drained", Remedy.POD, noticed_by="its agent"
-        )
+        text, taken = f"pod {pod.name} was drained", pod.disrupted or pod.node_leaving
+        return Failure(IncidentKind.POD_GONE, facts.rank, pod.name, text, Remedy.POD, noticed_by="its agent", disruption=taken)
     limit = recovery.start_timeout_seconds
     if worker.phase is WorkerPhase.STARTING and worker.incarnation > 0 and now - worker.since > limit:
         text = f"worker {worker.incarnation} of {pod.name} was not ready within {limit:g} s (recovery.startTimeoutSeconds)"

@@ -40,7 +40,8 @@ def _going_on(
 ) -> Topology:
     """Those with a state that training can go on from, now that the view of ``before`` is over; and those that may have it in a moment."""
     ready = topology.among([f.rank for f in ranks if f.in_phase(WorkerPhase.READY) and _holding(f) is not None])
-    steps = [attainable(ready, replica, ranks) for replica in ready.present if replica in before.present]
+    members = frozenset(before.present)
+    steps = [attainable(ready, replica, ranks) for replica in ready.present if replica in members]
     newest = max((step for step in steps if step is not None), default=None)
     going = {replica for replica in ready.present if newest is not None and _can_be_at(newest, ready, replica, ranks)}
     gone = now - left_since if left_since is not None else 0.0
@@ -48,7 +49,7 @@ def _going_on(
         lost = {f.worker.lost_rank for f in ranks if f.worker is not None and f.in_phase(WorkerPhase.READY)}
         alive = topology.among([f.rank for f in ranks if _is_here(f) or _is_in_sync(f)])
         for replica in set(alive.present) - set(ready.present):
-            member = replica in before.present
+            member = replica in members
             joins = all(_holding(ranks[rank]) is not None for rank in topology.ranks_of(replica))
             accused = not lost.isdisjoint(topology.ranks_of(replica))
             if (member or joins) and (gone < ACCUSED_SECONDS or not accused):

@@ -6,6 +6,7 @@ from lmj_api.protocol import CheckpointInfo, Holding, Snapshots
 from lmj_api.topology import Topology
 from lmj_api.view import Resume
 from lmj_operator.plan.membership.snapshots import newest_common
+from lmj_operator.plan.observe.lists import few, of_ranks
 
 MEMORY_TRIES = 3
 """Restarts in a row without a new step after which memory is not believed any more: it may be what is wrong."""
@@ -46,7 +47,7 @@ def common_step(
     newest = max(steps.values())
     if len(steps) < topology.size:
         # Another replica has what they lack, but sends it to those alone that follow it.
-        without = ", ".join(str(rank) for rank in topology.ranks if rank not in steps)
+        without = few([rank for rank in topology.ranks if rank not in steps])
         return back, f"goes back to {at} because no rank sends rank {without} what it lacks"
     if newest < back.step:
         return back, f"goes on from {at} because the memory is of step {newest}"
@@ -62,10 +63,8 @@ def lacking(topology: Topology, holdings: Sequence[Holding | None]) -> str | Non
     known = dict(zip(topology.ranks, holdings, strict=True))
     held = [[(rank, has) for rank in topology.holders(part) if (has := known[rank]) is not None] for part in topology.parts]
     empty = sorted(rank for part in topology.parts if not held[part] for rank in topology.holders(part))
-    if len(empty) == 1:
-        return f"rank {empty[0]} has nothing in memory"
     if empty:
-        return f"ranks {', '.join(map(str, empty))} have nothing in memory"
+        return f"{of_ranks(empty)} {'has' if len(empty) == 1 else 'have'} nothing in memory"
     newest = [max(holders, key=lambda holder: holder[1].step) for holders in held]
     first, top = max(newest, key=lambda holder: holder[1].step)
     for rank, has in newest:

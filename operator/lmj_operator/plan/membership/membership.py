@@ -11,6 +11,7 @@ from lmj_operator.plan.membership.choice import chosen
 from lmj_operator.plan.membership.common_step import common_step
 from lmj_operator.plan.membership.looking import LOOK_SECONDS, Wait, has_looked, to_wait_for
 from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.lists import few, of_ranks
 from lmj_operator.plan.observe.observed import PodObserved, PodPhase
 
 _AWAY = (WorkerPhase.RUNNING, WorkerPhase.FOLLOWING)
@@ -39,25 +40,27 @@ def newest_view(status: JobStatus, pods: tuple[PodObserved, ...]) -> View | None
     return max([*views, *([status.view] if status.view else [])], key=lambda v: v.number, default=None)
 
 
-def member(facts: RankFacts) -> Member | None:
+Identity = tuple[int, str, int, str]
+"""Rank, pod, incarnation and address of a member. A pass compares all ranks several times: tuples are a tenth of the work."""
+
+
+def identity(facts: RankFacts) -> Identity | None:
     """The rank as a member of the next view; None when its worker cannot join one."""
-    found = _identity(facts)
-    return None if found is None else Member(rank=found[0], pod=found[1], incarnation=found[2], address=found[3])
-
-
-def _identity(facts: RankFacts) -> tuple[int, str, int, str] | None:
-    """What a :func:`member` is made of."""
     worker, pod = facts.worker, facts.pod
     if worker is None or pod is None or worker.address is None or not facts.in_phase(WorkerPhase.READY, WorkerPhase.RUNNING):
         return None
     return facts.rank, pod.name, worker.incarnation, worker.address
 
 
+def of_member(m: Member) -> Identity:
+    """As it was told."""
+    return m.rank, m.pod, m.incarnation, m.address
+
+
 def joined(ranks: tuple[RankFacts, ...], view: View) -> bool:
     """Whether the members of ``view`` could form one now, as they are."""
-    members = view.members
     # The job may have fewer ranks by now.
-    return all(m.rank < len(ranks) and _identity(ranks[m.rank]) == (m.rank, m.pod, m.incarnation, m.address) for m in members)
+    return all(m.rank < len(ranks) and identity(ranks[m.rank]) == of_member(m) for m in view.members)
 
 
 def runs(ranks: tuple[RankFacts, ...], view: View) -> bool:
@@ -136,7 +139,7 @@ def next_view(
     """
     topology = chosen(topology, least, ranks, newest, left_since, now)
     every, ranks = ranks, tuple(ranks[rank] for rank in topology.ranks)
-    members = [member(f) for f in ranks]
+    members = [identity(f) for f in ranks]
     missing = [f.rank for f, m in zip(ranks, members, strict=True) if m is None]
     leaving: tuple[str, ...] = ()
     # Of a pod that is gone its peers know better whether it trains, and may leave with a last checkpoint of all, until the next view can be.
@@ -145,10 +148,9 @@ def next_view(
     if newest is not None and (_abandoned(newest, pods) or (not awaited and _gone(newest, pods))):
         leaving = tuple(f.pod.name for f in ranks if f.pod is not None and f.in_phase(*_AWAY))
     if missing:
-        which = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
-        return Membership(newest, False, f"waits for {which}", leaving)
+        return Membership(newest, False, f"waits for {of_ranks(missing)}", leaving)
     present = [m for m in members if m is not None]
-    if newest is not None and newest.members == present and not any(left(f, newest) for f in ranks):
+    if newest is not None and list(map(of_member, newest.members)) == present and not any(left(f, newest) for f in ranks):
         return Membership(newest, False, f"view {newest.number} holds")
     if newest is not None and (going := _going(newest, ranks, pods)) is not None:
         return Membership(newest, False, f"waits for {going}, which ends, to leave view {newest.number} with a checkpoint")
@@ -157,9 +159,7 @@ def next_view(
         why = f"view {newest.number} holds until its next step boundary: the job has fewer replicas now"
         return Membership(newest, False, why)
     if leaving:
-        return Membership(
-            newest, False, f"waits for {', '.join(leaving)} to leave view {newest.number if newest else 0}", leaving
-        )
+        return Membership(newest, False, f"waits for {few(leaving)} to leave view {newest.number if newest else 0}", leaving)
     first = every[FIRST].agent
     holdings = [f.worker.holding if f.worker else None for f in ranks]
     snapshots = [f.worker.snapshots if f.worker else None for f in ranks]
@@ -170,9 +170,10 @@ def next_view(
             return Membership(newest, False, wait.reason, wait=wait)
         if look_since is not None and now >= look_since + LOOK_SECONDS:
             start = f"{start}; what is saved may be newer, but storage did not answer within {LOOK_SECONDS:g} s"
-    reason = f"{_why(newest, present)}; {start}"
+    formed = [Member(rank=rank, pod=pod, incarnation=worker, address=address) for rank, pod, worker, address in present]
+    reason = f"{_why(newest, formed)}; {start}"
     number = newest.number + 1 if newest else 1
-    return Membership(View(number=number, members=present, resume=resume, reason=reason), True, reason)
+    return Membership(View(number=number, members=formed, resume=resume, reason=reason), True, reason)
 
 
 def _going(newest: View, ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, ...]) -> str | None:
@@ -191,9 +192,9 @@ def _why(newest: View | None, members: list[Member]) -> str:
         return "all ranks are ready for the first view"
     before, after = {m.rank: m for m in newest.members}, {m.rank for m in members}
     without = [rank for rank in before if rank not in after]
-    changes = [f"rank{'s' if len(without) > 1 else ''} {', '.join(map(str, without))} left"] if without else []
+    changes = [f"{of_ranks(without)} left"] if without else []
     changes += [_change(before.get(m.rank), m) for m in members if before.get(m.rank) != m]
-    return "; ".join(changes) if changes else f"a member left view {newest.number}"
+    return few(changes, "; ") if changes else f"a member left view {newest.number}"
 
 
 def _change(old: Member | None, new: Member) -> str:

@@ -46,24 +46,24 @@ def plan_joins(
     """
     there = topology.among([m.rank for m in view.members])
     before = {entry.replica: entry for entry in known if entry.replica in there.absent}
-    busy = {there.rank(rank).replica for rank in moving if rank in there.ranks}
+    busy = {there.rank(rank).replica for rank in moving}
     busy |= {entry.source for entry in before.values() if entry.source is not None}
+    # The one that leads last: it has the most to do.
+    free = [source for source in there.present if source not in busy]
+    present = frozenset(there.present)
     entries: list[JoinStatus] = []
     actions: list[Action] = []
     due: list[float] = []
     for replica in sorted(there.absent):
         entry = before.get(replica, JoinStatus(replica=replica, since=now))
         group = [ranks[rank] for rank in topology.ranks_of(replica)]
-        if not all(_may_follow(facts) for facts in group) or (entry.source is not None and entry.source not in there.present):
+        if not all(_may_follow(facts) for facts in group) or (entry.source is not None and entry.source not in present):
             entry = _failed(entry, recovery, now) if entry.source is not None else entry
         elif entry.source is None:
-            # The one that leads last: it has the most to do.
-            free = [source for source in reversed(there.present) if source not in busy]
             if now < entry.not_before:
                 due.append(entry.not_before - now)
             elif free:
-                entry = entry.model_copy(update={"source": free[0], "state": "Starting", "since": now})
-                busy.add(free[0])
+                entry = entry.model_copy(update={"source": free.pop(), "state": "Starting", "since": now})
                 due.append(0.0)
         else:
             sources = [ranks[rank] for rank in there.ranks_of(entry.source)]

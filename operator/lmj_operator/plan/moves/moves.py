@@ -9,8 +9,9 @@ from lmj_api.status import JobStatus, MoveCause, MoveStatus
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, Drain, HandOver, Stay
 from lmj_operator.plan.failures.nodes import UNSCHEDULABLE
+from lmj_operator.plan.failures.stragglers import Stragglers
 from lmj_operator.plan.moves.moved import rests
-from lmj_operator.plan.moves.request import admit
+from lmj_operator.plan.moves.request import MOST_MOVES, admit
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed, PodObserved
 from lmj_operator.plan.report.report import is_stale
@@ -37,12 +38,27 @@ class Moves:
     actions: tuple[Action, ...] = ()
     targets: tuple[tuple[int, str | None], ...] = ()
     """Ranks that need a follower for it, each with the node that it is to be on (None: any)."""
+    begun: frozenset[int] = frozenset()
+    """Ranks whose move begins now because they are slow."""
 
 
-def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None, runs: bool, now: float) -> Moves:
+_NONE_SLOW = Stragglers()
+
+_UNFORCED = (MoveCause.REQUESTED, MoveCause.STRAGGLER)
+"""The rank may stay where it is, too: nothing about its pod or its node is a reason to leave."""
+
+
+def plan_moves(
+    observed: Observed,
+    ranks: tuple[RankFacts, ...],
+    view: View | None,
+    runs: bool,
+    now: float,
+    stragglers: Stragglers = _NONE_SLOW,
+) -> Moves:
     """The moves that are wanted at ``now``; ``runs``: ``view`` trains."""
     spec, status = observed.spec.migration, observed.status
-    kept = [m for m in status.moves if _goes_on(m, ranks, spec, now)]
+    kept = _newest([m for m in status.moves if _goes_on(m, ranks, spec, now) and not _is_over(m, ranks, stragglers)])
     request, refused = status.move_request, status.move_refused
     if observed.move_request is not None and observed.move_request != request:
         request, refused = observed.move_request, None
@@ -52,17 +68,26 @@ def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | No
             refused = str(error)
     known = {m.rank for m in kept}
     free = [f for f in ranks if f.rank not in known and not _rests(f.pod, status, spec, now)]
-    kept += [_begun(f, why, observed, now) for f in free if (why := _cause(f.pod, spec)) is not None]
+    due = [_begun(f, why, observed, now) for f in free if (why := _cause(f.pod, spec)) is not None]
+    caused = {m.rank for m in due}
+    slow = [f for f in free if f.rank in stragglers.to_move and f.rank not in caused]
+    due += [_begun(f, _Why(MoveCause.STRAGGLER, stragglers.to_move[f.rank], spec.strategy), observed, now) for f in slow]
+    # Those that wait for room have the same cause in the next pass.
+    due = due[: max(0, MOST_MOVES - sum(m.given_up is None for m in kept))]
+    kept += due
     moves: list[MoveStatus] = []
     turns = {(m.rank, m.serial) for m in _in_turn(status.moves, spec)}
+    begun = 0
     for entry in kept:
-        if entry.given_up is None and len(_in_turn(moves, spec)) < spec.max_concurrent:
+        if entry.given_up is None and begun < spec.max_concurrent:
             if (entry.rank, entry.serial) not in turns:
                 entry = entry.model_copy(update={"since": now})  # its time begins with its turn
             if entry.strategy == "Live" and now - entry.since > spec.timeout_seconds:
                 entry = _given_up(entry, ranks[entry.rank], spec)
+        begun += entry.given_up is None
         moves.append(entry)
-    under_way = [m for m in _in_turn(moves, spec) if m.strategy == "Live"]
+    in_turn = _in_turn(moves, spec)
+    under_way = [m for m in in_turn if m.strategy == "Live"]
     actions: list[Action] = []
     if runs and view is not None:
         actions += [Stay(pod) for m in under_way if (pod := _may_stay(ranks[m.rank])) is not None]
@@ -72,10 +97,14 @@ def plan_moves(observed: Observed, ranks: tuple[RankFacts, ...], view: View | No
             actions += [HandOver(pod, view.number) for m in under_way if (pod := _replaceable(ranks[m.rank], view)) is not None]
         ends = any(isinstance(a, HandOver) for a in actions) or any(to_be_left(f, view) for f in ranks)
         if not ends and not is_stale(observed, ranks):  # else nobody could leave, and what is trained since would be lost
-            going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m in _in_turn(moves, spec))]
+            first = {m.rank for m in in_turn}
+            going = [m for m in moves if m.strategy == "Checkpoint" and (m.given_up is not None or m.rank in first)]
             # Until it has heard of it: what was stored may be all that this operator's predecessor could do.
             actions += [Drain(pod) for m in going if (pod := _told_to_leave(m, ranks[m.rank])) is not None]
-    return Moves(tuple(moves), request, refused, tuple(actions), tuple((m.rank, m.to) for m in under_way))
+    targets = tuple((m.rank, m.to) for m in under_way)
+    return Moves(
+        tuple(moves), request, refused, tuple(actions), targets, frozenset(m.rank for m in due if m.cause is MoveCause.STRAGGLER)
+    )
 
 
 def off_their_nodes(actions: tuple[Action, ...], moves: Sequence[MoveStatus]) -> tuple[Action, ...]:
@@ -106,10 +135,11 @@ def _with_requested(
     """``kept`` with what the request ``text`` asks for; one for another node takes the place of a live move. Raises ValueError."""
     spec = observed.spec.migration
     request = admit(text, ranks, spec, observed.one_node, observed.nodes)
+    asked_for = frozenset(request.ranks)
     stays = [
         m
         for m in kept
-        if m.rank not in request.ranks
+        if m.rank not in asked_for
         or m.strategy == "Checkpoint"
         or (m.given_up is None and (request.node is None or m.to == request.node))
     ]
@@ -134,12 +164,25 @@ def _goes_on(entry: MoveStatus, ranks: tuple[RankFacts, ...], spec: Migration, n
             return False
     elif facts.serial != entry.serial or spec.strategy is MigrationStrategy.NEVER:
         return False
-    elif entry.cause is MoveCause.REQUESTED and entry.given_up is not None:
+    elif entry.cause in _UNFORCED and entry.given_up is not None:
         return _cause(pod, spec) is None  # that it was not to be had then is no reason to stay where the rank may not
-    if entry.cause is MoveCause.REQUESTED or pod is None or pod.node != entry.node:
+    if entry.cause in _UNFORCED or pod is None or pod.node != entry.node:
         return True
     # Another placement is another move: its time starts over, and one that was given up has another chance.
     return _cause(pod, spec) is not None and (pod.leaves or pod.node_leaving is not None or pod.misplaced == entry.reason)
+
+
+def _is_over(entry: MoveStatus, ranks: tuple[RankFacts, ...], stragglers: Stragglers) -> bool:
+    """Whether the move was made for a slow rank that is well again where it is, or has another chance to move."""
+    facts = ranks[entry.rank]
+    if entry.cause is not MoveCause.STRAGGLER or facts.serial != entry.serial or _is_leaving(facts):
+        return False
+    return entry.rank not in stragglers.slow or (entry.given_up is not None and entry.rank in stragglers.to_move)
+
+
+def _is_leaving(facts: RankFacts) -> bool:
+    """Whether it was told to leave its pod: that is not taken back."""
+    return facts.agent is not None and facts.agent.draining
 
 
 def _rests(pod: PodObserved | None, status: JobStatus, spec: Migration, now: float) -> bool:
@@ -191,7 +234,14 @@ def _is_bound(observed: Observed) -> bool:
     """Whether a follower on another node would wait for the output volume, which its source has."""
     spec, volume = observed.spec, observed.spec.storage.output
     once = (AccessMode.READ_WRITE_ONCE, AccessMode.READ_WRITE_ONCE_POD)
-    return not observed.one_node and volume is not None and volume.mode(spec.world_size) in once
+    return not observed.one_node and volume is not None and volume.mode(spec.most_ranks) in once
+
+
+def _newest(moves: Sequence[MoveStatus]) -> list[MoveStatus]:
+    """``moves`` without the oldest of many that were given up for good: where their cause is still there, they have another chance."""
+    stays = [(m.rank, m.serial) for m in moves if m.given_up is not None and m.strategy == "Live"]
+    over = frozenset(stays[: max(0, len(stays) - MOST_MOVES)])
+    return [m for m in moves if (m.rank, m.serial) not in over]
 
 
 def _in_turn(moves: Sequence[MoveStatus], spec: Migration) -> list[MoveStatus]:

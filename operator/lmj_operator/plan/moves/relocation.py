@@ -8,6 +8,7 @@ from lmj_api.view import View
 from lmj_operator.plan.actions import Action
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.nodes import avoiding
+from lmj_operator.plan.failures.stragglers import find_stragglers
 from lmj_operator.plan.moves.joining import Joins, plan_joins
 from lmj_operator.plan.moves.moves import off_their_nodes, plan_moves
 from lmj_operator.plan.observe.facts import RankFacts
@@ -42,7 +43,8 @@ def relocate(
     now: float,
 ) -> Relocation:
     """Besides ``actions``; ``runs``: ``view`` trains and nothing failed. ``nodes``: as in the status."""
-    moves = plan_moves(observed, ranks, view, runs, now)
+    stragglers = find_stragglers(observed, ranks, view if runs else None, now)
+    moves = plan_moves(observed, ranks, view, runs, now, stragglers)
     hot: dict[int, str | None] = {f.rank: None for f in ranks} if observed.spec.recovery.hot_standby else {}
     followed = {**hot, **dict(moves.targets)}
     # A follower that becomes the rank in this pass is no follower any more, wherever one was to be: nothing may remove it.
@@ -60,6 +62,7 @@ def relocate(
         recut=recut.status,
         made=following.made,
         moves=list(moves.moves),
+        stragglers=list(stragglers.moving(moves.begun, now)),
         move_request=moves.request,
         move_refused=moves.refused,
     )
@@ -68,7 +71,7 @@ def relocate(
         actions = off_their_nodes(actions, moves.moves)
     actions += avoiding(recut.actions, nodes)
     told = any(f.agent is not None and view is not None and f.agent.handover >= view.number for f in ranks)
-    due = (*following.due, *joins.due, *recut.due, *((0.0,) if promoted else ()))
+    due = (*following.due, *joins.due, *recut.due, *stragglers.due, *((0.0,) if promoted else ()))
     return Relocation(changes, actions, due, told or bool(promoted) or joins.urgent or recut.urgent)
 
 

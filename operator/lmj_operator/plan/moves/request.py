@@ -10,6 +10,9 @@ from lmj_operator.plan.observe.facts import RankFacts
 TO = "to="
 """Begins the word that names the node."""
 
+MOST_MOVES = 64
+"""A job remembers so many moves that are under way or wait for their turn: a status has to fit into an object of a cluster."""
+
 _NODES_NAMED = 8
 """A refusal names so many nodes."""
 
@@ -47,6 +50,10 @@ def admit(text: str, ranks: tuple[RankFacts, ...], spec: Migration, one_node: bo
     ``nodes``: those that there are; none: they are not known.
     """
     request = parse_request(text, len(ranks))
+    if len(request.ranks) > MOST_MOVES:
+        raise ValueError(
+            f"the request names {len(request.ranks)} ranks: ask for at most {MOST_MOVES}, and for the others when these have moved"
+        )
     if spec.strategy is MigrationStrategy.NEVER:
         raise ValueError("no rank is moved: migration.strategy is Never")
     if request.node is not None and one_node:
@@ -55,10 +62,11 @@ def admit(text: str, ranks: tuple[RankFacts, ...], spec: Migration, one_node: bo
         first = ", ".join(sorted(nodes)[:_NODES_NAMED])
         more = f" and {len(nodes) - _NODES_NAMED} more" if len(nodes) > _NODES_NAMED else ""
         raise ValueError(f"node {request.node} is not in the cluster; nodes: {first}{more}")
-    unmade = [f.rank for f in ranks if f.rank in request.ranks and f.serial == 0]
+    asked = [ranks[rank] for rank in sorted(request.ranks)]
+    unmade = [f.rank for f in asked if f.serial == 0]
     if unmade:
         raise ValueError(f"rank {unmade[0]} has no pod yet: ask again when it trains")
-    there = [f.rank for f in ranks if f.rank in request.ranks and f.pod is not None and f.pod.node == request.node]
+    there = [f.rank for f in asked if f.pod is not None and f.pod.node == request.node]
     if request.node is not None and there:
         raise ValueError(f"rank {there[0]} runs on {request.node} already")
     return request

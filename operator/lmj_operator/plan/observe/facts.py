@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from lmj_api.protocol import AgentState, WorkerPhase, WorkerState
-from lmj_api.status import FollowerStatus, RankStatus
-from lmj_operator.plan.observe.naming import name_of
+from lmj_api.status import FollowerStatus, JobStatus, RankStatus
+from lmj_operator.plan.observe.naming import Names
 from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 
 ENDED = (WorkerPhase.DRAINED, WorkerPhase.COMPLETED, WorkerPhase.EXITED)
@@ -67,18 +67,30 @@ class RankFacts:
 
 def rank_facts(observed: Observed) -> tuple[RankFacts, ...]:
     """The facts of all ranks of the spec, in order."""
-    return tuple(_facts(observed, rank) for rank in range(observed.spec.world_size))
+    status = observed.status
+    known = {r.rank: r for r in status.ranks}
+    entries = {f.rank: f for f in status.followers}
+    names = Names(observed.name, status.promotions)
+    pods: dict[int, dict[int, PodObserved]] = {}
+    for pod in observed.pods:
+        if pod.rank is not None:
+            pods.setdefault(pod.rank, {})[pod.serial] = pod
+    return tuple(
+        _facts(status, known.get(rank) or RankStatus(rank=rank, state="NoPod"), pods.get(rank, {}), entries.get(rank), names)
+        for rank in range(observed.spec.world_size)
+    )
 
 
-def _facts(observed: Observed, rank: int) -> RankFacts:
-    known = next((r for r in observed.status.ranks if r.rank == rank), RankStatus(rank=rank, state="NoPod"))
-    pods = {pod.serial: pod for pod in observed.pods if pod.rank == rank}
+def _facts(
+    status: JobStatus, known: RankStatus, pods: dict[int, PodObserved], entry: FollowerStatus | None, names: Names
+) -> RankFacts:
+    """``pods``: the rank's, by serial."""
+    rank = known.rank
     # Serials above the rank's own, up to this, are those of followers.
-    made = observed.status.made.get(str(rank), 0)
-    entry = next((f for f in observed.status.followers if f.rank == rank), None)
-    serial = max([observed.status.serials.get(str(rank), 0), *(s for s in pods if s > made)])
+    made = status.made.get(str(rank), 0)
+    serial = max([status.serials.get(str(rank), 0), *(s for s in pods if s > made)])
     pod = pods.get(serial)
-    same = serial > 0 and known.pod == name_of(observed.name, observed.status.promotions, rank, serial)
+    same = serial > 0 and known.pod == names.of(rank, serial)
     there = pod.agent.worker.incarnation if pod is not None and pod.agent is not None else 0
     return RankFacts(
         rank=rank,

@@ -64,6 +64,8 @@ class PodObserved:
     """What a pending pod waits for, where that is known."""
     node_leaving: str | None = None
     """Why its node is to be left, in one clause: cordoned, or about to be taken away; None: it is not."""
+    disrupted: str | None = None
+    """Why the cluster has ended it, or is about to, in one clause: it was evicted or preempted, its node is gone. None: nobody says so."""
     misplaced: str | None = None
     """Why the spec's placement does not allow its node any more, in one clause; None: it does."""
     outdated: bool = False

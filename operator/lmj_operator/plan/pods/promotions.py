@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from lmj_api.status import MoveStatus, NodeFailures, Promotion
 from lmj_operator.plan.failures.nodes import avoided
 from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.lists import few
 from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.pods.wants import Want
 
@@ -26,7 +27,7 @@ class Taken:
     @property
     def reason(self) -> str:
         """One clause for each."""
-        return "; ".join(f"standby {c.pod} takes over as rank {c.rank}" for c in self.promotions)
+        return few([f"standby {c.pod} takes over as rank {c.rank}" for c in self.promotions], "; ")
 
 
 def with_promotions(observed: Observed) -> Observed:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, CreatePod, DeletePod, Drain, PutView, StartWorker
 from lmj_operator.plan.failures.failures import Failure, Remedy
-from lmj_operator.plan.membership.membership import member
+from lmj_operator.plan.membership.membership import identity, of_member
 from lmj_operator.plan.observe.facts import ENDED, RankFacts
 from lmj_operator.plan.observe.observed import PodObserved, PodPhase
 
@@ -32,7 +32,7 @@ def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[i
         if remedy is Remedy.POD:
             follower = _promoted(facts) if facts.rank not in elsewhere or _is_elsewhere(facts) else None
             made[facts.rank] = follower or Want(facts.next_serial, 1, replaced=True)
-        elif remedy is Remedy.WORKER or (group and member(facts) is not None):
+        elif remedy is Remedy.WORKER or (group and identity(facts) is not None):
             if facts.agent is not None and facts.agent.draining:  # it starts no worker any more
                 made[facts.rank] = _promoted(facts) or Want(facts.next_serial, 1, replaced=True)
             else:
@@ -104,7 +104,7 @@ def pod_actions(
 
 def view_actions(ranks: tuple[RankFacts, ...], view: View) -> tuple[Action, ...]:
     """Tell ``view`` to every member that is not in it yet."""
-    members = {m.rank: m for m in view.members}
+    members = {m.rank: of_member(m) for m in view.members}
     return tuple(
         PutView(facts.pod.name, view)
         for facts in ranks
@@ -112,6 +112,6 @@ def view_actions(ranks: tuple[RankFacts, ...], view: View) -> tuple[Action, ...]
         and facts.agent is not None
         and facts.worker is not None
         and facts.rank in members
-        and member(facts) == members[facts.rank]
-        and (facts.agent.view is None or facts.agent.view.number < view.number or facts.worker.view < view.number)
+        and identity(facts) == members[facts.rank]
+        and min(facts.agent.newest_view, facts.worker.view) < view.number
     )

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from lmj_api.protocol import Holding, WorkerPhase
 from lmj_api.status import Incident, IncidentKind, RecutStatus
 from lmj_api.topology import FIRST, Topology
-from lmj_api.view import View
+from lmj_api.view import Member, View
 from lmj_operator.plan.actions import Action, LeaveView
 from lmj_operator.plan.failures.budget import in_row
 from lmj_operator.plan.failures.incidents import newest as newest_incidents
 from lmj_operator.plan.membership.choice import attainable
 from lmj_operator.plan.membership.common_step import common_step
-from lmj_operator.plan.membership.membership import Membership, left, member, runs
+from lmj_operator.plan.membership.membership import Membership, identity, left, runs
 from lmj_operator.plan.moves.moved import FOLLOWER_SECONDS, handing_over
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed
@@ -71,6 +71,7 @@ def _as_stored(observed: Observed, recut: RecutStatus) -> Observed:
             "followers": [],
             "joins": [],
             "moves": [],
+            "stragglers": [],
         }
     )
     return replace(observed, status=status)
@@ -79,13 +80,14 @@ def _as_stored(observed: Observed, recut: RecutStatus) -> Observed:
 def _choice(after: Scene, view: View, step: int) -> Membership | None:
     """The first view of the next cut, which goes on from ``step``; None: too few of its replicas can."""
     spec = after.observed.spec
-    ready = spec.topology.among([f.rank for f in after.ranks if f.in_phase(WorkerPhase.READY) and member(f) is not None])
+    ready = spec.topology.among([f.rank for f in after.ranks if f.in_phase(WorkerPhase.READY) and identity(f) is not None])
     there = [replica for replica in ready.present if attainable(ready, replica, after.ranks) == step]
     if len(there) < max(1, spec.data_parallel.min_replicas):
         return None
     topology = _of(spec.topology, there)
     ranks = [after.ranks[rank] for rank in topology.ranks]
-    members = [m for f in ranks if (m := member(f)) is not None]
+    present = [found for f in ranks if (found := identity(f)) is not None]
+    members = [Member(rank=rank, pod=pod, incarnation=worker, address=address) for rank, pod, worker, address in present]
     holdings = [f.worker.holding if f.worker is not None else None for f in ranks]
     snapshots = [f.worker.snapshots if f.worker is not None else None for f in ranks]
     first = after.ranks[FIRST].agent

@@ -5,6 +5,7 @@ from typing import Literal
 
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation
 from lmj_api.status import Condition, FollowerStatus, JobStatus, MoveStatus, Phase, RecutStatus
+from lmj_operator.plan.observe.lists import few
 from lmj_operator.plan.observe.observed import PodObserved
 from lmj_operator.plan.observe.times import rfc3339
 from lmj_operator.plan.observe.units import duration, size
@@ -35,6 +36,9 @@ RECUTTING = "Recutting"
 
 NOT_FINITE = "LossNotFinite"
 """The condition that says since which step an evaluation's loss is not a number; there once one was not."""
+
+STRAGGLER = "Straggler"
+"""The condition that says which ranks compute slower than their peers and since when; there once one did."""
 
 REFUSED = "ChangeRefused"
 """The condition that says why a change of the spec is not followed; there once one was not."""
@@ -86,12 +90,14 @@ def conditions(
     followers: Sequence[FollowerStatus] = (),
     evaluations: Sequence[Evaluation] = (),
     recut: RecutStatus | None = None,
+    slow: str | None = None,
 ) -> list[Condition]:
     """All conditions of a job in ``phase``; the time of one changes only with its status.
 
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
     ``moves``, and the ``followers`` that they are made with: ranks that are to run elsewhere.
     ``evaluations``: the newest of each split, and the best. ``recut``: pods of another cut that are to take over.
+    ``slow``: which ranks are, in a sentence.
     ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one; ``renewed``: it is newer than that of ``old``.
     """
     before = {c.type: c for c in old}
@@ -119,18 +125,26 @@ def conditions(
         standing.append(made(MIGRATING, False, "GivenUp" if stopped is not None else "NothingMoves", text))
     if recut is not None or RECUTTING in before:
         standing.append(made(RECUTTING, *_recutting(recut)))
-    odd = min((e for e in evaluations if e.loss is None), key=lambda e: e.step, default=None)
-    if odd is not None:
-        text = f"the {odd.split} loss of step {odd.step} is not a number; lower training.learningRate or set training.maxGradNorm"
-        standing.append(made(NOT_FINITE, True, "NotANumber", text))
-    elif NOT_FINITE in before:
-        standing.append(made(NOT_FINITE, False, "Finite", "the newest losses are numbers"))
-    if problem is not None or REFUSED in before:
-        told = ("SpecInvalid", problem) if problem is not None else ("SpecAccepted", "the spec is followed")
-        standing.append(made(REFUSED, problem is not None, *told))
+    for kind, why, told, well, end in (
+        (NOT_FINITE, "NotANumber", _not_finite(evaluations), "Finite", "the newest losses are numbers"),
+        (STRAGGLER, "SlowRank", slow, "NoSlowRank", "no rank is slower than its peers"),
+        (REFUSED, "SpecInvalid", problem, "SpecAccepted", "the spec is followed"),
+    ):
+        if told is not None:
+            standing.append(made(kind, True, why, told))
+        elif kind in before:
+            standing.append(made(kind, False, well, end))
     if RECONCILE_FAILED in before:
         standing.append(before[RECONCILE_FAILED])
     return standing
+
+
+def _not_finite(evaluations: Sequence[Evaluation]) -> str | None:
+    """Which loss is not a number, in a sentence; None: all are."""
+    odd = min((e for e in evaluations if e.loss is None), key=lambda e: e.step, default=None)
+    if odd is None:
+        return None
+    return f"the {odd.split} loss of step {odd.step} is not a number; lower training.learningRate or set training.maxGradNorm"
 
 
 def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) -> tuple[str, str]:
@@ -147,7 +161,7 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
             else f"its new pod is {_words(_state(move, entry))}{copied(entry)}"
         )
         told.append(f"rank {move.rank} leaves {where} because {move.reason}: {how}")
-    return min((_state(move, entry) for move, entry in under_way), key=order.index), "; ".join(told)
+    return min((_state(move, entry) for move, entry in under_way), key=order.index), few(told, "; ")
 
 
 def _recutting(recut: RecutStatus | None) -> tuple[bool, str, str]:

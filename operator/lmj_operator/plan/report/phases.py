@@ -17,6 +17,8 @@ LEGAL: dict[Phase, frozenset[Phase]] = {
 """Where a job may go from each phase; it may always stay."""
 
 TERMINAL = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+AT_REST = TERMINAL | {Phase.SUSPENDED}
+"""Nothing of a job trains, or is to, until somebody asks for it."""
 
 
 class IllegalTransition(Exception):  # noqa: N818 - it names what happened

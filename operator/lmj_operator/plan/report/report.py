@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.spec import Training
 from lmj_api.status import JobStatus, RankStatus
-from lmj_api.topology import FIRST, Topology
+from lmj_api.topology import FIRST, Rank, Topology
 from lmj_api.view import View
 from lmj_operator.plan.failures.failures import Failure
 from lmj_operator.plan.membership.looking import has_looked
@@ -13,6 +13,9 @@ from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed, PodPhase
 from lmj_operator.plan.pods.wants import Want
 from lmj_operator.plan.report.conditions import STALE
+
+EXIT_BYTES = 1 << 15
+"""Of the messages of all ranks' failures together: a status has to fit into an object of a cluster. Incidents have them whole."""
 
 TRAINED = (WorkerPhase.RUNNING, WorkerPhase.COMPLETED, WorkerPhase.DRAINED)
 
@@ -32,7 +35,7 @@ def progress(ranks: tuple[RankFacts, ...], view: View | None, old: Progress | No
     if best is None or old is None or best.step != old.step:
         return best
     # While it evaluates or exports it speaks of its activity alone: what was known of the step stays true.
-    facts = ("loss", "learning_rate", "grad_norm", "samples_per_second", "eta_seconds")
+    facts = ("loss", "learning_rate", "grad_norm", "samples_per_second", "eta_seconds", "replicas")
     kept = {name: getattr(old, name) for name in facts if getattr(best, name) is None}
     return best.model_copy(update=kept)
 
@@ -119,15 +122,12 @@ def rank_table(
     ``fruitless``: restarts of each rank's worker in its pod, in a row without a new step, before ``failures``.
     """
     hit = {f.rank: f for f in failures}
-    return [
-        _rank(f, wanted[f.rank], hit.get(f.rank), now, fruitless.get(f.rank, 0)).model_copy(
-            update={"replica": topology.rank(f.rank).replica, "stage": topology.stage(f.rank)}
-        )
-        for f in ranks
-    ]
+    table = [_rank(topology.rank(f.rank), f, wanted[f.rank], hit.get(f.rank), now, fruitless.get(f.rank, 0)) for f in ranks]
+    told = [len(entry.exit_message.encode()) for entry in table if entry.exit_message is not None]
+    return table if sum(told) <= EXIT_BYTES else [_in_short(entry, EXIT_BYTES // len(told)) for entry in table]
 
 
-def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
+def _rank(place: Rank, facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
     stays = want.serial == facts.serial
     if not stays and facts.entry is not None and want.serial == facts.entry.serial:
         # Known from now on as what it is: a pod whose worker trains, not one that has not answered yet.
@@ -140,18 +140,34 @@ def _rank(facts: RankFacts, want: Want, failure: Failure | None, now: float, fru
         # The number speaks of the pod that is named: a pod that has not answered yet has no worker.
         incarnation = want.incarnation if worker is not None or had_worker else 0
     return RankStatus(
-        rank=facts.rank,
+        rank=place.number,
+        replica=place.replica,
+        stage=place.stage,
         pod=pod.name if pod is not None else known.pod,
         node=pod.node if pod is not None else known.node,
         state=_state(facts),
         incarnation=incarnation,
         step=worker.progress.step if worker is not None and worker.progress is not None else known.step,
         heartbeat_seconds=round(max(0.0, now - worker.heartbeat), 1) if worker is not None and worker.heartbeat else None,
+        compute_seconds=_digits(worker.compute_seconds) if worker is not None else None,
         restarts=known.restarts + want.replaced,
         worker_restarts=fruitless + want.replaced if stays else 0,
         exit_code=failure.exit_code if failure is not None else known.exit_code,
         exit_message=failure.message if failure is not None else known.exit_message,
     )
+
+
+def _digits(seconds: float | None) -> float | None:
+    """``seconds`` with three digits: more of them are noise."""
+    return None if seconds is None else float(f"{seconds:.3g}")
+
+
+def _in_short(entry: RankStatus, room: int) -> RankStatus:
+    """``entry`` with its failure told in ``room`` bytes."""
+    whole = (entry.exit_message or "").encode()
+    if len(whole) <= room:
+        return entry
+    return entry.model_copy(update={"exit_message": f"{whole[: room - 3].decode(errors='ignore')}…"})
 
 
 def _state(facts: RankFacts) -> str:

@@ -7,33 +7,41 @@ breaks the view, and with it every exchange under way.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
 import torch
 
+from lmj_api.shards import nodes, share
 from lmj_trainer.state.finals import Finals
-from lmj_trainer.strategy.pipeline.tree import nodes, share, total
+from lmj_trainer.strategy.pipeline.tree import total
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lmj_api.shards import Node
     from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.strategy.pipeline.sums import ShardSums
-    from lmj_trainer.strategy.pipeline.tree import Node
 
 _LARGEST = 1 << 20
-"""Elements of a span, at most."""
-_EACH = 4
+"""Elements of a span, at most,"""
+_MOST = 512
+"""but where a replica would add up more spans than this: an inbox has room for so many messages of each sender."""
+_LEAST = 4
 """Spans that a replica adds up, at least, where there are elements enough: the first are exchanged while others are computed."""
 _ALIGN = 16
 
 
 def span_size(elements: int, replicas: int) -> int:
     """Elements of a span, of ``elements`` that ``replicas`` share."""
-    return min(_LARGEST, max(1, -(-elements // (_EACH * replicas * _ALIGN))) * _ALIGN)
+
+    def cut(spans: int) -> int:
+        return max(1, -(-elements // (spans * replicas * _ALIGN))) * _ALIGN
+
+    return max(min(_LARGEST, cut(_LEAST)), cut(_MOST))
 
 
 class Exchange:
@@ -57,10 +65,14 @@ class Exchange:
         """Spans that this rank adds up, once the others have sent theirs."""
         self._awaited: deque[slice] = deque()
         """Spans that others add up."""
+        self.seconds = 0.0
+        """What it took beside the backward pass. It does not depend on how many shards this replica computes."""
 
     def final(self, weight: Tensor) -> None:
-        """Nothing will be added to the gradient of ``weight`` any more."""
+        """Nothing will be added to the gradient of ``weight`` any more. Waits for nobody."""
+        begin = time.monotonic()
         self._offer(self._finals.final(int(weight.storage_offset()), weight.numel()))
+        self.seconds += time.monotonic() - begin
 
     def finish(self) -> None:
         """Nothing will be added to any gradient any more. The sums of all shards are in the state then."""

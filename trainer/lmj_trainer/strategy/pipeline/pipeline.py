@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lmj_api.shards import share
 from lmj_trainer.model.stage import Inputs, Place
 from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.strategy.pipeline.schedule import Op, Work, most_deferred, order
 from lmj_trainer.strategy.pipeline.sums import ShardSums
-from lmj_trainer.strategy.pipeline.tree import share, total_loss
+from lmj_trainer.strategy.pipeline.tree import total_loss
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class Pipeline:
         self._outputs: dict[int, Tensor] = {}
         self._losses: dict[int, float] = {}
         """By shard, on the last stage."""
+        self.compute_seconds = 0.0
 
     def gradients(self, step: int, final: Done | None = None) -> list[float]:
         """Run the micro-batches of the 0-based ``step`` that are this replica's; the gradient of all of them is in the state then.
@@ -71,6 +74,7 @@ class Pipeline:
         """
         # A single stage waits for nobody: without this it would not notice that its view is over.
         self._group.check()
+        begin, waited = time.monotonic(), self._group.waited
         topology = self._group.topology
         replicas = topology.present
         self._shards = share(self._batches.shards, len(replicas), replicas.index(topology.rank(self._group.rank).replica))
@@ -95,6 +99,8 @@ class Pipeline:
             self._deferred.clear()
             self._hidden.clear()
             self._outputs.clear()
+        exchanged = 0.0 if exchange is None else exchange.seconds
+        self.compute_seconds = time.monotonic() - begin - (self._group.waited - waited) - exchanged
         if exchange is not None:
             exchange.finish()
             if final is not None:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmj_trainer.strategy.pipeline.tree import sibling
+from lmj_api.shards import sibling
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lmj_trainer.strategy.pipeline.tree import Node
+    from lmj_api.shards import Node
 
 
 class ShardSums:
-    """Shards add up in ``gradient``, one after the other. What is complete and waits for more lies in buffers beside it: at most
-    log2(shards) of them, and none where a replica has one shard.
+    """Shards add up in ``gradient``, one after the other. What is complete and waits for more lies in buffers beside it:
+    :func:`~lmj_api.shards.waiting` says how many.
     """
 
     def __init__(self, gradient: Tensor, shards: int) -> None:

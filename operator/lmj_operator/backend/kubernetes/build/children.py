@@ -76,7 +76,7 @@ def build_claims(job: LiveMigrationJob) -> list[Object]:
 
 
 def _claim(job: LiveMigrationJob, name: str, volume: Volume) -> Object:
-    mode = volume.mode(job.spec.world_size)
+    mode = volume.mode(job.spec.most_ranks)
     assert mode is not None
     metadata = _metadata(job, labels.claim_name(job, name))
     if not volume.delete_with_job:

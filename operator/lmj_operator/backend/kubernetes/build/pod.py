@@ -10,6 +10,7 @@ from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob, Volume
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
+from lmj_operator.backend.kubernetes.build.spreading import affinity, constraints
 from lmj_operator.backend.kubernetes.build.template import merge
 from lmj_operator.backend.kubernetes.build.template_check import check_template
 from lmj_operator.backend.kubernetes.settings import Settings
@@ -51,7 +52,7 @@ def build_pod(
     template = job.spec.template or {}
     base = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(job, settings, rank, serial)}
     pod = merge(base, template)
-    own = {**labels.job_labels(job), **labels.of_pod(_name(job, rank, serial))}
+    own = {**labels.job_labels(job), **labels.of_pod(_name(job, rank, serial), job.spec.topology)}
     carried = job.model_copy(update={"spec": job.spec.model_copy(update={"template": None}), "status": None})
     pod["metadata"] = {
         "name": _name(job, rank, serial),
@@ -132,19 +133,9 @@ def _spec(job: LiveMigrationJob, settings: Settings, rank: int | None, serial: i
     if selector:
         spec["nodeSelector"] = selector
     if rank is not None:
-        # A pod that is to take another's place is of no use on the same node.
-        mine = {"matchLabels": {labels.JOB: job.metadata.name, labels.RANK: str(rank)}}
-        term = {"weight": 100, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname", "labelSelector": mine}}
-        spec["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
-    if job.spec.placement.spread:
-        spec["topologySpreadConstraints"] = [
-            {
-                "topologyKey": "kubernetes.io/hostname",
-                "maxSkew": 1,
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {labels.JOB: job.metadata.name}},
-            }
-        ]
+        spec["affinity"] = affinity(job, rank)
+    if spread := constraints(job, rank):
+        spec["topologySpreadConstraints"] = spread
     return spec
 
 
