@@ -82,7 +82,8 @@ class Rig:
     def begin(self, step: int, view: int) -> None:
         """View ``view`` begins, from the checkpoint of ``step``."""
         self.join(view)
-        self.checkpointers[0].begin([f.info for f in survey(self.root, "d") if f.info.problem is None and f.info.step <= step])
+        good = [f.info for f in survey(self.root, "d") if f.info.problem is None and f.info.step <= step]
+        self.checkpointers[0].begin(lambda: (good, ()))
 
     def join(self, view: int) -> None:
         for rank, transport in enumerate(self.transports):
@@ -386,6 +387,15 @@ def test_a_last_checkpoint_that_hangs_is_told(rig: Rig, tmp_path: Path, monkeypa
     assert line.of(EventKind.CHECKPOINTED)
 
 
+def test_nobody_looks_for_checkpoints_before_they_are_needed(rig: Rig) -> None:
+    """A view that goes on from memory does not wait for storage."""
+    asked: list[int] = []
+    rig.checkpointers[0].begin(lambda: asked.append(1) or ([], ()))  # type: ignore[func-returns-value]
+    assert asked == []
+    assert [rig.checkpointers[0].known, rig.checkpointers[0].known] == [[], []]
+    assert asked == [1]
+
+
 def test_a_view_begins_although_the_checkpoint_folder_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it goes on from may be in memory. What is there is not known then, and stays."""
     goes_on, line = threading.Event(), Line()
@@ -393,7 +403,7 @@ def test_a_view_begins_although_the_checkpoint_folder_hangs(tmp_path: Path, monk
     none: Any = None
     saving = Saving(small_job(tmp_path), OWNER, none, none, none, line, none, 0.9)  # type: ignore[arg-type]
     try:
-        assert saving.good(3) == ([], [])
+        assert saving.look(3)() == ([], [])
     finally:
         goes_on.set()
     (warning, _), *more = line.of(EventKind.WARNING)

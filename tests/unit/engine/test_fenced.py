@@ -55,7 +55,7 @@ peer = MemoryTransport(network, "1")
 peer.join(view, 1, {0: "0"})
 state = State()
 checkpointer = Checkpointer(root, 1, state, transport, Line(), Owner("j", "d"))
-checkpointer.begin([])
+checkpointer.begin(lambda: ([], ()))
 facts = ManifestFacts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, accuracy=None, best_step=None, best_accuracy=None)
 for line in sys.stdin:
     state.step = int(line)

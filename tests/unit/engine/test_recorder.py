@@ -85,6 +85,20 @@ def test_one_line_a_step_with_the_loss_s_own_bits(layout: Layout) -> None:
     }
 
 
+def test_what_is_read_without_json_is_json(layout: Layout) -> None:
+    numbers = ["0", "-0", "7", "-12.5", "1e-07", "2.5E+16", "NaN", "Infinity", "-Infinity", "null"]
+    texts = ['{"step": 1}', *(f'{{"step": 12, "gradNorm": {number}, "time": {number}}}' for number in numbers)]
+    for text in texts:
+        found = metrics_file._OURS.fullmatch(f"{text}\n".encode())
+        assert found is not None, text
+        assert int(found[1]) == json.loads(text)["step"]
+    assert not any(metrics_file._OURS.fullmatch(f"{text}\n".encode(errors="surrogateescape")) for text in FOREIGN)
+    record(layout, 0, range(1, 3))
+    assert all(metrics_file._OURS.fullmatch(line) for line in layout.metrics.read_bytes().splitlines(keepends=True)), (
+        "all that is written"
+    )
+
+
 def test_a_line_is_there_as_soon_as_it_is_recorded(layout: Layout) -> None:
     recorder = begin(layout, 0)
     recorder.step(progress(1), 1.0)
@@ -100,6 +114,14 @@ def test_a_resumed_run_forgets_what_it_does_again(layout: Layout) -> None:
 
 TORN = ['{"step": 5, "lo', "{", '{"step": 5, "epoch": 0.5}', "\x00\x00\x00", '"\udcff', "x" * 200_000]
 FOREIGN = [
+    '{"step": 2, "step": 9}',
+    '{"step": 03}',
+    '{"step": 3, "loss": 01}',
+    '{"step": 3, "loss": 1.}',
+    '{"step": 3, "loss": +1}',
+    '{"step": 3, "loss": }',
+    '{"step": 3, "loss": 1 }x',
+    '{"step": 3, "lo{"step": 3, "loss": 1}',
     "7",
     "null",
     "[]",

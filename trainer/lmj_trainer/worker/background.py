@@ -2,17 +2,14 @@
 
 import os
 import threading
-from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
-
-from lmj_trainer.beside import beside
 
 T = TypeVar("T")
 
 
-def within(seconds: float, call: Callable[[], T]) -> T:
-    """What ``call`` returns, or raises, in a thread of its own. Raises TimeoutError when that takes longer: storage may hang."""
-    answer = beside(call, "within")
+def answered(answer: Future[T], seconds: float) -> T:
+    """What :func:`beside` returned, when it is there. Raises TimeoutError when that takes longer."""
     try:
         return answer.result(seconds)
     except TimeoutError:

@@ -41,6 +41,9 @@ _PROMISING_SECONDS = 60.0
 
 _NOBODY = Owner("", "")
 
+Look = Callable[[], tuple[list[CheckpointInfo], Collection[str]]]
+"""The good checkpoints that a view builds on, and names of those that are not its run's to remove."""
+
 
 @dataclass(frozen=True)
 class ManifestFacts:
@@ -86,16 +89,21 @@ class Checkpointer:
         self.problem: str | None = None
         """Why the newest could not be written, on every rank; None: it was, or is under way, or its view broke."""
         self._retention = Retention(root, keep, owner)
+        self._look: Look | None = None
         self._failed: set[str] = set()
 
     @property
     def known(self) -> list[CheckpointInfo]:
-        """Checkpoints that this worker knows to be good, for pruning (rank 0)."""
+        """Checkpoints that this worker knows to be good, for pruning (rank 0). For the compute thread."""
+        if self._look is not None:
+            look, self._look = self._look, None
+            self._retention.begin(*look())
         return self._retention.known
 
-    def begin(self, known: list[CheckpointInfo], others: Collection[str] = ()) -> None:
-        """A view begins on rank 0. ``known``: the good checkpoints that it builds on; ``others``: those that are not this run's to remove."""
-        self._retention.begin(known, others)
+    def begin(self, look: Look) -> None:
+        """A view begins on rank 0. ``look`` is called when what it finds is asked for."""
+        self._retention.begin([], ())
+        self._look = look
 
     @property
     def busy(self) -> bool:

@@ -7,16 +7,19 @@ import time
 from typing import TYPE_CHECKING
 
 from lmj_api.protocol import CheckpointInfo, EventKind
+from lmj_trainer.beside import beside
 from lmj_trainer.checkpoint.owner import Owner
-from lmj_trainer.checkpoint.scan import survey
+from lmj_trainer.checkpoint.scan import Found, survey
 from lmj_trainer.errors import UserError
 from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
-from lmj_trainer.worker.background import within
-from lmj_trainer.worker.checkpointer import Checkpointer, ManifestFacts
+from lmj_trainer.worker.background import answered
+from lmj_trainer.worker.checkpointer import Checkpointer, Look, ManifestFacts
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from lmj_api.spec import LiveMigrationJob
     from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 
 _LONGEST_RETRY_SECONDS = 30.0
 _SURVEY_SECONDS = 10.0
-"""For which a view that begins waits to hear which checkpoints are there."""
+"""For which training waits to hear which checkpoints are there."""
 _SLOW_SECONDS = 60.0
 """A checkpoint that training waits for is told of when it takes longer."""
 
@@ -56,15 +59,20 @@ class Saving:
         """All that is trained is durable."""
         self._saved_at = time.monotonic()
 
-    def good(self, step: int) -> tuple[list[CheckpointInfo], list[str]]:
+    def look(self, step: int) -> Look:
+        """Begin to look for the good ones up to ``step``, while training goes on."""
+        digest, training = self._owner.state_digest, self._job.spec.training
+        there = beside(lambda: survey(self._root, digest, training, digests=False), "survey")
+        return lambda: self._good(there, step)
+
+    def _good(self, survey: Future[list[Found]], step: int) -> tuple[list[CheckpointInfo], list[str]]:
         """Those up to ``step``, and names of them that are not this run's to remove: another job's, or a later run's.
 
         None of a folder that cannot be read now, or hangs, because the view may go on from memory.
         """
-        digest, training = self._owner.state_digest, self._job.spec.training
         try:
             # The others wait meanwhile.
-            there = within(min(_SURVEY_SECONDS, self._patience / 3), lambda: survey(self._root, digest, training, digests=False))
+            there = answered(survey, min(_SURVEY_SECONDS, self._patience / 3))
         except OSError as error:
             message = f"{self._root} cannot be read: {error}; older checkpoints are not removed"
             self._control.emit(EventKind.WARNING, message)

@@ -131,7 +131,7 @@ class Trainer:
         try:
             if recorder is not None:
                 recorder.check()
-                self._checkpointer.begin(*self._saving.good(view.resume.step))
+                self._checkpointer.begin(self._saving.look(view.resume.step))
             decision = self._resume(view.resume, recorder, updated)
             self.snapshots.begin()
             log.info(
@@ -170,9 +170,9 @@ class Trainer:
             if best:
                 # Of the view that broke: another try would be of the same, and a best one that is lost is lost for good.
                 self._checkpointer.settle()
-            durable = any(c.step == step for c in self._checkpointer.known)
-            due = self._saving.due(step) or (best and not self._checkpointer.busy)
-            checkpoint = step > 0 and not evaluates and not durable and due
+            due = step > 0 and not evaluates and (self._saving.due(step) or (best and not self._checkpointer.busy))
+            # Only then: which are known is still looked for, and training waits for no storage.
+            checkpoint = due and not any(c.step == step for c in self._checkpointer.known)
             word = {"committed": committed, "evaluates": evaluates, "checkpoint": checkpoint, "lacks": recorder.lacks(step)}
             self._group.tell(Kind.RESUME, step, payload=word)
         if word["lacks"]:
