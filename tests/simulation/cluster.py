@@ -232,9 +232,6 @@ class Cluster(World):
             return
         if any(self.pods[m.pod].layers != view.cut for m in view.members if m.pod in self.pods):
             raise Violation(f"view {view.number} is in {view.cut}, and not all of its members are")
-        mine = next(m for m in view.members if m.rank == pod.rank)
-        if (mine.pod, mine.incarnation) == (name, pod.worker.incarnation) and pod.worker.phase in ALIVE:
-            pod.view = view
         if self._is_member(pod, known) and pod.worker.phase in ALIVE:
             pod.view = known
 

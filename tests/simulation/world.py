@@ -396,7 +396,8 @@ class World:
 
     def _compute_seconds(self, view: View, pod: Pod) -> float:
         """What a step takes ``pod``: a replica may have more shards than another."""
-        topology = Topology.of_view(self.spec.pipeline.stages, [m.rank for m in view.members])
+        assert view.cut is not None
+        topology = Topology.of_view(view.cut.stages, [m.rank for m in view.members])
         place = topology.present.index(topology.rank(pod.rank or 0).replica)
         held = share(self.spec.data_parallel.shards, len(topology.present), place)
         return len(held) * self.shard_seconds(pod)

@@ -130,7 +130,7 @@ class ClusterTraining:
         parts: dict[str, dict[str, int]] = {"pipeline": {"stages": stages}}
         if replicas is not None:
             parts["dataParallel"] = {"replicas": replicas}
-        self._call("patch", *self._what, "--type=merge", f"--patch={json.dumps({'spec': parts})}")
+        self._call("patch", *self._what, "--type=merge", f"--patch={json.dumps({'spec': parts}, sort_keys=True)}")
 
     def _object(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._call("get", *self._what, "--output=json"))

@@ -1,7 +1,7 @@
 """The status that a pass leaves."""
 
 from collections.abc import Mapping
-from typing import Unpack
+from typing import Any, Unpack
 
 from lmj_api.cut import Cut
 from lmj_api.names import JOB_LABEL
@@ -65,6 +65,10 @@ def _of_replicas(scene: Scene, view: View | None, runs: bool, done: bool) -> Cha
     return Change(spec.topology, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step)
 
 
+_UNLESS_CHANGED: dict[str, Any] = {"followers": [], "moves": [], "joins": [], "recut": None, "stragglers": []}
+"""What is under way is over when a pass does not go on with it."""
+
+
 def status_of(
     scene: Scene, phase: Phase, message: str, *, view: View | None = None, runs: bool = False, **changes: Unpack[Changes]
 ) -> JobStatus:
@@ -115,11 +119,7 @@ def status_of(
             "evaluations": evaluated,
             "ranks": rank_table(observed.spec.topology, scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
             "checkpoint": saved,
-            "followers": [],
-            "moves": [],
-            "joins": [],
-            "recut": None,
-            "stragglers": [],
+            **_UNLESS_CHANGED,
             **scene.changes,
             **changes,
             **({"standbys": [], "warm_standbys": 0} if phase in _WITHOUT_STANDBYS else {}),

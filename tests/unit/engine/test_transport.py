@@ -164,6 +164,18 @@ def test_a_dead_peer_breaks_the_view_with_its_rank(peer) -> None:
     a.send(1, 2)  # nothing is raised, also later
 
 
+def test_what_is_late_for_a_rank_that_the_next_view_lacks_is_for_nobody(peer) -> None:
+    """As the end of a checkpoint that was begun before a replica was lost."""
+    a, b, c = peer(), peer(), peer()
+    form(1, a, b, c)
+    form(2, a, b)
+    a.send(2, "late", view=1)
+    a.send(1, "in time")
+    assert b.take(0) == "in time"
+    a.send(2, "wrong", view=2)
+    assert "rank 2 (not in the view)" in broken(a, 1)
+
+
 def test_a_replacement_joins_and_the_survivors_go_on(peer) -> None:
     a, b, c = peer(), peer(), peer()
     form(1, a, b, c)

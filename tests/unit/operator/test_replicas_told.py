@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.seen import facts, pod, worker
 
+from lmj_api.cut import Cut
 from lmj_api.protocol import CUT_OFF, WorkerPhase
 from lmj_api.status import Incident, IncidentKind, JobStatus, RankStatus
 from lmj_api.topology import Topology
@@ -88,8 +89,9 @@ def test_one_that_has_nothing_to_go_on_from_is_told_too() -> None:
         {"before": view(3, 0, 2)},
         {"after": None},
         {"wanted": Topology(1, 1), "known": 1, "after": view(4, 0)},
+        {"before": view(3, 0, 1, 2, 3, 4, 5).model_copy(update={"cut": Cut(stages=2)})},
     ],
-    ids=["the same view", "the first view", "it was not there", "no view", "the job has it no more"],
+    ids=["the same view", "the first view", "it was not there", "no view", "the job has it no more", "another cut"],
 )
 def test_nothing_is_lost(parts: dict[str, Any]) -> None:
     if parts.get("after", 0) is None:
@@ -117,6 +119,12 @@ def test_so_many_train_only_when_they_do() -> None:
     assert with_replicas([asked], change(**there), NOW) == [asked]
     (told,) = with_replicas([asked], change(**there, runs=True), NOW)
     assert (told.whole_step, told.seconds, told.recovery) == (9, None, "view 5: r")
+
+
+def test_replicas_are_those_of_the_view_s_own_cut() -> None:
+    two = view(4, 0, 1, 2, 3).model_copy(update={"cut": Cut(stages=2)})
+    assert change().present(two) == {0, 1}
+    assert change().present(view(4, 0, 2)) == {0, 2}
 
 
 def test_at_the_end_of_training_all_is_over() -> None:

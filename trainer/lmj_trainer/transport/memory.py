@@ -30,9 +30,10 @@ class MemoryTransport:
 
     def send(self, rank: int, envelope: Envelope) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
-        peer = self._network.get(self._peers[rank])
+        address = self._peers.get(rank)
+        peer = self._network.get(address) if address is not None else None
         if peer is None:
-            self.inbox.fail(envelope.view, f"rank {rank} ({self._peers[rank]}) is gone", rank)
+            self.inbox.fail(envelope.view, f"rank {rank} ({address or 'not in the view'}) is gone", rank)
         else:
             peer.inbox.put(envelope)
 

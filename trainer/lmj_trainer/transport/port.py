@@ -26,7 +26,9 @@ class Transport(Protocol):
         """Serve ``view`` as ``rank``. ``peers``: address of every other rank. Links to peers that live are kept."""
 
     def send(self, rank: int, envelope: Envelope) -> None:
-        """Send and return at once; tensors must not be changed afterwards. A lost peer breaks the inbox's view, nothing is raised."""
+        """Send and return at once; tensors must not be changed afterwards. A lost peer, or one that is not
+        in the view, breaks the inbox's view if it is the envelope's; nothing is raised.
+        """
 
     def flush(self, timeout: float) -> None:
         """Wait until all that was sent has been taken (or its peer is lost), at most ``timeout`` seconds."""

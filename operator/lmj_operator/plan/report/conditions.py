@@ -117,12 +117,8 @@ def conditions(
         standing.append(made(STALE, True, "WriteFailed", text, trouble.since))
     elif STALE in before:
         standing.append(_stale_no_more(before[STALE], saved if renewed else None, now, generation))
-    if any(move.given_up is None for move in moves):
-        standing.append(made(MIGRATING, True, *_moving(moves, followers)))
-    elif MIGRATING in before:
-        stopped = next((move for move in moves), None)
-        text = f"rank {stopped.rank}: {stopped.given_up}" if stopped is not None else "no rank moves"
-        standing.append(made(MIGRATING, False, "GivenUp" if stopped is not None else "NothingMoves", text))
+    if MIGRATING in before or any(move.given_up is None for move in moves):
+        standing.append(made(MIGRATING, *_moving(moves, followers)))
     if recut is not None or RECUTTING in before:
         standing.append(made(RECUTTING, *_recutting(recut)))
     for kind, why, told, well, end in (
@@ -147,11 +143,18 @@ def _not_finite(evaluations: Sequence[Evaluation]) -> str | None:
     return f"the {odd.split} loss of step {odd.step} is not a number; lower training.learningRate or set training.maxGradNorm"
 
 
-def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) -> tuple[str, str]:
-    """How far the move that is least so is, in a word; and all of them in a sentence."""
+def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) -> tuple[bool, str, str]:
+    """Whether any is under way; how far the one that is least so is, in a word; and all of them in a sentence."""
     entries = {follower.rank: follower for follower in followers}
     order = ("Checkpoint", "Pending", "Starting", "Copying", "InSync")
     under_way = [(move, entries.get(move.rank)) for move in moves if move.given_up is None]
+    if not under_way:
+        stopped = next(iter(moves), None)
+        return (
+            (False, "NothingMoves", "no rank moves")
+            if stopped is None
+            else (False, "GivenUp", f"rank {stopped.rank}: {stopped.given_up}")
+        )
     told = []
     for move, entry in under_way:
         where = f"{move.node or 'its node'}{f' for {move.to}' if move.to is not None else ''}"
@@ -161,7 +164,7 @@ def _moving(moves: Sequence[MoveStatus], followers: Sequence[FollowerStatus]) ->
             else f"its new pod is {_words(_state(move, entry))}{copied(entry)}"
         )
         told.append(f"rank {move.rank} leaves {where} because {move.reason}: {how}")
-    return min((_state(move, entry) for move, entry in under_way), key=order.index), few(told, "; ")
+    return True, min((_state(move, entry) for move, entry in under_way), key=order.index), few(told, "; ")
 
 
 def _recutting(recut: RecutStatus | None) -> tuple[bool, str, str]:
