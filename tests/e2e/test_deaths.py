@@ -31,7 +31,7 @@ def losses_of_large(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float
     return job.losses()
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_worker_dies_within_the_write_of_a_checkpoint(losses_of_large: dict[int, float], tmp_path: Path, rank: int) -> None:
     job = Job(tmp_path)
     process = job.start(

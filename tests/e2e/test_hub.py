@@ -40,6 +40,7 @@ def job_of(folder: Path, steps: int) -> Job:
     return job
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_the_hub(hub: Hub, tmp_path: Path) -> None:
     undisturbed = job_of(tmp_path / "undisturbed", 120)
     done = undisturbed.run()

@@ -208,6 +208,7 @@ def test_a_drain_through_a_checkpoint_returns(new_job: ClusterJob, learned: list
         assert "through a checkpoint" in json.dumps(job.status["incidents"])
 
 
+@pytest.mark.slow
 def test_the_rank_of_a_deleted_pod_moves_first(job: ClusterJob, learned: list[dict[int, float]]) -> None:
     pod = pods(job)[1]
     job.kubectl("delete", "pod", "-n", job.namespace, pod, "--wait=false")
@@ -252,6 +253,7 @@ def test_a_tainted_node_is_left(new_job: ClusterJob, learned: list[dict[int, flo
         job.target.kubectl("taint", "node", node, f"{taint.partition('=')[0].partition(':')[0]}:{taint.rpartition(':')[2]}-")
 
 
+@pytest.mark.slow
 def test_both_ranks_move_when_asked(job: ClusterJob) -> None:
     before = pods(job)
     said = migrate(job, "--rank", "0", "--rank", "1")

@@ -16,7 +16,8 @@ pytestmark = pytest.mark.e2e
 SEED = int(os.environ.get("LMJ_MOVES_SEED", random.SystemRandom().randrange(1 << 32)))
 
 
-@pytest.mark.parametrize("moves", [3, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("moves", [3, 20])
 def test_moves_change_nothing(tmp_path: Path, moves: int) -> None:
     print(f"LMJ_MOVES_SEED={SEED}")
     source = random.Random(SEED)

@@ -67,6 +67,7 @@ def test_what_cannot_run_says_so_once(job: ClusterJob) -> None:
     assert job.events().count("Failed") == 1
 
 
+@pytest.mark.slow
 def test_a_pod_that_no_node_takes_waits_and_says_why(job: ClusterJob) -> None:
     job.spec["placement"] = {"nodeSelector": {"no": "such-node"}}
     job.apply()
@@ -80,6 +81,7 @@ def test_a_pod_that_no_node_takes_waits_and_says_why(job: ClusterJob) -> None:
     assert job.status["restarts"] == 0
 
 
+@pytest.mark.slow
 def test_a_rule_sends_a_rank_to_another_node_and_its_pods_stay_away(job: ClusterJob) -> None:
     job.spec["training"]["maxSteps"] = 100_000
     job.spec["training"]["epochs"] = 100_000

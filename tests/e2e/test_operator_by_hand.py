@@ -68,6 +68,7 @@ def test_what_is_deleted_or_changed_by_hand_is_put_back(job: ClusterJob, operato
     assert kinds <= {"livemigrationjobs", "events"}, "what is put back is not written again and again"
 
 
+@pytest.mark.slow
 def test_a_job_that_is_suspended_and_lost_its_secret_comes_back(job: ClusterJob) -> None:
     job.spec["suspend"] = True
     job.apply()
@@ -80,6 +81,7 @@ def test_a_job_that_is_suspended_and_lost_its_secret_comes_back(job: ClusterJob)
     assert sorted(there(job)) == sorted(KINDS)
 
 
+@pytest.mark.slow
 def test_what_keeps_a_pod_from_being_created_is_told_in_the_kubelets_words(operator: Watched) -> None:
     with operator.job() as made:
         trainer = made.spec["template"]["spec"]["containers"][0]

@@ -81,7 +81,8 @@ def moves(job: ClusterJob, rank: int, node: str) -> None:
     wait_for("another node", lambda: job.status["ranks"][rank]["node"] not in (node, None), job.describe)
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_node_without_power_takes_one_replica(job: ClusterJob, own_cluster: Cluster, tmp_path: Path, rank: int) -> None:
     job.apply()
     wait_until(job, 2)
@@ -100,6 +101,7 @@ def test_a_node_without_power_takes_one_replica(job: ClusterJob, own_cluster: Cl
     assert_as_one(job, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_replica_that_finds_no_room_is_not_waited_for(job: ClusterJob, own_cluster: Cluster) -> None:
     here = {"labelSelector": {"matchLabels": {"lmj.dev/job": job.name}}, "topologyKey": "kubernetes.io/hostname"}
     job.spec["template"]["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [here]}}

@@ -51,6 +51,7 @@ def labels(job: ClusterJob, pod: str) -> dict[str, str]:
     return dict(job.get(f"pod/{pod}")["metadata"]["labels"])
 
 
+@pytest.mark.slow
 def test_a_deleted_pod_costs_no_pod_start(job: ClusterJob) -> None:
     assert labels(job, "tiny-s-1")["lmj.dev/role"] == "standby"
     assert "lmj.dev/rank" not in labels(job, "tiny-s-1")

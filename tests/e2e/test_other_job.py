@@ -32,6 +32,7 @@ def rates(job: Job) -> dict[int, float]:
     return {line["step"]: line["learningRate"] for line in map(json.loads, job.metrics.read_text().splitlines())}
 
 
+@pytest.mark.slow
 def test_a_finished_folder(tmp_path: Path) -> None:
     job = Job(tmp_path)
     done = job.run(*sets(maxSteps=STEPS))
@@ -108,6 +109,7 @@ def test_an_unfinished_folder(tmp_path: Path) -> None:
     assert {rate for step, rate in rates(job).items() if step > reached} == {0.002}
 
 
+@pytest.mark.slow
 def test_a_worker_that_nobody_looked_for_leaves_another_job_s_results_alone(tmp_path: Path) -> None:
     """As on a cluster, where a new object may name the folder of another."""
     job = make_job(tmp_path / "out", make_data(tmp_path / "d.csv"), make_model(tmp_path / "model", "bert"), 1)

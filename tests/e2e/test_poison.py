@@ -62,6 +62,7 @@ def poisoned(job: Job, process: subprocess.Popen[str], view: int) -> dict[str, A
     return found
 
 
+@pytest.mark.slow
 def test_the_budget_ends_it_and_memory_is_not_believed_for_ever(tmp_path: Path) -> None:
     job = Job(tmp_path)
     with running(job, maxRestarts=5, workerRestarts=10) as process:

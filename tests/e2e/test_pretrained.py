@@ -64,6 +64,7 @@ def test_initial_weights_are_the_file_s() -> None:
     assert seen == expected.keys()
 
 
+@pytest.mark.slow
 def test_fine_tuned_in_two_stages(tmp_path: Path) -> None:
     job = LiveMigrationJob.model_validate(
         {

@@ -81,6 +81,7 @@ def test_the_quickstart_trains_on_a_cluster_as_it_does_here_and_leaves_its_model
         assert "forbidden" not in chart.said()
 
 
+@pytest.mark.slow
 def test_a_quickstart_that_is_deleted_as_it_trains_leaves_nothing_but_its_volume(
     cluster: Target, own_cluster: Cluster, chart: Installed
 ) -> None:

@@ -104,13 +104,14 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 MAKE = {"full": lambda job: job, "lora": adapting}
 CASES = [
     pytest.param("full", 1, [0], id="brief"),
-    pytest.param("full", 1, [0, 1], id="full", marks=pytest.mark.slow),
-    pytest.param("full", 2, [0, 1, 2, 3], id="two stages", marks=pytest.mark.slow),
-    pytest.param("lora", 1, [0, 1], id="adapters", marks=pytest.mark.slow),
-    pytest.param("lora", 2, [0, 3], id="adapters, two stages", marks=pytest.mark.slow),
+    pytest.param("full", 1, [0, 1], id="full"),
+    pytest.param("full", 2, [0, 1, 2, 3], id="two stages"),
+    pytest.param("lora", 1, [0, 1], id="adapters"),
+    pytest.param("lora", 2, [0, 3], id="adapters, two stages"),
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "stages", "victims"), CASES)
 def test_a_death_at_any_moment_costs_nothing(tmp_path: Path, orders: Path, what: str, stages: int, victims: list[int]) -> None:
     def make(folder: Path) -> Replicated:

@@ -70,6 +70,7 @@ def test_interrupted_and_resumed_equals_undisturbed(undisturbed: Job, tmp_path: 
     assert job.identity() == run != undisturbed.identity()
 
 
+@pytest.mark.slow
 def test_told_to_end_twice_loses_no_step(undisturbed: Job, tmp_path: Path) -> None:
     """As ``timeout`` does it, which signals the process and then the group that it is in."""
     job = Job(tmp_path)
@@ -86,6 +87,7 @@ def test_told_to_end_twice_loses_no_step(undisturbed: Job, tmp_path: Path) -> No
     assert status["checkpoint"]["step"] == max(job.losses()) >= 50, "nothing was lost"
 
 
+@pytest.mark.slow
 def test_interrupted_in_a_recovery_loses_no_step(undisturbed: Job, tmp_path: Path) -> None:
     job = Job(tmp_path)
     process = job.start()
@@ -143,6 +145,7 @@ def test_killed_worker_comes_back(undisturbed: Job, tmp_path: Path, rank: int) -
     assert "which all have in memory" in status["view"]["reason"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_nobody_can_connect_to_is_replaced(undisturbed: Job, tmp_path: Path) -> None:
     """Its listener ends when a connection does before the two have greeted each other, as one of a peer that is killed just then."""
     job = Job(tmp_path)

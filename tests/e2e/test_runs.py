@@ -32,6 +32,7 @@ def threads(job: Job) -> int:
     return value
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_threads_that_it_began_with(tmp_path: Path) -> None:
     whole, job = Job(tmp_path / "whole"), Job(tmp_path / "stopped")
     done = whole.run(*SETS)

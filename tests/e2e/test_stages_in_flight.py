@@ -103,6 +103,7 @@ def go_on(job: Job, process: subprocess.Popen[str], steps: int = 10) -> None:
     wait_until(lambda: last_step(job) >= step, process)
 
 
+@pytest.mark.slow
 def test_one_two_three_and_two_stages_again(tmp_path: Path) -> None:
     job = Staged(tmp_path / "cut")
     with running(job, 100_000, *SETTINGS) as process:
@@ -127,7 +128,7 @@ def test_one_two_three_and_two_stages_again(tmp_path: Path) -> None:
     assert_as_undisturbed(job, lambda folder: Staged(folder, 2), tmp_path / "undisturbed")
 
 
-@pytest.mark.parametrize("lora", [False, True])
+@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_replicas_are_cut_as_one(tmp_path: Path, lora: bool) -> None:
     job = Staged(tmp_path / "cut", 1, 2, lora=lora)
     with running(job, 100_000, *SETTINGS[:-1]) as process:
@@ -139,6 +140,7 @@ def test_replicas_are_cut_as_one(tmp_path: Path, lora: bool) -> None:
     assert_as_undisturbed(job, lambda folder: Staged(folder, 2, lora=lora), tmp_path / "undisturbed")
 
 
+@pytest.mark.slow
 def test_more_stages_than_layers_change_nothing_and_are_refused_in_a_line(tmp_path: Path) -> None:
     job = Staged(tmp_path / "cut")
     with running(job, 100_000, *SETTINGS[:-1]) as process:

@@ -188,7 +188,8 @@ def test_an_output_folder_that_is_full_stops_nothing(tmp_path: Path, disk: Disk,
     assert list(job.losses()) == list(range(1, 1201)), "what could not be written then was written later"
 
 
-@pytest.mark.parametrize("how", ["refused", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["refused", "full"])
 def test_workers_are_killed_while_the_output_cannot_be_written(tmp_path: Path, disk: Disk, runs: list[Run], how: str) -> None:
     """Another view begins, then another process of rank 0: what the first could not record, rank 1 knows too."""
     job = Job(tmp_path / "job")
@@ -224,7 +225,8 @@ def test_workers_are_killed_while_the_output_cannot_be_written(tmp_path: Path, d
     assert list(job.losses()) == list(range(1, 1201))
 
 
-@pytest.mark.parametrize("how", ["gone", *(pytest.param(how, marks=pytest.mark.slow) for how in ("read-only", "replaced"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["gone", "read-only", "replaced"])
 def test_storage_that_goes_away(tmp_path: Path, disk: Disk, runs: list[Run], how: str) -> None:
     folder = disk.path / "checkpoints"
     job = Job(tmp_path / "job")

@@ -89,13 +89,13 @@ def test_two_stages_are_a_plain_loop(undisturbed: Path, data: Path, model: Path,
     same(undisturbed, plain(make_job(tmp_path / "plain", data, model, 1), tmp_path / "plain"))
 
 
-@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("stages", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_any_number_of_stages(undisturbed: Path, data: Path, model: Path, tmp_path: Path, stages: int) -> None:
     run(make_job(tmp_path, data, model, stages), tmp_path / "logs")
     same(undisturbed, tmp_path)
 
 
-@pytest.mark.parametrize("family", ["distilbert", "roberta", "electra"])
+@pytest.mark.parametrize("family", [*(pytest.param(f, marks=pytest.mark.slow) for f in ("distilbert", "electra")), "roberta"])
 def test_every_family_is_a_plain_loop(family: str, data: Path, tmp_path: Path) -> None:
     source = make_model(tmp_path / family, family)
     job = make_job(tmp_path / "out", data, source, 2, training={"maxSteps": 8})
@@ -156,6 +156,7 @@ def test_adapters_are_peft_s_in_a_plain_loop(family: str, data: Path, tmp_path: 
     assert all(torch.equal(p, same_model[n]) for n, p in applied.named_parameters())
 
 
+@pytest.mark.slow
 def test_adapters_outlive_a_worker(data: Path, tmp_path: Path) -> None:
     """Its successor has the state from memory, and makes the frozen weights itself."""
     source, changes = make_model(tmp_path / "bert", "bert"), adapters("bert", 12)

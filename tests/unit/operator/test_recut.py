@@ -67,14 +67,16 @@ def planned(
     wanted: Cut | None = THREE,
     busy: bool = False,
     made: dict[str, int] | None = None,
+    serials: dict[str, int] | None = None,
+    trains_now: bool = True,
 ) -> Recutting:
     """Two stages train, and three are wanted."""
     every = ranks if ranks is not None else (trains(0), trains(1))
     members = [Member(rank=f.rank, pod=f"j-r{f.rank}-1", incarnation=1, address=f"a:{f.rank}") for f in every]
     view = View(number=VIEW, members=members, cut=TWO, resume=Resume(step=5), reason="test")
-    status = JobStatus(serials={"0": 1, "1": 1}, recut=recut, cut=TWO)
+    status = JobStatus(serials=serials or {"0": 1, "1": 1}, recut=recut, cut=TWO)
     observed = Observed("j", job_spec(2), status, wanted_cut=wanted, apart=pods)
-    return plan_recut(observed, every, view, busy, MADE if made is None else made, NOW)
+    return plan_recut(observed, every, view if trains_now else None, busy, MADE if made is None else made, NOW)
 
 
 def states(found: Recutting) -> list[str]:
@@ -238,6 +240,18 @@ def test_replicas_without_room_are_not_waited_for_where_the_others_are_enough(wa
     found = plan_recut(observed, ranks, view, False, {str(rank): 2 for rank in range(6)}, NOW)
     told_to = [action for action in found.actions if isinstance(action, HandOver)]
     assert told_to == ([HandOver("j-r2-1", VIEW), HandOver("j-r3-1", VIEW)] if goes else [])
+
+
+def test_one_whose_rank_has_a_later_pod_by_now_is_made_anew() -> None:
+    """A rank's pod was replaced meanwhile: the name of the next one has a higher serial, and so has that of who takes over."""
+    overtaken = of(entry(0, "InSync"), entry(1, "InSync"), entry(2, "InSync"))
+    made = planned(overtaken, successor(0), successor(1), successor(2), serials={"0": 3, "1": 1}, made={**MADE, "0": 3})
+    assert made.status is not None
+    assert {e.rank: (e.serial, e.state) for e in made.status.followers}[0] == (4, "Pending")
+    assert [e.serial for e in made.status.followers] == [4, 2, 2]
+    waits = planned(overtaken, trains_now=False, serials={"0": 3, "1": 1})
+    assert waits.status is not None
+    assert [e.rank for e in waits.status.followers] == [1, 2], "it waits for nothing of a pod that can never take over"
 
 
 def test_one_that_takes_over_is_no_failure() -> None:

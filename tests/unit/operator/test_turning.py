@@ -105,9 +105,21 @@ def test_one_that_still_follows_is_told_to_leave_and_waited_for() -> None:
         {"wanted": 1},
         {"phase": Phase.SUSPENDING},
         {"recut": None},
+        {"old": pod(0, 5, ONE, READY, handover=7), "serials": {"0": 5}},
         {"restarts_without_progress": 4, "restart_step": STEP, "since": NOW - FOLLOWER_SECONDS},
     ],
-    ids=["nobody asked", "a peer was lost", "it trains", "no state", "another cut", "as it is", "it stops", "none", "no belief"],
+    ids=[
+        "nobody asked",
+        "a peer was lost",
+        "it trains",
+        "no state",
+        "another cut",
+        "as it is",
+        "it stops",
+        "none",
+        "overtaken",
+        "no belief",
+    ],
 )
 def test_else_the_old_cut_trains_on(why: dict[str, Any]) -> None:
     assert turn(**why) == NO_TURN

@@ -7,7 +7,7 @@ from lmj_api.cut import Cut
 from lmj_api.names import pod_name
 from lmj_api.protocol import USER_ERROR, WorkerPhase
 from lmj_api.spec.recovery import Recovery
-from lmj_api.status import RecutFollower
+from lmj_api.status import RecutFollower, RecutStatus
 from lmj_api.topology import Topology
 from lmj_operator.plan.actions import Action, CreatePod, DeletePod, StartWorker
 from lmj_operator.plan.failures.budget import backoff
@@ -29,14 +29,14 @@ class Successor:
 
 
 def successors(
-    observed: Observed, topology: Topology, cut: Cut, made: Mapping[str, int], handing: bool, now: float
+    observed: Observed, topology: Topology, recut: RecutStatus, made: Mapping[str, int], handing: bool, now: float
 ) -> list[Successor]:
-    """Those of all ranks of ``topology``. ``made``: as in the status; what is new in an entry is acted on in the next pass.
+    """Those of all ranks of ``topology``, as ``recut`` knows them. ``made``: as in the status; what is new in an entry is acted on in the next
+    pass.
 
     ``handing``: those that train were told to hand over.
     """
-    recut = observed.status.recut
-    known = {} if recut is None or recut.cut != cut else {entry.rank: entry for entry in recut.followers}
+    known = {entry.rank: entry for entry in recut.followers}
     pods = {pod.name: pod for pod in observed.apart}
     result = []
     for rank in topology.ranks:
@@ -49,8 +49,14 @@ def successors(
             if handing and _has_taken_over(entry, pod, now):
                 result.append(Successor(entry, pod))
             else:
-                result.append(_brought_on(observed.name, entry, pod, used, cut, observed.spec.recovery, now))
+                result.append(_brought_on(observed.name, entry, pod, used, recut.cut, observed.spec.recovery, now))
     return result
+
+
+def without_overtaken(recut: RecutStatus, serials: Mapping[str, int]) -> RecutStatus:
+    """``recut`` without pods that are older than the one that a rank has by now, which was replaced: serials of a rank's pods only grow."""
+    kept = [entry for entry in recut.followers if entry.serial > serials.get(str(entry.rank), 0)]
+    return recut if len(kept) == len(recut.followers) else recut.model_copy(update={"followers": kept})
 
 
 def _entry(job: str, rank: int, serial: int, now: float, failures: int = 0, not_before: float = 0.0) -> RecutFollower:

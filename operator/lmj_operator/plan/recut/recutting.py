@@ -10,7 +10,7 @@ from lmj_operator.plan.actions import Action, HandOver
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.recut.following import streams, told_to
-from lmj_operator.plan.recut.pods import Successor, successors
+from lmj_operator.plan.recut.pods import Successor, successors, without_overtaken
 
 STATES = ("Pending", "Starting", "Copying", "InSync")
 """In order."""
@@ -42,6 +42,7 @@ def plan_recut(
     cut, known = observed.wanted_cut, observed.status.recut
     if cut is None:
         return Recutting(None, dict(made), told_to(ranks, observed.spec.pipeline.cut, {}) if view is not None else ())
+    known = without_overtaken(known, observed.status.serials) if known is not None else None
     status = known if known is not None and known.cut == cut else RecutStatus(cut=cut, since=now)
     if view is None:
         return Recutting(status, dict(made))
@@ -50,7 +51,7 @@ def plan_recut(
     before = Topology.of_view(observed.spec.pipeline.stages, [m.rank for m in view.members])
     topology = Topology(cut.stages, len(before.present))
     handing = any(facts.agent is not None and facts.agent.handover >= view.number for facts in ranks)
-    found = successors(observed, topology, cut, made, handing, now)
+    found = successors(observed, topology, status, made, handing, now)
     final = next((each.final for each in found if each.final is not None), None)
     if final is not None:
         over = RecutStatus(cut=cut, since=status.since, given_up=final)

@@ -17,6 +17,7 @@ from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.observe.times import rfc3339
 from lmj_operator.plan.recut.cuts import cut_into
+from lmj_operator.plan.recut.pods import without_overtaken
 from lmj_operator.plan.report.report import step_seconds
 from lmj_operator.plan.scene import Scene, leaving, scene_of
 
@@ -40,6 +41,8 @@ NO_TURN = Turn()
 def turned(scene: Scene) -> Turn:
     """The next cut takes over once those that train have left their view for it, and it has the step that they have."""
     observed, view, recut = scene.observed, scene.newest, scene.observed.status.recut
+    if recut is not None and without_overtaken(recut, observed.status.serials) is not recut:
+        return NO_TURN
     if recut is None or view is None or recut.cut != observed.wanted_cut or leaving(observed) or runs(scene.ranks, view):
         return NO_TURN
     gone = [f.worker.holding for f in scene.ranks if left(f, view) and f.worker is not None]
