@@ -10,6 +10,7 @@ from lmj_api.results import trained_job
 from lmj_api.spec import LiveMigrationJob, Training
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.errors import UserError
+from lmj_trainer.worker import claim as claim_module
 from lmj_trainer.worker.claim import Claimant, claim, refuse_other, require_start
 
 
@@ -103,3 +104,20 @@ def test_a_continued_run_begins_nowhere_else() -> None:
         require_start(continued, 8, 20)
     with pytest.raises(UserError, match="12 steps are trained already, and the job has 10"):
         require_start(continued, 12, 10)
+
+
+def test_a_claim_that_is_there_is_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All wait for it while a view begins."""
+    mine = job(tmp_path / "out")
+    Claimant(mine, silent).claim()
+    trained = Layout.of(mine.spec).trained
+    written = trained.stat().st_mtime_ns, trained.read_bytes()
+    judged: list[LiveMigrationJob] = []
+    monkeypatch.setattr(claim_module, "refuse_other", lambda job, warn: judged.append(job))
+    Claimant(mine, silent).claim()
+    assert (trained.stat().st_mtime_ns, trained.read_bytes()) == written
+    assert judged == []
+    other = job(tmp_path / "out", epochs=7)
+    Claimant(other, silent).claim()
+    assert judged == [other]
+    assert trained.read_bytes() != written[1]

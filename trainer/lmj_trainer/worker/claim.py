@@ -1,5 +1,6 @@
 """Whose results the output folder has: another job's are not written over."""
 
+import contextlib
 import json
 from collections.abc import Callable
 
@@ -44,9 +45,15 @@ class Claimant:
 
     def __init__(self, job: LiveMigrationJob, warn: Warn) -> None:
         self._job, self._warn, self._claimed = job, warn, False
+        # Here, because all wait for a claim while a view begins.
+        self._layout, self._content = Layout.of(job.spec), _content(job)
 
     def claim(self) -> None:
         """A view begins. Raises as :func:`claim`."""
+        with contextlib.suppress(OSError):
+            if self._layout.trained.read_bytes() == self._content:
+                self._claimed = True
+                return
         self._claimed = claim(self._job, self._warn)
 
     def ensure(self) -> None:
@@ -60,10 +67,7 @@ def claim(job: LiveMigrationJob, warn: Warn) -> bool:
     anything is written.
     """
     refuse_other(job, warn)
-    layout = Layout.of(job.spec)
-    # What a template holds is nobody's business here, and changes nothing of the results.
-    kept = job.model_copy(update={"spec": job.spec.model_copy(update={"template": None}), "status": None})
-    content = (json.dumps(json.loads(kept.to_json()), indent=1) + "\n").encode()
+    layout, content = Layout.of(job.spec), _content(job)
     try:
         if not layout.trained.exists() or layout.trained.read_bytes() != content:
             layout.output.mkdir(parents=True, exist_ok=True)
@@ -72,6 +76,12 @@ def claim(job: LiveMigrationJob, warn: Warn) -> bool:
         warn(f"{layout.trained} cannot be written: {error}")
         return False
     return True
+
+
+def _content(job: LiveMigrationJob) -> bytes:
+    # What a template holds is nobody's business here, and changes nothing of the results.
+    kept = job.model_copy(update={"spec": job.spec.model_copy(update={"template": None}), "status": None})
+    return (json.dumps(json.loads(kept.to_json()), indent=1) + "\n").encode()
 
 
 def require_start(training: Training, step: int, steps: int) -> None:
