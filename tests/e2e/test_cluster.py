@@ -143,6 +143,7 @@ def test_a_claim_binds_to_a_shared_volume_and_all_nodes_see_it(own_cluster: Clus
     assert said == "1\n2\n" == (folder / "seen").read_text()
 
 
+@pytest.mark.slow
 def test_a_power_cut_is_noticed_and_the_node_comes_back_with_its_pods(own_cluster: Cluster) -> None:
     body = pod("victim", ["sleep", "1000"], own_cluster, nodeName="node3", restartPolicy="Always")
     start_pod(own_cluster, body)
@@ -164,6 +165,7 @@ def test_a_power_cut_is_noticed_and_the_node_comes_back_with_its_pods(own_cluste
     own_cluster.api.delete(f"{PODS}/victim")
 
 
+@pytest.mark.slow
 def test_a_pulled_cable_is_noticed_and_its_pods_go_on(own_cluster: Cluster) -> None:
     start_pod(own_cluster, pod("steady", ["sleep", "1000"], own_cluster, nodeName="node2", restartPolicy="Always"))
     own_cluster.link_down("node2")
@@ -176,6 +178,7 @@ def test_a_pulled_cable_is_noticed_and_its_pods_go_on(own_cluster: Cluster) -> N
     own_cluster.api.delete(f"{PODS}/steady")
 
 
+@pytest.mark.slow
 def test_the_api_server_goes_and_comes(own_cluster: Cluster) -> None:
     own_cluster.stop("apiserver")
     assert not own_cluster.api.ready()

@@ -59,7 +59,8 @@ def test_moves_through_a_checkpoint_lose_no_step_and_are_no_restart(tmp_path: Pa
     assert steps == list(range(1, len(steps) + 1))
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_the_rank_of_a_pod_that_is_told_to_end_moves_first(tmp_path: Path, rank: int) -> None:
     job = Job(tmp_path / "told")
     with running(job, 100_000, *SETTINGS) as process:

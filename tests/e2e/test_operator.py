@@ -120,6 +120,7 @@ def test_a_node_without_power_loses_its_rank_and_no_pod_stays_stuck_there(job: C
         own_cluster.power_on(node)
 
 
+@pytest.mark.slow
 def test_with_a_replica_neither_a_deleted_pod_nor_a_node_without_power_costs_a_step(
     job: ClusterJob, own_cluster: Cluster
 ) -> None:

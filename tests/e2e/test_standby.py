@@ -91,6 +91,7 @@ def test_a_standby_takes_the_place_of_a_pod_that_is_killed(tmp_path: Path) -> No
     assert disturbed == losses(undisturbed)[:steps]
 
 
+@pytest.mark.slow
 def test_a_standby_that_dies_is_replaced_and_training_does_not_notice(tmp_path: Path) -> None:
     job = Job(tmp_path)
     with running(job, "recovery.standby=1") as process:
@@ -103,6 +104,7 @@ def test_a_standby_that_dies_is_replaced_and_training_does_not_notice(tmp_path: 
         assert (status["restarts"], status["incidents"], status["view"]["number"]) == (0, [], 1)
 
 
+@pytest.mark.slow
 def test_a_pod_that_is_killed_before_the_standby_is_warm_gets_one_of_its_own(tmp_path: Path) -> None:
     job = Job(tmp_path)
     with running(job, "recovery.standby=1") as process:

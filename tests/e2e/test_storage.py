@@ -129,6 +129,7 @@ def test_a_full_disk_costs_checkpoints_and_no_training(tmp_path: Path, disk: Dis
     assert 1200 in steps(disk.path)
 
 
+@pytest.mark.slow
 def test_the_last_checkpoint_waits_for_room(tmp_path: Path, disk: Disk, runs: list[Run]) -> None:
     """Training is done, and its result is in memory alone."""
     job = Job(tmp_path / "job")
@@ -149,6 +150,7 @@ def test_the_last_checkpoint_waits_for_room(tmp_path: Path, disk: Disk, runs: li
     assert STEPS in steps(disk.path)
 
 
+@pytest.mark.slow
 def test_the_job_fails_with_the_reason_when_there_never_is_room(tmp_path: Path, disk: Disk, runs: list[Run]) -> None:
     job = Job(tmp_path / "job")
     sets = (f"checkpoint.path={disk.path}", "training.maxSteps=100", "checkpoint.everySteps=1000")
@@ -166,6 +168,7 @@ def test_the_job_fails_with_the_reason_when_there_never_is_room(tmp_path: Path, 
     assert status["restarts"] == 0
 
 
+@pytest.mark.slow
 def test_an_output_folder_that_is_full_stops_nothing(tmp_path: Path, disk: Disk, runs: list[Run]) -> None:
     """Metrics, status, logs and checkpoints: all of it is on the disk that is full."""
     job = Job(tmp_path / "job")
