@@ -7,6 +7,7 @@ from pydantic import Field
 from lmj_api.base import Message
 from lmj_api.bounds import FIRST, LARGEST, Count, LongLine, Name
 from lmj_api.cut import Cut
+from lmj_api.topology import Topology
 
 MOST_RANKS = 1024
 """Of a job."""
@@ -68,6 +69,10 @@ class View(Message):
     """The state that it starts from."""
     reason: LongLine
     """Why this view was formed, in one sentence."""
+
+    def topology(self, stages: int) -> Topology:
+        """Which replicas are in it. ``stages``: of a view that does not say how its layers are cut."""
+        return Topology.of_view(self.cut.stages if self.cut is not None else stages, [m.rank for m in self.members])
 
     def is_in(self, stages: int) -> bool:
         """Whether the layers are in so many stages in it, as far as is known."""

@@ -104,21 +104,30 @@ def test_what_is_not_wanted_any_more_goes(passes: int) -> None:
     assert all(times == 1 for times in cluster.losses.values())
 
 
+def finds_no_room(cluster: Cluster, rank: int) -> None:
+    """The pod of ``rank`` of two stages does not."""
+    for pod in cluster.living():
+        if pod.layers == Cut(stages=2) and pod.rank == rank:
+            pod.node, pod.reachable = None, False
+
+
+def finds_room(cluster: Cluster) -> None:
+    pod = next(p for p in cluster.living() if p.node is None)
+    pod.node, pod.reachable = "b", True
+
+
 def test_without_room_the_job_trains_on_as_it_is() -> None:
     cluster = cut(1)
     rounds(cluster, 8)
     cluster.recut(2)
     rounds(cluster, 2)
-    for pod in cluster.living():
-        if pod.layers == Cut(stages=2) and pod.rank == 1:
-            pod.node, pod.reachable = None, False
+    finds_no_room(cluster, 1)
     rounds(cluster, 8)
     assert (cluster.status.phase, cluster.status.stages) == (Phase.RUNNING, 1)
     assert cluster.status.recut is not None
     assert cluster.status.recut.followers[1].message == "Unschedulable: 0 of 2 nodes are available"
     assert all(pod.worker.phase is not WorkerPhase.FOLLOWING for pod in cluster.living()), "nobody follows alone"
-    pod = next(p for p in cluster.living() if p.node is None)
-    pod.node, pod.reachable = "b", True
+    finds_room(cluster)
     rounds(cluster, 10)
     assert_trains(cluster, 2)
 
@@ -128,13 +137,10 @@ def test_replicas_that_have_no_room_join_later() -> None:
     rounds(cluster, 8)
     cluster.recut(2)
     rounds(cluster, 2)
-    for pod in cluster.living():
-        if pod.layers == Cut(stages=2) and pod.rank == 3:
-            pod.node, pod.reachable = None, False
+    finds_no_room(cluster, 3)
     rounds(cluster, 10)
     assert (cluster.status.stages, cluster.status.replicas) == (2, 1)
-    pod = next(p for p in cluster.living() if p.node is None)
-    pod.node, pod.reachable = "b", True
+    finds_room(cluster)
     rounds(cluster, 12)
     assert_trains(cluster, 2, 2)
     to_the_end(cluster)

@@ -6,7 +6,6 @@ from lmj_api.names import checkpoint_name
 from lmj_api.protocol import USER_ERROR, Copied, Exit, Progress, WorkerPhase
 from lmj_api.shards import share
 from lmj_api.spec import JobSpec
-from lmj_api.topology import Topology
 from lmj_api.view import Member, Resume, View
 
 from .pod import ALIVE, Pod, Violation
@@ -396,8 +395,7 @@ class World:
 
     def _compute_seconds(self, view: View, pod: Pod) -> float:
         """What a step takes ``pod``: a replica may have more shards than another."""
-        assert view.cut is not None
-        topology = Topology.of_view(view.cut.stages, [m.rank for m in view.members])
+        topology = view.topology(self.spec.pipeline.stages)
         place = topology.present.index(topology.rank(pod.rank or 0).replica)
         held = share(self.spec.data_parallel.shards, len(topology.present), place)
         return len(held) * self.shard_seconds(pod)

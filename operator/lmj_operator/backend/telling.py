@@ -5,10 +5,9 @@ from collections.abc import Awaitable, Callable
 from lmj_api.protocol import AgentState
 from lmj_api.view import View
 from lmj_operator.backend.agent_client import AgentClient
-from lmj_operator.plan import Drain, Follow, FollowParts, HandOver, LeaveView, Look, Pause, PutView, StartWorker, Stay
+from lmj_operator.plan import Drain, Follow, FollowParts, HandOver, LeaveView, Look, Pause, PutView, StartWorker, Stay, Told
 
 Call = Callable[[AgentClient], Awaitable[AgentState]]
-Told = Drain | Follow | FollowParts | HandOver | LeaveView | Look | Pause | PutView | StartWorker | Stay
 
 
 class Telling:

@@ -15,6 +15,7 @@ from lmj_operator.plan.actions import (
     PutView,
     StartWorker,
     Stay,
+    Told,
 )
 from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase, PodWait
 from lmj_operator.plan.plan import Plan
@@ -40,5 +41,6 @@ __all__ = [
     "PutView",
     "StartWorker",
     "Stay",
+    "Told",
     "plan",
 ]

@@ -162,18 +162,6 @@ class EnlistPod:
         return f"enlist {self.pod} as rank {self.rank}"
 
 
-Action = (
-    CreatePod
-    | DeletePod
-    | StartWorker
-    | PutView
-    | LeaveView
-    | Look
-    | Follow
-    | FollowParts
-    | HandOver
-    | Pause
-    | Stay
-    | Drain
-    | EnlistPod
-)
+Told = StartWorker | PutView | LeaveView | Look | Follow | FollowParts | HandOver | Pause | Stay | Drain
+"""What is a word to the agent of its ``pod``."""
+Action = CreatePod | DeletePod | EnlistPod | Told

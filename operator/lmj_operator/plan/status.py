@@ -6,7 +6,6 @@ from typing import Any, Unpack
 from lmj_api.cut import Cut
 from lmj_api.names import JOB_LABEL
 from lmj_api.status import JobStatus, Phase
-from lmj_api.topology import Topology
 from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.incidents import Told, settle
@@ -45,13 +44,12 @@ def _slow(scene: Scene) -> str | None:
 
 def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int | str | Cut]:
     """What the scale subresource and tables say of how many there are."""
-    ranks = [m.rank for m in view.members] if view is not None and phase not in AT_REST else []
-    cut = view.cut if view is not None and view.cut is not None else observed.spec.pipeline.cut
-    replicas = len(Topology.of_view(cut.stages, ranks).present) if ranks else 0
+    there = view.topology(observed.spec.pipeline.stages) if view is not None and view.members and phase not in AT_REST else None
+    replicas = len(there.present) if there is not None else 0
     parts = observed.spec.data_parallel
     return {
         "replicas": replicas,
-        "stages": cut.stages if ranks else 0,
+        "stages": there.stages if there is not None else 0,
         "cut": observed.spec.pipeline.cut,
         "wanted_replicas": parts.replicas,
         "replica_summary": f"{replicas}/{parts.replicas}" if parts.shards > 1 and phase not in AT_REST else "",

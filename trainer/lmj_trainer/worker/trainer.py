@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
-from lmj_api.topology import Topology
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.data.order import steps_per_epoch
@@ -116,8 +115,7 @@ class Trainer:
 
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
-        stages = self._spec.pipeline.stages if view.cut is None else view.cut.stages
-        self._group.enter(Topology.of_view(stages, [m.rank for m in view.members]))
+        self._group.enter(view.topology(self._spec.pipeline.stages))
         self.snapshots.join(view.number)
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._asked = _UNASKED

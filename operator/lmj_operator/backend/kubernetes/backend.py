@@ -38,20 +38,10 @@ from lmj_operator.plan import (
     Action,
     CreatePod,
     DeletePod,
-    Drain,
     EnlistPod,
-    Follow,
-    FollowParts,
-    HandOver,
-    LeaveView,
-    Look,
     Observed,
-    Pause,
     PodObserved,
     PodPhase,
-    PutView,
-    StartWorker,
-    Stay,
 )
 from lmj_operator.plan.membership.looking import SILENT_SECONDS
 from lmj_operator.plan.report.phases import TERMINAL
@@ -172,18 +162,7 @@ class KubernetesBackend:
                 await self._delete(name)
             case EnlistPod(name, rank, serial):
                 await self._enlist(name, rank, serial)
-            case (
-                Drain()
-                | Follow()
-                | FollowParts()
-                | HandOver()
-                | LeaveView()
-                | Look()
-                | Pause()
-                | PutView()
-                | StartWorker()
-                | Stay()
-            ):
+            case _:
                 await self._tell(action.pod, self._telling.call_of(action))
 
     async def events(self) -> AsyncIterator[PodEvent]:

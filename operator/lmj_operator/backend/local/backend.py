@@ -23,20 +23,11 @@ from lmj_operator.plan import (
     Action,
     CreatePod,
     DeletePod,
-    Drain,
     EnlistPod,
-    Follow,
-    FollowParts,
-    HandOver,
-    LeaveView,
-    Look,
     Observed,
-    Pause,
     PodObserved,
     PodPhase,
-    PutView,
     StartWorker,
-    Stay,
 )
 
 Command = Callable[[PodPlace, Path, Path], list[str]]
@@ -128,18 +119,7 @@ class LocalBackend:
                 await self._delete(name)
             case EnlistPod():
                 pass  # no pod has labels here
-            case (
-                Drain()
-                | Follow()
-                | FollowParts()
-                | HandOver()
-                | LeaveView()
-                | Look()
-                | Pause()
-                | PutView()
-                | StartWorker()
-                | Stay()
-            ):
+            case _:
                 await self._tell(action.pod, self._telling.call_of(action))
                 if isinstance(action, StartWorker) and action.rank is not None and action.pod in self._pods:
                     self._pods[action.pod].rank = action.rank

@@ -38,8 +38,7 @@ class Change:
         """The replicas in ``view``."""
         if view is None or not view.members:
             return frozenset()
-        stages = view.cut.stages if view.cut is not None else self.wanted.stages
-        return frozenset(Topology.of_view(stages, [m.rank for m in view.members]).present)
+        return frozenset(view.topology(self.wanted.stages).present)
 
     @property
     def recut(self) -> bool:

@@ -95,7 +95,7 @@ def _known_ratios(stages: int, shards: int, ranks: tuple[RankFacts, ...], view: 
     """Of the members of ``view``, which trains, but for those whose state is copied beside their work: they are slower for that."""
     numbers = [m.rank for m in view.members]
     told = {f.rank: f.worker.compute_seconds for f in ranks if f.worker is not None and f.rank in numbers}
-    ratios = compare(Topology.of_view(stages, numbers), shards, {r: s for r, s in told.items() if s is not None})
+    ratios = compare(view.topology(stages), shards, {r: s for r, s in told.items() if s is not None})
     followed = {f.rank for f in ranks if f.agent is not None and f.agent.follower is not None}
     return {rank: ratio for rank, ratio in ratios.items() if rank not in followed}
 

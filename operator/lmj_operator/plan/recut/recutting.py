@@ -48,7 +48,7 @@ def plan_recut(
         return Recutting(status, dict(made))
     if status.given_up is not None:
         return Recutting(status, dict(made), told_to(ranks, cut, {}))
-    before = Topology.of_view(observed.spec.pipeline.stages, [m.rank for m in view.members])
+    before = view.topology(observed.spec.pipeline.stages)
     topology = Topology(cut.stages, len(before.present))
     handing = any(facts.agent is not None and facts.agent.handover >= view.number for facts in ranks)
     found = successors(observed, topology, status, made, handing, now)
