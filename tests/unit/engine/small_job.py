@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -19,10 +20,11 @@ from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.config import load_config
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.stage_state import StageState
-from lmj_trainer.state.weights import freeze
+from lmj_trainer.state.weights import freeze, initialise
 from lmj_trainer.strategy.batches import Batches
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.memory import MemoryTransport
+from lmj_trainer.worker import restoring
 from lmj_trainer.worker.trainer import Trainer
 
 
@@ -103,6 +105,22 @@ def make(
     batches = Batches(prepared, spec, torch.device("cpu"))
     transport = MemoryTransport({} if network is None else network, name or f"rank-{rank}")
     return Trainer(job, rank, prepared, batches, stage, state, transport, line)
+
+
+def draw_in_turn(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
+    """Have the ranks of a job draw their first weights one after the other, and train when all have.
+
+    Here they share the generator of the process: each draws from it, and one that trains seeds it, while another draws, too.
+    """
+    turn, drawn = threading.Lock(), threading.Barrier(ranks)
+
+    def in_turn(*arguments: Any) -> Any:
+        with turn:
+            fresh = initialise(*arguments)
+        drawn.wait(60)
+        return fresh
+
+    monkeypatch.setattr(restoring, "initialise", in_turn)
 
 
 def view(number: int, resume: Resume, ranks: int = 1) -> View:

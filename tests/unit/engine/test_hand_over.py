@@ -22,11 +22,10 @@ from lmj_trainer.task.sequence_classification import objective as task_module
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import checkpointer as checkpointer_module
-from lmj_trainer.worker import restoring as restoring_module
 from lmj_trainer.worker import trainer as trainer_module
 from lmj_trainer.worker.trainer import Trainer
 
-from .small_job import Line, elsewhere, losses, make, start, view, weights
+from .small_job import Line, draw_in_turn, elsewhere, losses, make, start, view, weights
 
 pytestmark = pytest.mark.integration
 
@@ -46,16 +45,7 @@ class Pair:
             "model": model.model_copy(update={"scratch": model.scratch.model_copy(update={"dropout": 0.0})}),
         }
         self.job = job.model_copy(update={"spec": spec.model_copy(update=changes)})
-        # First weights are drawn from it too: one rank's after the other's, and before anybody trains, which seeds it.
-        initialise, turn, all_drawn = restoring_module.initialise, threading.Lock(), threading.Barrier(2)
-
-        def in_turn(*arguments: Any) -> Any:
-            with turn:
-                fresh = initialise(*arguments)
-            all_drawn.wait(SECONDS)
-            return fresh
-
-        monkeypatch.setattr(restoring_module, "initialise", in_turn)
+        draw_in_turn(monkeypatch, 2)
         network: dict[str, MemoryTransport] = {}
         self.lines = [Line(), Line()]
         self.trainers = [make(self.job, line, rank, network) for rank, line in enumerate(self.lines)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 from collections.abc import Callable
@@ -17,13 +18,11 @@ from lmj_api.protocol import EventKind, Holding, Recut, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.follow.follower import Follower
-from lmj_trainer.state.weights import initialise
 from lmj_trainer.transport.feed import Offer
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
-from lmj_trainer.worker import restoring as restoring_module
 
-from .small_job import Line, elsewhere, losses, make, start, weights
+from .small_job import Line, draw_in_turn, elsewhere, losses, make, start, weights
 
 pytestmark = pytest.mark.integration
 
@@ -144,31 +143,19 @@ def _watch(new: Cutting, there: threading.Event) -> None:
             there.set()
 
 
-@pytest.fixture
-def drawn_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """First weights come from the generator of the process, which all ranks share here, and which a rank that trains seeds."""
-    turn = threading.Lock()
-
-    def in_turn(stage: Any, state: Any, model: Any) -> Any:
-        with turn:
-            return initialise(stage, state, model)
-
-    monkeypatch.setattr(restoring_module, "initialise", in_turn)
-
-
 WAYS = [[(1, 1), (2, 1), (3, 1), (2, 1)], [(2, 1), (1, 1)], [(1, 2), (2, 2)], [(2, 2), (1, 2)]]
 
 
-@pytest.mark.usefixtures("drawn_in_turn")
 @pytest.mark.parametrize("lora", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_losses_and_weights_are_those_of_a_job_that_is_left_alone(
-    job: LiveMigrationJob, tmp_path: Path, way: list[tuple[int, int]], lora: bool
+    job: LiveMigrationJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: list[tuple[int, int]], lora: bool
 ) -> None:
     alone, changed = of(job, tmp_path / "alone", lora=lora), of(job, tmp_path / "changed", lora=lora)
     whole = Cutting(alone, 1, 1, {}, "whole")
     assert whole.run(1, start()) == [WorkerPhase.COMPLETED]
     network: dict[str, MemoryTransport] = {}
+    draw_in_turn(monkeypatch, math.prod(way[0]))
     now, resume = Cutting(changed, *way[0], network, "cut-0"), start()
     for number, shape in enumerate(way[1:], 1):
         after = Cutting(changed, *shape, network, f"cut-{number}")

@@ -19,16 +19,14 @@ from lmj_api.shards import under_way
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Resume
 from lmj_trainer.group import group as group_module
-from lmj_trainer.state.weights import initialise
 from lmj_trainer.strategy.pipeline import exchange as exchange_module
 from lmj_trainer.strategy.pipeline import pipeline as pipeline_module
 from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
-from lmj_trainer.worker import restoring as restoring_module
 
-from .small_job import Line, at, elsewhere, losses, make, start, view, weights
+from .small_job import Line, at, draw_in_turn, elsewhere, losses, make, start, view, weights
 from .test_commit import CUTS, NO_DROPOUT, Ranks, step
 
 REPLICAS = [1, 2, 3, 4]
@@ -165,17 +163,7 @@ class Workers:
         self.job, network = job, dict[str, MemoryTransport]()
         self.lines = [Line() for _ in range(job.spec.world_size)]
         self.trainers = [make(job, line, rank, network) for rank, line in enumerate(self.lines)]
-        turn = threading.Lock()
-        drawn = threading.Barrier(len(self.lines))
-
-        def in_turn(*arguments: Any) -> Any:
-            # From the generator of the process, which all ranks share here, and which a rank that trains seeds.
-            with turn:
-                fresh = initialise(*arguments)
-            drawn.wait(60)
-            return fresh
-
-        monkeypatch.setattr(restoring_module, "initialise", in_turn)
+        draw_in_turn(monkeypatch, len(self.lines))
 
     def run(self, resume: Resume, *, ranks: Sequence[int] | None = None, number: int = 1, until: int | None = None) -> list[Line]:
         """A view of ``ranks`` (None: all) to the end, or until every rank has committed step ``until``, and it breaks."""
