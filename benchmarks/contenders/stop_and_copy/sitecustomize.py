@@ -25,16 +25,21 @@ class _Stopping(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._real.exec_module(module)
-        plain = module.Source.boundary
+        stop(module)
 
-        def boundary(source: Any) -> None:
-            plain(source)
-            with source._turn:
-                stream = source._stream
-                if stream is not None and not source._turn.wait_for(lambda: stream.in_sync or stream.over, PATIENCE_SECONDS):
-                    raise RuntimeError(f"the copy took more than {PATIENCE_SECONDS:g} s")
 
-        module.Source.boundary = boundary  # type: ignore[attr-defined]
+def stop(module: ModuleType) -> None:
+    """Have its sources wait for their followers."""
+    plain = module.Source.boundary
+
+    def boundary(source: Any) -> None:
+        plain(source)
+        with source._turn:
+            streams = list(source._streams.values())
+            if not source._turn.wait_for(lambda: all(s.in_sync or s.over for s in streams), PATIENCE_SECONDS):
+                raise RuntimeError(f"the copy took more than {PATIENCE_SECONDS:g} s")
+
+    module.Source.boundary = boundary  # type: ignore[attr-defined]
 
 
 class _Finder(MetaPathFinder):

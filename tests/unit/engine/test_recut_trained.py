@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import queue
+import runpy
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +20,7 @@ from lmj_api.cut import Cut
 from lmj_api.protocol import EventKind, Holding, Recut, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Member, Resume, View
+from lmj_trainer.follow import source as source_module
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.transport.feed import Offer
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -27,6 +31,9 @@ from .small_job import Line, draw_in_turn, elsewhere, losses, make, start, weigh
 pytestmark = pytest.mark.integration
 
 SECONDS = 60.0
+SECONDS_OF_A_COPY = 0.5
+"""Many times a step."""
+STOP_AND_COPY = Path(__file__).parents[3] / "benchmarks" / "contenders" / "stop_and_copy" / "sitecustomize.py"
 
 
 def of(job: LiveMigrationJob, folder: Path, *, lora: bool = False) -> LiveMigrationJob:
@@ -67,21 +74,22 @@ class Cutting:
             futures = [pool.submit(go, trainer) for trainer in self.trainers]
             return [future.result(SECONDS) for future in futures]
 
-    def listen(self) -> list[threading.Thread]:
-        """Have each follow whoever begins."""
+    def listen(self, after: float) -> list[threading.Thread]:
+        """Have each follow whoever begins, ``after`` so many seconds."""
         threads = []
         for trainer, line, offers in zip(self.trainers, self.lines, self.offers, strict=True):
             transport, state = trainer._transport, trainer._state
             follower = Follower(transport.feed, state, trainer.optimizer, transport, line, trainer.strategy.rehearse)
             transport.feed.listen(offers.put)
-            threads.append(threading.Thread(target=self._follow, args=(follower, offers), daemon=True))
+            threads.append(threading.Thread(target=self._follow, args=(follower, offers, after), daemon=True))
             threads[-1].start()
         return threads
 
     @staticmethod
-    def _follow(follower: Follower, offers: queue.SimpleQueue[Offer | None]) -> None:
+    def _follow(follower: Follower, offers: queue.SimpleQueue[Offer | None], after: float) -> None:
         offer = offers.get()
         assert offer is not None
+        time.sleep(after)
         follower.run(offer)
 
     def in_sync(self) -> bool:
@@ -89,9 +97,9 @@ class Cutting:
         return all(each and each[-1][1]["holding"] is not None for each in told)
 
 
-def recut(old: Cutting, new: Cutting, number: int, resume: Resume) -> int:
-    """``old`` trains, ``new`` follows and takes over: at the step that is returned."""
-    threads = new.listen()
+def recut(old: Cutting, new: Cutting, number: int, resume: Resume, copies: float = 0.0) -> int:
+    """``old`` trains, ``new`` follows and takes over: at the step that is returned. ``copies``: seconds that a follower takes to begin."""
+    threads = new.listen(copies)
     begin, there = resume.step + 1, threading.Event()
     stages = old.cut.stages
 
@@ -107,6 +115,7 @@ def recut(old: Cutting, new: Cutting, number: int, resume: Resume) -> int:
             if step == begin:
                 ask(rank, line)
             elif step == begin + 1:
+                assert not copies or all(trainer._source.in_sync for trainer in old.trainers)
                 # All followed are between two steps meanwhile.
                 assert there.wait(SECONDS)
                 line.handover = number
@@ -166,3 +175,16 @@ def test_losses_and_weights_are_those_of_a_job_that_is_left_alone(
     assert all(torch.equal(tensor, weights(changed)[name]) for name, tensor in weights(alone).items())
     evaluated = [{k: v for line in each.lines for k, v in line.evaluated().items()} for each in (whole, now)]
     assert evaluated[1].items() <= evaluated[0].items()
+
+
+def test_with_the_benchmark_s_stop_and_copy_followers_are_in_sync_at_the_next_boundary(
+    job: LiveMigrationJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(source_module.Source, "boundary", source_module.Source.boundary)
+    runpy.run_path(str(STOP_AND_COPY))["stop"](source_module)
+    changed = of(job, tmp_path)
+    network: dict[str, MemoryTransport] = {}
+    now, after = Cutting(changed, 1, 1, network, "old"), Cutting(changed, 2, 1, network, "new")
+    resume = Resume(step=recut(now, after, 1, start(), SECONDS_OF_A_COPY))
+    assert after.run(2, resume) == [WorkerPhase.COMPLETED] * 2
