@@ -20,8 +20,9 @@ from lmj_api.topology import Topology
 from lmj_trainer.data.order import Indices, micro_batches
 from lmj_trainer.group.commit import Decision, agree
 from lmj_trainer.group.group import Group
+from lmj_trainer.model.inputs import Inputs
 from lmj_trainer.model.partition import partition
-from lmj_trainer.model.stage import Inputs, Stage
+from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.store import posix

@@ -69,6 +69,16 @@ def make_model(folder: Path, family: str, layers: int = 3, seed: int = 1, dropou
     if family == "distilbert":
         sizes |= {"dim": 32, "n_layers": layers, "n_heads": 2, "hidden_dim": 64, "max_position_embeddings": 40}
         sizes |= {"dropout": dropout, "attention_dropout": dropout, "seq_classif_dropout": dropout}
+    elif family == "gpt2":
+        sizes |= {"n_embd": 32, "n_layer": layers, "n_head": 2, "n_inner": 64, "n_positions": 40, "eos_token_id": 3}
+        sizes |= {"embd_pdrop": dropout, "attn_pdrop": dropout, "resid_pdrop": dropout}
+    elif family in ("llama", "mistral", "qwen2"):
+        sizes |= {"hidden_size": 32, "num_hidden_layers": layers, "num_attention_heads": 4, "num_key_value_heads": 2}
+        sizes |= {"intermediate_size": 64, "max_position_embeddings": 40, "attention_dropout": dropout, "eos_token_id": 3}
+        sizes["vocab_size"] += 1  # Qwen2's tokenizer adds one of its own
+        # Each row sees less than all of itself.
+        sizes |= {"sliding_window": 8} if family == "mistral" else {}
+        sizes |= {"sliding_window": 8, "use_sliding_window": True, "max_window_layers": 1} if family == "qwen2" else {}
     else:
         sizes |= {"hidden_size": 32, "num_hidden_layers": layers, "num_attention_heads": 2, "intermediate_size": 64}
         sizes |= {"max_position_embeddings": 40, "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}

@@ -7,6 +7,7 @@ program, so that threads and environment are its own: ``plain.py JOB.json OUT.sa
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from lmj_api.spec import LiveMigrationJob, Task
 from lmj_trainer.data.order import step_rows, total_steps
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.randomness import derive_seed, dropout_seed
+
+NORM = re.compile(r"LayerNorm|layer_?norm|\bnorm\b|\bln_")
 
 
 def padded(split, rows, pad):
@@ -72,14 +75,17 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
         return hook
 
     base = model.base_model
-    layers = (base.encoder if hasattr(base, "encoder") else base.transformer).layer
-    base.embeddings.register_forward_pre_hook(seeds(0))
+    places = {"encoder": "layer", "transformer": "layer", "": "layers", ".": "h"}
+    layers = next(
+        getattr(inner, name) for path, name in places.items() if hasattr(inner := getattr(base, path.strip("."), base), name)
+    )
+    base.get_input_embeddings().register_forward_pre_hook(seeds(0))
     for i, layer in enumerate(layers):
         layer.register_forward_pre_hook(seeds(i + 1))
     # The head is whatever follows the last layer: its first random draw is after this hook in every family.
     layers[-1].register_forward_hook(seeds(len(layers) + 1))
 
-    plain = [p for n, p in model.named_parameters() if n.endswith(".bias") or "LayerNorm" in n or "layer_norm" in n]
+    plain = [p for n, p in model.named_parameters() if n.endswith(".bias") or NORM.search(n)]
     decayed = [p for p in model.parameters() if not any(p is q for q in plain)]
     optimizer = torch.optim.AdamW(
         [{"params": decayed, "weight_decay": training.weight_decay}, {"params": plain, "weight_decay": 0.0}],

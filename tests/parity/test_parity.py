@@ -95,7 +95,10 @@ def test_any_number_of_stages(undisturbed: Path, data: Path, model: Path, tmp_pa
     same(undisturbed, tmp_path)
 
 
-@pytest.mark.parametrize("family", [*(pytest.param(f, marks=pytest.mark.slow) for f in ("distilbert", "electra")), "roberta"])
+SLOW = ("distilbert", "electra", "gpt2", "mistral")
+
+
+@pytest.mark.parametrize("family", [*(pytest.param(f, marks=pytest.mark.slow) for f in SLOW), "roberta", "llama", "qwen2"])
 def test_every_family_is_a_plain_loop(family: str, data: Path, tmp_path: Path) -> None:
     source = make_model(tmp_path / family, family)
     job = make_job(tmp_path / "out", data, source, 2, training={"maxSteps": 8})

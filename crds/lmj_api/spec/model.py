@@ -22,6 +22,10 @@ class Architecture(StrEnum):
     DISTILBERT = "distilbert"
     ROBERTA = "roberta"
     ELECTRA = "electra"
+    GPT2 = "gpt2"
+    LLAMA = "llama"
+    MISTRAL = "mistral"
+    QWEN2 = "qwen2"
 
 
 class Scratch(Message):
@@ -30,7 +34,7 @@ class Scratch(Message):
     architecture: Architecture = Architecture.BERT
     """Family of the model."""
     layers: Annotated[int, Field(ge=1, le=256)] = 4
-    """Number of encoder layers."""
+    """Number of layers."""
     hidden_size: Annotated[int, Field(ge=1, le=16384)] = 128
     """Width of the hidden states; a multiple of ``heads``."""
     heads: Annotated[int, Field(ge=1, le=256)] = 4
@@ -61,7 +65,7 @@ class Lora(Message):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0
     """Dropout of what goes into an adapter."""
     target_modules: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=64)] | None = None
-    """Linear modules of the encoder's layers that get an adapter, by the end of their names (``query``, ``output.dense``); a module
+    """Linear modules of the model's layers that get an adapter, by the end of their names (``query``, ``output.dense``); a module
     outside of the layers that has such a name, as BERT's pooler has ``dense``, gets one too. Unset: the attention's queries and values.
     """
 

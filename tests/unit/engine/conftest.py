@@ -28,6 +28,16 @@ SIZES: dict[str, dict[str, Any]] = {
     "roberta": {"max_position_embeddings": 41},
     "electra": {"embedding_size": 40},
     "distilbert": {"dim": 48, "n_layers": 3, "n_heads": 2, "hidden_dim": 64},
+    "gpt2": {"n_inner": 64, "eos_token_id": 3},
+    "llama": {"num_key_value_heads": 1, "eos_token_id": 3},
+    "mistral": {"num_key_value_heads": 1, "sliding_window": 8, "eos_token_id": 3},
+    "qwen2": {
+        "num_key_value_heads": 1,
+        "sliding_window": 8,
+        "use_sliding_window": True,
+        "max_window_layers": 1,
+        "eos_token_id": 3,
+    },
 }
 RANDOM = Model.model_validate({"scratch": {}})
 

@@ -10,12 +10,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.on_disk import load_state, write_tensors
 from transformers import AutoModelForSequenceClassification
+from transformers.pytorch_utils import Conv1D
 
 from lmj_api.manifest import Manifest
 from lmj_api.spec import Lora, Model
 from lmj_trainer.checkpoint.write import MANIFEST
 from lmj_trainer.errors import UserError
-from lmj_trainer.model.lora import LINEAR, targets
+from lmj_trainer.model.families.registry import FAMILIES as PARTS
+from lmj_trainer.model.lora import targets
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze, initialise
@@ -23,7 +25,7 @@ from lmj_trainer.task.sequence_classification.heads import HEADS
 
 pytestmark = pytest.mark.integration
 
-FAMILIES = ["bert", "distilbert", "roberta", "electra"]
+FAMILIES = ["bert", "distilbert", "roberta", "electra", "gpt2", "llama", "mistral", "qwen2"]
 SCRATCH = Model.model_validate({"scratch": {}, "lora": {}})
 CPU = torch.device("cpu")
 
@@ -44,13 +46,17 @@ def frozen(stage: Stage) -> dict[str, torch.Tensor]:
 def test_the_linear_modules_of_a_layer_are_those_of_transformers(make_config, family: str) -> None:
     stage = Stage(make_config(family), HEADS, range(3), seed=1)
     start = f"{stage.family.layers}.0."
-    there = [n.removeprefix(start) for n, m in stage.model.named_modules() if isinstance(m, torch.nn.Linear) and start in n]
-    assert sorted(there) == sorted(LINEAR[family])
+    there = [
+        n.removeprefix(start) for n, m in stage.model.named_modules() if isinstance(m, torch.nn.Linear | Conv1D) and start in n
+    ]
+    assert sorted(there) == sorted(PARTS[family].linear)
 
 
 def test_unset_targets_are_queries_and_values() -> None:
     assert targets("electra", Lora()) == ["query", "value"]
     assert targets("distilbert", Lora()) == ["q_lin", "v_lin"]
+    assert targets("qwen2", Lora()) == ["q_proj", "v_proj"]
+    assert targets("gpt2", Lora()) == ["c_attn"], "all three in one"
 
 
 @pytest.mark.parametrize(("family", "name", "near"), [("bert", "querry", "query"), ("distilbert", "query", ""), ("bert", "", "")])
@@ -70,6 +76,8 @@ def test_a_module_that_is_not_there(family: str, name: str, near: str) -> None:
         ("distilbert", {"pre_classifier", "classifier"}),
         ("roberta", {"classifier"}),
         ("electra", {"classifier"}),
+        ("gpt2", {"score"}),
+        ("llama", {"score"}),
     ],
 )
 def test_adapters_and_the_head_are_trained(make_config, family: str, head: set[str]) -> None:
@@ -77,7 +85,7 @@ def test_adapters_and_the_head_are_trained(make_config, family: str, head: set[s
     names = {slot.name for slot in state.slots}
     assert {n.partition(".")[0] for n in names if ".lora_" not in n} == head
     assert all(".modules_to_save.default." in n for n in names if ".lora_" not in n)
-    assert sum(".lora_A." in n for n in names) == sum(".lora_B." in n for n in names) == 2 * 3
+    assert sum(".lora_A." in n for n in names) == sum(".lora_B." in n for n in names) == 3 * len(targets(family, Lora()))
     # No memory is kept for what does not change: not in the block, not for a gradient.
     assert state.size < sum(p.numel() for p in frozen(stage).values()) / 10
     assert all(p.grad is None and not p.requires_grad for _, p in stage.frozen_by_name())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -108,13 +109,14 @@ def test_the_norm_of_the_whole_gradient_is_the_same_for_every_cut(make_config, m
     assert torch.equal(total_norm(joined), torch.nn.utils.get_total_norm([p.grad for p in parameters]))
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "electra"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "electra", "gpt2", "llama"])
 def test_biases_and_layer_norms_are_not_decayed(make_config, make_state, family: str) -> None:
     _, state = make_state(make_config(family), range(3), model=None)
     decayed = {slot.name for slot in state.slots if slot.decay}
     plain = {slot.name for slot in state.slots} - decayed
-    assert not any(n.endswith("bias") or "norm" in n.lower() for n in decayed)
-    assert all(n.endswith("bias") or "norm" in n.lower() for n in plain)
+    is_norm = re.compile("norm|[.]ln_").search
+    assert not any(n.endswith("bias") or is_norm(n.lower()) for n in decayed)
+    assert all(n.endswith("bias") or is_norm(n.lower()) for n in plain)
     assert all(slot.weight.dim() == 2 for slot in state.slots if slot.decay)
 
 

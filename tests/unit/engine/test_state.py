@@ -12,7 +12,8 @@ from tests.on_disk import commit_manifest, file_digest, load_state, load_weights
 
 from lmj_api.manifest import Manifest
 from lmj_api.names import part_file
-from lmj_trainer.model.stage import Inputs, Place
+from lmj_trainer.model.inputs import Inputs
+from lmj_trainer.model.stage import Place
 from lmj_trainer.state.stage_state import CHUNK
 
 

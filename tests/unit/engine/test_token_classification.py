@@ -24,7 +24,8 @@ from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.dataset.prepared import prepare, prepared_digest
 from lmj_trainer.errors import UserError
-from lmj_trainer.model.stage import Inputs, Stage
+from lmj_trainer.model.inputs import Inputs
+from lmj_trainer.model.stage import Stage
 from lmj_trainer.saved_model import SavedModel
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import initialise
@@ -149,7 +150,7 @@ def test_f1_of_other_labels_is_that_of_labels() -> None:
     assert objective.evaluation(counts, "test", 0).f1 == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "electra"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "roberta", "electra", "gpt2", "llama", "qwen2"])
 def test_stages_in_a_row_compute_what_the_model_does(family: str) -> None:
     config = small_config(family, num_labels=5)
     torch.manual_seed(0)

@@ -15,7 +15,8 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.task.sequence_classification.heads import HEADS
 
-FAMILIES = ["bert", "distilbert", "roberta", "electra"]
+FAMILIES = ["bert", "distilbert", "roberta", "electra", "gpt2", "llama", "mistral", "qwen2"]
+HEADS_OF = {"roberta": "classifier.dense", "electra": "classifier.dense", **dict.fromkeys(FAMILIES[4:], "score")}
 CUTS = [range(1), range(1, 2), range(2, 3)]
 
 
@@ -38,10 +39,8 @@ def test_random_weights_do_not_depend_on_the_cut(make_config, make_state, family
     assert whole.keys() == {name for name, _ in AutoModelForSequenceClassification.from_config(config).named_parameters()}
     same(whole, weights(make_state, config, CUTS))
     other = weights(make_state, config, [range(3)], seed=4)
-    assert not torch.equal(
-        other["classifier.weight" if family in ("bert", "distilbert") else "classifier.dense.weight"],
-        whole["classifier.weight" if family in ("bert", "distilbert") else "classifier.dense.weight"],
-    )
+    head = f"{HEADS_OF.get(family, 'classifier')}.weight"
+    assert not torch.equal(other[head], whole[head])
 
 
 def test_random_weights_follow_the_family_s_rule(make_config, make_state) -> None:
@@ -72,7 +71,7 @@ def test_stages_in_a_row_compute_what_the_model_does(make_config, make_state, fa
     config = make_config(family)
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_config(config).eval()
-    from lmj_trainer.model.stage import Inputs
+    from lmj_trainer.model.inputs import Inputs
 
     ids = torch.randint(5, 3000, (2, 12))
     mask = torch.ones_like(ids)
@@ -126,9 +125,9 @@ def test_a_bare_encoder_is_loaded_and_its_head_starts_at_random(make_config, mak
     fresh = initialise(stage, state, source(tmp_path))
     ours = {slot.name: slot.weight for slot in state.slots}
     assert fresh
-    assert all(name.startswith(("classifier.", "pre_classifier.")) for name in fresh)
+    assert all(name.startswith(("classifier.", "pre_classifier.", "score.")) for name in fresh)
     for name in ours.keys() - set(fresh):
-        assert torch.equal(ours[name], expected[name.removeprefix(f"{family}.")]), name
+        assert torch.equal(ours[name], expected[name.removeprefix(f"{stage.family.base}.")]), name
     scratch = weights(make_state, config, [range(3)])
     assert all(torch.equal(ours[name], scratch[name]) for name in fresh), "by the family's own rule, seeded by name"
     assert state.step == 0

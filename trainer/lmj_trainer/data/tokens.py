@@ -76,7 +76,10 @@ def load_tokenizer(source: str, revision: str | None = None) -> Any:
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"model {source} has no tokenizer that can be loaded: {one_line(error)}") from error
     if tokenizer.pad_token_id is None:
-        raise UserError(f"the tokenizer of model {source} has no padding token")
+        if tokenizer.eos_token is None:
+            raise UserError(f"the tokenizer of model {source} has no padding token")
+        # As everybody does with GPT-2 and Llama: what stands in the padding is never looked at.
+        tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 

@@ -9,6 +9,7 @@ from lmj_api.nearest import did_you_mean
 from lmj_api.spec import Architecture, Model, Scratch
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import hub_is_reachable, is_hub_id, judged
+from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.wording import one_line
 
 SUPPORTED = tuple(architecture.value for architecture in Architecture)
@@ -21,6 +22,9 @@ _DROPOUTS = (
     "dropout",
     "attention_dropout",
     "seq_classif_dropout",
+    "embd_pdrop",
+    "resid_pdrop",
+    "attn_pdrop",
 )
 """Every dropout of the supported families."""
 
@@ -86,10 +90,11 @@ def _read(source: str, revision: str | None) -> Any:
 
 def scratch_config(scratch: Scratch, vocab_size: int) -> Any:
     """A new model's configuration. The tokenizer's padding token has id 0, ``[CLS]`` 2 and ``[SEP]`` 3."""
+    if FAMILIES[scratch.architecture].causal:
+        return _scratch_decoder(scratch, vocab_size)
     from transformers import BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
 
-    # BERT's 0.02 is for its width of 768. With it a narrow model starts with next to no signal, and may stay on the first plateau.
-    spread = 0.02 * (768 / scratch.hidden_size) ** 0.5
+    spread = _spread(scratch)
     if scratch.architecture is Architecture.DISTILBERT:
         return DistilBertConfig(
             vocab_size=vocab_size,
@@ -126,8 +131,54 @@ def scratch_config(scratch: Scratch, vocab_size: int) -> Any:
     return BertConfig(**common)
 
 
+def _spread(scratch: Scratch) -> float:
+    """The deviation of first weights: BERT's 0.02 is for its width of 768. With it a narrow model starts with next to no signal, and may stay
+    on the first plateau.
+    """
+    narrower: float = (768 / scratch.hidden_size) ** 0.5
+    return 0.02 * narrower
+
+
+def _scratch_decoder(scratch: Scratch, vocab_size: int) -> Any:
+    from transformers import GPT2Config, LlamaConfig, MistralConfig, Qwen2Config
+
+    common: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "initializer_range": _spread(scratch),
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "classifier_dropout": scratch.dropout,
+    }
+    if scratch.architecture is Architecture.GPT2:
+        return GPT2Config(
+            **common,
+            n_positions=scratch.max_positions,
+            n_embd=scratch.hidden_size,
+            n_layer=scratch.layers,
+            n_head=scratch.heads,
+            n_inner=scratch.intermediate_size,
+            resid_pdrop=scratch.dropout,
+            embd_pdrop=scratch.dropout,
+            attn_pdrop=scratch.dropout,
+        )
+    kinds = {Architecture.LLAMA: LlamaConfig, Architecture.MISTRAL: MistralConfig, Architecture.QWEN2: Qwen2Config}
+    return kinds[scratch.architecture](
+        **common,
+        max_position_embeddings=scratch.max_positions,
+        hidden_size=scratch.hidden_size,
+        intermediate_size=scratch.intermediate_size,
+        num_hidden_layers=scratch.layers,
+        num_attention_heads=scratch.heads,
+        num_key_value_heads=scratch.heads,
+        attention_dropout=scratch.dropout,
+        sliding_window=None,
+        tie_word_embeddings=False,
+    )
+
+
 def layer_count(config: Any) -> int:
-    """Encoder layers."""
+    """Layers that can be cut into stages."""
     return int(config.num_hidden_layers)
 
 
@@ -141,6 +192,8 @@ def max_positions(config: Any) -> int:
 
 def parameter_count(config: Any, dense: int) -> int:
     """Weights of the model with a head of ``dense`` layers as wide as the model, and one to the labels."""
+    if FAMILIES[config.model_type].causal:
+        return _decoder_parameters(config)
     hidden, layers, positions = int(config.hidden_size), layer_count(config), int(config.max_position_embeddings)
     inner = int(config.hidden_dim if config.model_type == Architecture.DISTILBERT else config.intermediate_size)
     embedded = int(getattr(config, "embedding_size", hidden))
@@ -150,3 +203,17 @@ def parameter_count(config: Any, dense: int) -> int:
     layer = 4 * (hidden + 1) * hidden + (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden
     head = dense * (hidden + 1) * hidden + (hidden + 1) * int(config.num_labels)
     return embeddings + projection + layers * layer + head
+
+
+def _decoder_parameters(config: Any) -> int:
+    hidden, layers, labels = int(config.hidden_size), layer_count(config), int(config.num_labels)
+    if config.model_type == Architecture.GPT2:
+        inner = int(config.n_inner or 4 * hidden)
+        layer = 4 * (hidden + 1) * hidden + (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden
+        return (int(config.vocab_size) + int(config.n_positions) + 2) * hidden + layers * layer + labels * hidden
+    inner, heads = int(config.intermediate_size), int(config.num_attention_heads)
+    each = int(getattr(config, "head_dim", None) or hidden // heads)
+    queries, keys = heads * each, int(config.num_key_value_heads) * each
+    biases = queries + 2 * keys if config.model_type == Architecture.QWEN2 else 0
+    layer = 2 * hidden * (queries + keys) + biases + 3 * hidden * inner + 2 * hidden
+    return (int(config.vocab_size) + 1) * hidden + layers * layer + labels * hidden

@@ -1,4 +1,4 @@
-"""What stands on the encoder: the part of a model that its task decides."""
+"""What stands on the layers: the part of a model that its task decides."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from lmj_trainer.model.inputs import Inputs
+
 
 @dataclass(frozen=True)
 class Head:
@@ -16,8 +18,8 @@ class Head:
 
     modules: tuple[str, ...]
     """Its modules in the model. Their weights may be missing from a pretrained file: then they start at random."""
-    compute: Callable[[nn.Module, Tensor], Tensor]
-    """``(model, hidden [b, t, h]) -> output``: of a classifier, logits ``[b, labels]`` or ``[b, t, labels]``."""
+    compute: Callable[[nn.Module, Tensor, Inputs], Tensor]
+    """``(model, hidden [b, t, h], inputs) -> output``: of a classifier, logits ``[b, labels]`` or ``[b, t, labels]``."""
 
     @property
     def prefixes(self) -> tuple[str, ...]:

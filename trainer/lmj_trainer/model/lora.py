@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from lmj_api.nearest import did_you_mean
-from lmj_api.spec import Architecture
 from lmj_trainer.errors import UserError
+from lmj_trainer.model.families.registry import FAMILIES
 
 if TYPE_CHECKING:
     from lmj_api.spec import Lora
@@ -15,38 +15,14 @@ if TYPE_CHECKING:
 ADAPTER = "default"
 """The adapter's name in peft, which could have several."""
 
-_BERT = (
-    "attention.self.query",
-    "attention.self.key",
-    "attention.self.value",
-    "attention.output.dense",
-    "intermediate.dense",
-    "output.dense",
-)
-LINEAR: dict[str, tuple[str, ...]] = {
-    Architecture.BERT: _BERT,
-    Architecture.ROBERTA: _BERT,
-    Architecture.ELECTRA: _BERT,
-    Architecture.DISTILBERT: (
-        "attention.q_lin",
-        "attention.k_lin",
-        "attention.v_lin",
-        "attention.out_lin",
-        "ffn.lin1",
-        "ffn.lin2",
-    ),
-}
-"""The linear modules of an encoder layer, by family."""
-
 _WRAPPER = re.compile(rf"\.(base_layer|original_module|modules_to_save\.{ADAPTER})(?=\.|$)")
 
 
 def targets(family: str, lora: Lora) -> list[str]:
     """The ends of names of the modules that get an adapter, sorted. UserError: one of them is in no layer of ``family``."""
-    linear = LINEAR[family]
+    linear = FAMILIES[family].linear
     if lora.target_modules is None:
-        # Queries and values, as peft and the paper have it.
-        return sorted(name.rpartition(".")[2] for name in (linear[0], linear[2]))
+        return sorted(name.rpartition(".")[2] for name in FAMILIES[family].adapted)
     ends = sorted({".".join(parts[i:]) for name in linear if (parts := name.split(".")) for i in range(len(parts))})
     for name in lora.target_modules:
         if name not in ends:
@@ -67,6 +43,7 @@ def adapted(model: Any, lora: Lora, task_type: str, source: str | None) -> Any:
     import warnings
 
     from peft import LoraConfig, TaskType, get_peft_model
+    from transformers.pytorch_utils import Conv1D
 
     config = LoraConfig(
         task_type=TaskType(task_type),
@@ -74,6 +51,8 @@ def adapted(model: Any, lora: Lora, task_type: str, source: str | None) -> Any:
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=targets(model.config.model_type, lora),
+        # GPT-2's linear modules have their weights the other way round.
+        fan_in_fan_out=any(isinstance(module, Conv1D) for module in model.modules()),
     )
     with warnings.catch_warnings():
         # peft asks transformers for what will be called otherwise in its next version.

@@ -11,9 +11,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers.masking_utils import create_bidirectional_mask
 
-from lmj_trainer.model.families import FAMILIES
+from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.lora import ADAPTER, adapted, is_dead, plain_name
 from lmj_trainer.model.randomness import derive_seed, dropout_seed, reseed
 
@@ -21,17 +20,9 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
     from lmj_api.spec import Lora
+    from lmj_trainer.model.families.family import Arguments
     from lmj_trainer.model.head import Heads
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """A micro-batch on the stage's device. Shapes ``[b, t]`` (labels: as of the task), int64."""
-
-    input_ids: Tensor
-    attention_mask: Tensor
-    token_type_ids: Tensor | None
-    labels: Tensor
+    from lmj_trainer.model.inputs import Inputs
 
 
 @dataclass(frozen=True)
@@ -76,8 +67,8 @@ class Stage:
         self.head_unit = total + 1
         self.prefixes = self.prefixes_of(layers)
         self.device = torch.device("cpu")
-        present = dict(self.model.named_modules())
-        self._embeddings = [present[name] for name in self.family.embeddings if name in present]
+        self._modules: dict[str, Any] = {}
+        """Those of the stage and the constant ones, by their paths in the whole model; once they are materialised."""
 
     def prefixes_of(self, layers: range) -> list[str]:
         """What the names of all begin with that a stage of ``layers`` has."""
@@ -85,7 +76,7 @@ class Stage:
         if layers.start == 0:
             prefixes += [f"{name}." for name in self.family.embeddings]
         if layers.stop == self.head_unit - 1:
-            prefixes += self.head.prefixes
+            prefixes += [*(f"{name}." for name in self.family.final), *self.head.prefixes]
         return prefixes
 
     def parameters_by_name(self) -> list[tuple[str, nn.Parameter]]:
@@ -118,6 +109,8 @@ class Stage:
             return
         reseed(derive_seed(self.seed, f"weights:{plain_name(name)}"), torch.device("cpu"))
         self.model._init_weights(module)
+        if plain_name(name).endswith(self.family.drawn):
+            self.model._init_weights(self.model.get_submodule(plain_name(name).rpartition(".")[0]))
 
     def materialise(self, device: torch.device) -> None:
         """Drop what other stages hold and refill the constant buffers, which a build without memory leaves empty."""
@@ -133,6 +126,11 @@ class Stage:
                         f"buffer {name}.{key} of {type(module).__name__} is not known: its value cannot be rebuilt"
                     )
                 module.register_buffer(key, value.to(device), persistent=False)
+        for name in self.family.constant:
+            parent, _, key = name.rpartition(".")
+            # With memory, and on the CPU first: so it is the same on every device.
+            made = type(self.model.get_submodule(name))(self.config).to(device)
+            setattr(self.model.get_submodule(parent), key, made)
         keep = tuple(self.prefixes)
         for name, module in list(self.model.named_modules()):
             for key, child in list(module.named_children()):
@@ -140,6 +138,7 @@ class Stage:
                 elsewhere = not any(path.startswith(k) or k.startswith(path) for k in keep)
                 if any(True for _ in child.parameters()) and (elsewhere or is_dead(path)):
                     setattr(module, key, nn.Identity())
+        self._modules = dict(self.model.named_modules())
 
     def __call__(self, inputs: Inputs, hidden: Tensor | None, place: Place | None) -> Tensor:
         """Hidden states ``[b, t, h]`` of the stage before (None for the first) → those of this one, or the head's output of the last.
@@ -150,35 +149,27 @@ class Stage:
         with autocast:
             if self.first:
                 self._reseed(place, 0)
-                hidden = self._embed(inputs)
+                hidden = self.family.embed(self._modules, inputs)
             assert hidden is not None
-            mask = create_bidirectional_mask(self.config, hidden, inputs.attention_mask)
-            for index, layer in self._layers():
+            arguments = self.family.arguments(self._modules, self.config, hidden, inputs)
+            for index in self.layers:
                 if self.recompute and place is not None:
                     hidden = checkpoint(
-                        self._layer, layer, hidden, mask, place, index + 1, use_reentrant=False, preserve_rng_state=False
+                        self._layer, index, hidden, arguments, place, use_reentrant=False, preserve_rng_state=False
                     )
                 else:
-                    hidden = self._layer(layer, hidden, mask, place, index + 1)
+                    hidden = self._layer(index, hidden, arguments, place)
             if not self.last:
                 return hidden
             self._reseed(place, self.head_unit)
-            return self.head.compute(self.model, hidden).float()
+            for name in self.family.final:
+                hidden = self._modules[name](hidden)
+            return self.head.compute(self.model, hidden, inputs).float()
 
-    def _layers(self) -> Iterator[tuple[int, nn.Module]]:
-        return ((i, self.model.get_submodule(f"{self.family.layers}.{i}")) for i in self.layers)
-
-    def _layer(self, layer: nn.Module, hidden: Tensor, mask: Tensor | None, place: Place | None, unit: int) -> Tensor:
-        self._reseed(place, unit)
-        return layer(hidden, mask)  # type: ignore[no-any-return]
-
-    def _embed(self, inputs: Inputs) -> Tensor:
-        first, *others = self._embeddings
-        kinds = {} if inputs.token_type_ids is None else {"token_type_ids": inputs.token_type_ids}
-        hidden: Tensor = first(input_ids=inputs.input_ids, **kinds)
-        for module in others:
-            hidden = module(hidden)
-        return hidden
+    def _layer(self, index: int, hidden: Tensor, arguments: Arguments, place: Place | None) -> Tensor:
+        self._reseed(place, index + 1)
+        output: Tensor = self._modules[f"{self.family.layers}.{index}"](hidden, **arguments(index))
+        return output
 
     def _reseed(self, place: Place | None, unit: int) -> None:
         if place is not None:

@@ -68,7 +68,8 @@ class StageState:
         """Digests of the weights that are not trained, by name: without the same ones this state means nothing."""
         if len(self.frozen) != len(stage.frozen_by_name()):
             raise RuntimeError("the stage's frozen weights are not there yet: a state is of certain ones")
-        norms = {f"{n}.{k}" for n, m in stage.modules_by_name() if isinstance(m, torch.nn.LayerNorm) for k in ("weight", "bias")}
+        # LayerNorm and LlamaRMSNorm, for one.
+        norms = {f"{n}.{k}" for n, m in stage.modules_by_name() if type(m).__name__.endswith("Norm") for k in ("weight", "bias")}
         shapes = [_Shape(name, p.numel(), name not in norms and not name.endswith(".bias")) for name, p in named]
         offsets, spans, size = _place(shapes)
         self.size = size

@@ -9,7 +9,7 @@ import torch
 
 from lmj_trainer.data.batch import collate
 from lmj_trainer.data.order import Indices, micro_batches, step_rows, total_steps
-from lmj_trainer.model.stage import Inputs
+from lmj_trainer.model.inputs import Inputs
 from lmj_trainer.task.registry import TASKS
 
 if TYPE_CHECKING:

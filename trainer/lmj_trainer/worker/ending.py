@@ -83,14 +83,14 @@ class Ending:
         Raises UserError after ``checkpoint.retrySeconds``.
         """
         job, spec = self.job.metadata.name, self.job.spec
-        config, tokenizer, limit = self.stage.config, self.prepared.tokenizer, spec.checkpoint.retry_seconds
+        config, limit = self.stage.config, spec.checkpoint.retry_seconds
         deadline = time.monotonic() + limit
         for attempt in itertools.count():
             try:
                 with contextlib.suppress(FileNotFoundError):  # metrics that could not be written do not fail the job
                     # The others, who keep the lines until they are durable, are about to leave.
                     sync_file(layout.metrics)
-                export(layout, folder, config, tokenizer, job, spec, results, recorder.claim.mark, recorder.hold)
+                export(layout, folder, config, self.prepared, job, spec, results, recorder.claim.mark, recorder.hold)
             except OSError as error:
                 problem = f"{layout.model} cannot be written: {error}"
                 if time.monotonic() >= deadline:

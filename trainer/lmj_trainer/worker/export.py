@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from lmj_api.layout import Layout
     from lmj_api.spec import JobSpec
+    from lmj_trainer.dataset.prepared import PreparedDataset
     from lmj_trainer.store.port import Ref
     from lmj_trainer.task.port import Task
 
@@ -34,7 +35,7 @@ def export(
     layout: Layout,
     checkpoint: Ref,
     config: PretrainedConfig,
-    tokenizer: Path,
+    prepared: PreparedDataset,
     job: str,
     spec: JobSpec,
     results: list[Evaluation],
@@ -66,8 +67,11 @@ def export(
     partial = _begin(layout.model, mark, allowed)
     with _as_os_error():
         save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
+    if config.pad_token_id is None:
+        # With more than one row a decoder's classifier has to know where a row's tokens end.
+        config.pad_token_id = prepared.pad_id
     config.save_pretrained(partial)
-    for file in tokenizer.iterdir():
+    for file in prepared.tokenizer.iterdir():
         shutil.copyfile(file, partial / file.name)
     (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results, task))
     write_trained(partial, spec.dataset)

@@ -28,9 +28,11 @@ def load(*, lora: bool = False) -> None:
 def _load(*, lora: bool) -> None:
     for name in MODULES:
         importlib.import_module(name)
-    from lmj_trainer.model.families import FAMILIES
+    from lmj_trainer.model.families.registry import FAMILIES
 
     if lora:
         importlib.import_module("peft")
-    for family in FAMILIES:
-        importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+    for name, family in FAMILIES.items():
+        # Which of them the model is, is not known here. A decoder's module is left to its worker: all together take a second.
+        if not family.causal:
+            importlib.import_module(f"transformers.models.{name}.modeling_{name}")

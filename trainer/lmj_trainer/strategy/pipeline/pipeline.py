@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from lmj_api.shards import share
-from lmj_trainer.model.stage import Inputs, Place
+from lmj_trainer.model.inputs import Inputs
+from lmj_trainer.model.stage import Place
 from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.strategy.pipeline.schedule import Op, Work, most_deferred, order

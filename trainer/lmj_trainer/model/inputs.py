@@ -1,0 +1,20 @@
+"""What a model reads of a micro-batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A micro-batch on the stage's device. Shapes ``[b, t]`` (labels: as of the task), int64."""
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    """1 where there is a token, 0 in the padding behind a row's tokens."""
+    token_type_ids: Tensor | None
+    labels: Tensor
