@@ -66,7 +66,8 @@ def test_the_sum_is_the_same_for_any_number_of_replicas(shards: int, replicas: i
     replicas = min(shards, replicas)
     values = torch.randn(shards, 7, generator=torch.Generator().manual_seed(seed))
     root = (0, shards)
-    expected = total({(shard, shard + 1): values[shard] for shard in range(shards)}, root)
+    expected, result, double = torch.empty(7), torch.empty(7), torch.empty(1, dtype=torch.float64)
+    total({(shard, shard + 1): values[shard] for shard in range(shards)}, root, expected)
     parts = {}
     for replica in range(replicas):
         gradient = torch.zeros(7)
@@ -83,10 +84,14 @@ def test_the_sum_is_the_same_for_any_number_of_replicas(shards: int, replicas: i
             found = {node: torch.cat([span[node] for span in (spans[1], spans[0], spans[2])]) for node in spans[0]}
             assert all(list(span) == nodes(held, root) for span in spans)
         parts |= {node: tensor.clone() for node, tensor in found.items()}
-    assert torch.equal(total(parts, root), expected)
+    total(parts, root, result)
+    assert torch.equal(result, expected)
+    # Into one of its own parts, too.
+    total(parts, root, next(iter(parts.values())))
+    assert torch.equal(next(iter(parts.values())), expected)
     losses = {shard: float(values[shard, 0]) for shard in range(shards)}
-    doubles = total({(shard, shard + 1): values[shard, :1].double() for shard in range(shards)}, root)
-    assert total_loss(losses, root) == doubles.item()
+    total({(shard, shard + 1): values[shard, :1].double() for shard in range(shards)}, root, double)
+    assert total_loss(losses, root) == double.item()
 
 
 @pytest.mark.parametrize(("shards", "replicas", "buffers"), [(4, 4, 0), (4, 2, 1), (8, 1, 3), (5, 1, 2), (1, 1, 0)])

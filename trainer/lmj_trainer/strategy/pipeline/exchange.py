@@ -90,7 +90,9 @@ class Exchange:
                 self._mine.append(span)
                 continue
             self._awaited.append(span)
-            sent = [_sendable(part) for part in self._sums.of(span).values()]
+            *waiting, _ = self._sums.of(span).values()
+            # A transport sends a whole storage as it is, and copies what is a part of one.
+            sent = [*(part.cpu() if part.is_cuda else part.clone() for part in waiting), self._lent(span)]
             self._group.send(self._ranks[owner], Kind.SUMS, self._step, self._number(span), sent)
         # What has arrived is not left until the end: it would be memory, and others wait for the results.
         while self._mine and all(self._there(Kind.SUMS, replica, self._mine[0]) for replica in self._others):
@@ -111,19 +113,23 @@ class Exchange:
         for replica in self._others:
             told = self._group.take(Kind.SUMS, self._step, self._ranks[replica], number)
             parts |= {node: part.to(gradient.device) for node, part in zip(self._held[replica], told, strict=True)}
-        result = total(parts, self._sums.root)
-        if self._others:
-            gradient.copy_(result)
+        if not self._others:
+            return
+        total(parts, self._sums.root, gradient)
+        lent = self._lent(span)
         # Each begins with another one, so that no rank is sent to by all at once.
         for replica in [*self._others[self._me :], *self._others[: self._me]]:
-            self._group.send(self._ranks[replica], Kind.SUM, self._step, number, result.cpu())
+            self._group.send(self._ranks[replica], Kind.SUM, self._step, number, lent)
+
+    def _lent(self, span: slice) -> Tensor:
+        """The gradient of ``span``, on the CPU as it lies there: it changes when all who are to have it do.
+
+        What this rank adds to another one's sum is there when that sum comes back; a sum is with everybody when the step is committed. A rank
+        that leaves the view before does not commit the step, so nobody does who got what changed on the way: it is prepared by all first.
+        """
+        return self._state.lent(span, 3)[0].cpu()
 
     @torch.no_grad()
     def _receive(self, span: slice) -> None:
         number = self._number(span)
         self._state.gradient[span].copy_(self._group.take(Kind.SUM, self._step, self._ranks[number % self._replicas], number))
-
-
-def _sendable(part: Tensor) -> Tensor:
-    # A copy: a transport sends a whole storage as it is, and what it sends must not change until it is there.
-    return part.cpu() if part.device.type != "cpu" else part.clone()

@@ -9,18 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import torch
+
 from lmj_api.shards import Node, halves
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def total(parts: Mapping[Node, Tensor], root: Node) -> Tensor:
-    """The sum of ``root``, of which ``parts`` are nodes that cover it. A part that is the root itself is given back, not copied."""
+def total(parts: Mapping[Node, Tensor], root: Node, result: Tensor) -> None:
+    """The sum of ``root``, of which ``parts`` are nodes that cover it, into ``result``, which may be one of them."""
+    if root in parts:
+        result.copy_(parts[root])
+        return
+    left, right = (_total(parts, half) for half in halves(root))
+    torch.add(left, right, out=result)
+
+
+def _total(parts: Mapping[Node, Tensor], root: Node) -> Tensor:
     if root in parts:
         return parts[root]
     left, right = halves(root)
-    return total(parts, left) + total(parts, right)
+    return _total(parts, left) + _total(parts, right)
 
 
 def total_loss(losses: Mapping[int, float], root: Node) -> float:
