@@ -122,7 +122,10 @@ def exchange(replicas: int) -> Messages:
         sums = ShardSums(gradient, replicas)
         sums.begin(share(replicas, replicas, rank))
         gradient.fill_(1.0)
-        state = cast("StageState", SimpleNamespace(size=len(gradient), slots=[], gradient=gradient))
+        state = cast(
+            "StageState",
+            SimpleNamespace(size=len(gradient), slots=[], gradient=gradient, lent=lambda span, first: [gradient[span].clone()]),
+        )
         Exchange(groups[rank], state, sums, 0).finish()
 
     _at_once(topology.ranks, add_up)

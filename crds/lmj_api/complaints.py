@@ -78,7 +78,7 @@ def _complaint(item: Mapping[str, Any]) -> str:
         return unknown_field(path, _type_at(path[:-1]))
     if kind == "missing":
         info = _type_at(path[:-1]).fields.get(str(path[-1]))
-        about = f" ({info.description})" if info is not None and info.description else ""
+        about = f" ({' '.join(info.description.split())})" if info is not None and info.description else ""
         return f"{where}: missing{about}"
     if kind == "value_error":
         return f"{where}: {context['error']}"

@@ -238,8 +238,8 @@ def _evaluations(old: Sequence[Evaluation], new: Evaluation, best: bool) -> list
         return [*(e for e in old if e.split != new.split), new]
     others = [e for e in old if e.split != "validation"]
     # On equal terms the earlier one stays the best, as it does for the worker.
-    earlier = max((e for e in old if e.split == "validation"), key=lambda e: e.accuracy, default=None)
-    beaten = best or earlier is None or new.accuracy > earlier.accuracy
+    earlier = max((e for e in old if e.split == "validation"), key=lambda e: e.score, default=None)
+    beaten = best or earlier is None or new.score > earlier.score
     return [new, *others] if beaten or earlier is None else [new, earlier, *others]
 
 

@@ -38,6 +38,7 @@ DATASET: Fields = {
     "splits": "which rows are trained on, see SPLITS",
     "max_samples": "which rows are trained on; its test cap only where test rows are cut off the training rows",
     "max_length": "the tokens",
+    "packing": "the rows",
 }
 SPLITS: Fields = {
     "train": "the rows",
@@ -145,6 +146,7 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields = state_fields(spec)
     fields["model"].setdefault("lora", None)
     fields["training"].setdefault("continues", [])
+    fields["dataset"].setdefault("packing", False)
     fields.setdefault("data_parallel", {"shards": 1})
     if finished:
         test = {"test": _name(spec.dataset.splits.test)}
@@ -202,7 +204,10 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
     samples = dataset.max_samples.model_dump(mode="json")
     if not dataset.splits.test_fraction:
         del samples["test"]  # test rows come from elsewhere: how many there are changes nothing here
-    return _pick(dataset, DATASET) | {"source": _name(dataset.source), "splits": splits, "max_samples": samples}
+    fields = _pick(dataset, DATASET) | {"source": _name(dataset.source), "splits": splits, "max_samples": samples}
+    if not dataset.packing:
+        del fields["packing"]  # a dataset without it is what it was before there was any
+    return fields
 
 
 def _data_parallel(data_parallel: DataParallel) -> dict[str, Any]:

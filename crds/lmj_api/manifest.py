@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from lmj_api.base import Message
 from lmj_api.run import Run
@@ -39,12 +39,12 @@ class Manifest(Message):
     seconds: Annotated[float, Field(ge=0)]
     """Training time so far, in seconds."""
     best: bool = False
-    """The best validation accuracy so far was reached here."""
+    """The best validation so far was that of this step."""
     accuracy: float | None = None
     """Validation accuracy at this step, when it was evaluated."""
     best_step: int | None = None
-    """Step of the best validation accuracy so far."""
-    best_accuracy: float | None = None
-    """Best validation accuracy so far."""
+    """Step of the best validation so far."""
+    best_score: Annotated[float | None, Field(validation_alias=AliasChoices("bestScore", "best_score", "bestAccuracy"))] = None
+    """What that is the best by: see :attr:`~lmj_api.protocol.Evaluation.score`. Checkpoints of before tasks had scores call it ``bestAccuracy``."""
     files: list[ManifestFile]
     """One file a rank; a tensor lives in one of them, named as in the model, with its moments as ``exp_avg/NAME`` and ``exp_avg_sq/NAME``."""

@@ -105,17 +105,36 @@ class Evaluation(Message):
     """Mean cross entropy; None: it is not a finite number, so the weights are of no use."""
     accuracy: float
     """Part of the samples with the right label, 0 to 1."""
-    f1: float
-    """F1 of the second label when there are two, else the mean F1 of all; or as the task has it."""
-    labels: Annotated[list[str], FIRST]
-    """Names of the labels, the order of ``confusion``."""
-    confusion: Annotated[list[Annotated[list[Count], FIRST]], FIRST]
+    f1: float | None = None
+    """F1 of the second label when there are two, else the mean F1 of all; or as the task has it. None: it has none."""
+    perplexity: Annotated[float | None, BeforeValidator(_number)] = None
+    """Of a language model: e to the power of the loss. None: it is none, or that is too large for a number."""
+    labels: Annotated[list[str], FIRST] = []
+    """Names of the labels, the order of ``confusion``; none where the task has none."""
+    confusion: Annotated[list[Annotated[list[Count], FIRST]], FIRST] = []
     """Rows: true label; columns: predicted label; counts."""
+
+    @property
+    def score(self) -> float:
+        """What the best weights are chosen by; larger is better. The accuracy; of a language model the loss, as a negative number."""
+        if self.f1 is not None:
+            return self.accuracy
+        return -math.inf if self.loss is None else -self.loss
 
     @property
     def loss_text(self) -> str:
         """The loss for people."""
         return "not a number" if self.loss is None else f"{self.loss:.4f}"
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """What the task has of them, by their names for people."""
+        return {n: v for n, v in (("accuracy", self.accuracy), ("F1", self.f1), ("perplexity", self.perplexity)) if v is not None}
+
+    @property
+    def scores_text(self) -> str:
+        """The scores and the loss for people."""
+        return ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items()) + f", loss {self.loss_text}"
 
 
 def _told(whole: Evaluation) -> Evaluation:

@@ -37,6 +37,18 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "pipeline.microBatches times training.gradientAccumulationSteps must be a multiple of dataParallel.shards",
         ),
         (
+            "(has(self.model.task) && self.model.task == 'CausalLM') != has(self.dataset.label)",
+            "dataset.label is the column of the label: every model.task but CausalLM needs it",
+        ),
+        (
+            "(has(self.model.task) && self.model.task == 'CausalLM') || !(has(self.dataset.packing) && self.dataset.packing)",
+            "dataset.packing is for model.task CausalLM",
+        ),
+        (
+            "!(has(self.model.task) && self.model.task == 'CausalLM') || !has(self.model.labels)",
+            "model.labels: model.task CausalLM has no labels",
+        ),
+        (
             "self.dataParallel.minReplicas <= self.dataParallel.replicas",
             "dataParallel.minReplicas is at most dataParallel.replicas",
         ),

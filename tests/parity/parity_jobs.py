@@ -58,8 +58,16 @@ def make_words(path: Path, rows: int = 400, seed: int = 0) -> Path:
     return path
 
 
-def make_model(folder: Path, family: str, layers: int = 3, seed: int = 1, dropout: float = 0.1) -> Path:
-    """A model of ``family`` with random weights, saved by ``save_pretrained`` with its tokenizer."""
+def make_model(
+    folder: Path,
+    family: str,
+    layers: int = 3,
+    seed: int = 1,
+    dropout: float = 0.1,
+    kind: Any = AutoModelForSequenceClassification,
+    **more: Any,
+) -> Path:
+    """A model of ``family`` with random weights, saved by ``save_pretrained`` with its tokenizer. ``more``: of its configuration."""
     vocabulary = folder.parent / f"{folder.name}-vocab.txt"
     vocabulary.parent.mkdir(parents=True, exist_ok=True)
     vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n")
@@ -85,7 +93,7 @@ def make_model(folder: Path, family: str, layers: int = 3, seed: int = 1, dropou
     if family == "electra":
         sizes |= {"embedding_size": 16}
     torch.manual_seed(seed)
-    model = AutoModelForSequenceClassification.from_config(AutoConfig.for_model(family, **sizes))
+    model = kind.from_config(AutoConfig.for_model(family, **{**sizes, **more}))
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from lmj_api.layout import Layout
 from lmj_api.spec import LiveMigrationJob, Task
@@ -22,6 +22,11 @@ from lmj_trainer.data.order import step_rows, total_steps
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.randomness import derive_seed, dropout_seed
 
+KINDS = {
+    Task.SEQUENCE_CLASSIFICATION: AutoModelForSequenceClassification,
+    Task.TOKEN_CLASSIFICATION: AutoModelForTokenClassification,
+    Task.CAUSAL_LM: AutoModelForCausalLM,
+}
 NORM = re.compile(r"LayerNorm|layer_?norm|\bnorm\b|\bln_")
 
 
@@ -49,16 +54,15 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     prepared = prepare(spec, Layout.of(spec).cache, print)
     split = prepared.splits["train"]
     steps = total_steps(len(split), training)
-    words = spec.model.task is Task.TOKEN_CLASSIFICATION
-    kind = AutoModelForTokenClassification if words else AutoModelForSequenceClassification
-    model = kind.from_pretrained(spec.model.source, dtype=torch.float32)
+    language = spec.model.task is Task.CAUSAL_LM
+    model = KINDS[spec.model.task].from_pretrained(spec.model.source, dtype=torch.float32)
     whole = model
     if (lora := spec.model.lora) is not None:
         from peft import LoraConfig, TaskType, get_peft_model
         from peft.tuners.lora import LoraLayer
 
         config = {"r": lora.r, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout, "target_modules": lora.target_modules}
-        whole = get_peft_model(model, LoraConfig(task_type=TaskType.SEQ_CLS, **config))
+        whole = get_peft_model(model, LoraConfig(task_type=TaskType.CAUSAL_LM if language else TaskType.SEQ_CLS, **config))
         # peft's own first values, each adapter's drawn by itself.
         for name, module in model.named_modules():
             if isinstance(module, LoraLayer):
@@ -106,6 +110,9 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
         # Equal micro-batches, of which the first goes in halves.
         first, *others = np.split(rows, count_of_parts)
         parts = [padded(split, part, prepared.pad_id) for part in (first[: len(first) // 2], first[len(first) // 2 :], *others)]
+        if language:
+            # Each token is to be told from those before it.
+            parts = [(ids, mask, torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]) for ids, mask, labels in parts]
         counts = [int((labels != -100).sum()) for _, _, labels in parts]
         for i, ((ids, mask, labels), count) in enumerate(zip(parts, counts, strict=True)):
             place[:] = step, i

@@ -18,7 +18,7 @@ from parity_jobs import make_data, make_job, make_model, make_words
 from peft import PeftModel
 from ranks import DEADLINE, Group, forked, group, run
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
@@ -114,6 +114,21 @@ def test_labels_of_words_are_a_plain_loop(model: Path, tmp_path: Path) -> None:
         output = tmp_path / f"out{stages}"
         run(make_job(output, words, model, stages, **changes), output / "logs")
         same(output, loop)
+
+
+@pytest.mark.parametrize("lora", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_language_model_is_a_plain_loop(data: Path, tmp_path: Path, lora: bool) -> None:
+    """With adapters it may have one table of tokens at both ends."""
+    source = make_model(tmp_path / "llama", "llama", kind=AutoModelForCausalLM, tie_word_embeddings=lora)
+    adapter = {"lora": {"r": 4, "alpha": 8, "dropout": 0.1, "targetModules": ["q_proj", "down_proj"]}} if lora else {}
+    changes = {"model": {"task": "CausalLM"}, "dataset": {"label": None}, "training": {"maxSteps": 12}, **adapter}
+    loop = plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain")
+    for stages in (1, 2):
+        output = tmp_path / f"out{stages}"
+        run(make_job(output, data, source, stages, **changes), output / "logs")
+        same(output, loop)
+        if lora:
+            same_adapter(output, tmp_path / "plain")
 
 
 TARGETS = {"distilbert": ["q_lin", "v_lin", "lin2"], "bert": ["query", "output.dense"]}

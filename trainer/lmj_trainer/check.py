@@ -7,7 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import TemporaryDirectory, mkstemp
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -20,7 +21,7 @@ from lmj_trainer.cli import Parser
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
 from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.tokens import require_vocabulary
-from lmj_trainer.dataset.prepared import at_hand
+from lmj_trainer.dataset.prepared import at_hand, prepare
 from lmj_trainer.dataset.selection import select
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.gpu import missing_gpu
@@ -95,7 +96,7 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         layers=layers,
         steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
         steps=total_steps(rows["train"], spec.training),
-        parameters=parameter_count(config, TASKS[spec.model.task].heads.dense),
+        parameters=parameter_count(config, TASKS[spec.model.task].heads),
         beside=Beside.of(spec.data_parallel),
     )
 
@@ -106,6 +107,11 @@ def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
     asked = DataSource(dataset.source, dataset.config, dataset.revision).kind == "hub"
     if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
         return prepared.labels, {name: len(split) for name, split in prepared.splits.items()}
+    if dataset.packing:
+        # How many rows there are is known when they are tokenized.
+        with TemporaryDirectory() as folder:
+            prepared = prepare(spec, Path(folder), say)
+            return prepared.labels, {name: len(split) for name, split in prepared.splits.items()}
     selection = select(spec, say)
     return tuple(selection.labels.names), {name: len(part.rows) for name, part in selection.splits.items()}
 
@@ -113,9 +119,14 @@ def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
 def check_model(spec: JobSpec) -> int:
     """Layers of the model. Reads no data. UserError: something is wrong with the model, or asked of it that it cannot do."""
     _check_model_folder(spec)
-    config = load_config(spec.model, spec.model.labels or ["0", "1"], spec.model.scratch.vocabulary if spec.model.scratch else 0)
+    config = load_config(
+        spec.model,
+        spec.model.labels or (["0", "1"] if spec.model.task.labelled else []),
+        spec.model.scratch.vocabulary if spec.model.scratch else 0,
+    )
     layers = layer_count(config)
     _check_stages(spec, layers)
+    _check_task(spec, config)
     if spec.model.lora is not None:
         lora.targets(config.model_type, spec.model.lora)
     if spec.dataset.max_length > max_positions(config):
@@ -126,6 +137,20 @@ def check_model(spec: JobSpec) -> int:
     if len(spec.dataset.text) == 2 and spec.dataset.max_length < 5:
         raise UserError(f"dataset.maxLength {spec.dataset.max_length} has no room for a pair of texts: make it 5 or more")
     return layers
+
+
+def _check_task(spec: JobSpec, config: Any) -> None:
+    """``config``: of the model."""
+    name, heads = spec.model.task, TASKS[spec.model.task].heads
+    if config.model_type not in heads.by_family:
+        raise UserError(
+            f"model.task {name} is not for a model of type {config.model_type}: use one of {', '.join(sorted(heads.by_family))}"
+        )
+    if heads.vocabulary and config.tie_word_embeddings and spec.model.lora is None:
+        raise UserError(
+            f"model {spec.model.source} has one table for its tokens at both ends (tie_word_embeddings), which cannot be trained yet: "
+            "set model.lora, which leaves it as it is"
+        )
 
 
 def check_rows(spec: JobSpec, rows: Mapping[str, int]) -> None:
@@ -226,7 +251,8 @@ def run(argv: Sequence[str]) -> int:
         print(summary.to_json())
         return 0
     print(f"rows: {', '.join(f'{count} {name}' for name, count in summary.rows.items())}")
-    print(f"labels: {', '.join(summary.labels)}")
+    if summary.labels:
+        print(f"labels: {', '.join(summary.labels)}")
     print(f"model: {summary.layers} layers, {summary.parameters / 1e6:.1f} million parameters")
     print(f"steps: {summary.steps}, {summary.steps_per_epoch} an epoch")
     if summary.beside is not None:

@@ -15,7 +15,14 @@ from lmj_trainer.trained import read_trained
 
 
 def evaluate(
-    folder: Path, data: str, text: Sequence[str], label: str, split: str, batch_size: int, max_length: int | None, ticker: Ticker
+    folder: Path,
+    data: str,
+    text: Sequence[str],
+    label: str | None,
+    split: str,
+    batch_size: int,
+    max_length: int | None,
+    ticker: Ticker,
 ) -> Evaluation:
     """The evaluation of the model in ``folder`` on ``split`` of ``data``. UserError: bad data or model."""
     source, say = DataSource(data), ticker.say
@@ -78,11 +85,14 @@ def main(argv: Sequence[str]) -> int:
 
 def as_text(result: Evaluation) -> str:
     """The evaluation for people, with the confusion matrix as a table."""
+    samples = f"{result.samples} samples: {result.scores_text}"
+    if not result.labels:
+        return samples
     width = max(len(label) for label in result.labels + [str(n) for row in result.confusion for n in row]) + 2
     corner = "true, predicted:"
     side = max(len(label) for label in [corner, *result.labels])
     lines = [
-        f"{result.samples} samples: loss {result.loss_text}, accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}",
+        samples,
         f"{corner:<{side}}" + "".join(f"{label:>{width}}" for label in result.labels),
     ]
     for label, row in zip(result.labels, result.confusion, strict=True):

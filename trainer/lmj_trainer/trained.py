@@ -20,8 +20,8 @@ class Trained(Message):
 
     text: Annotated[list[str], Field(min_length=1, max_length=2)] = ["text"]  # noqa: RUF012 - pydantic copies it
     """Column of the text, or the two of a pair."""
-    label: str = "label"
-    """Column of the label."""
+    label: str | None = "label"
+    """Column of the label; None: of a task that has none."""
     max_length: Annotated[int, Field(ge=2)] | None = None
     """Tokens at which rows were cut; None: not known."""
 

@@ -50,7 +50,7 @@ class MaxSamples(Message):
 
 
 class Dataset(Message):
-    """The dataset: labelled texts, or labelled pairs of texts."""
+    """The dataset: texts or pairs of texts, with labels where the task has some."""
 
     source: Name
     """A ``.csv``, ``.tsv``, ``.jsonl``, ``.json`` or ``.parquet`` file, a folder that ``save_to_disk`` wrote, or a hub id. A relative path is relative to the job's file."""
@@ -59,12 +59,16 @@ class Dataset(Message):
     revision: Name | None = None
     """Branch, tag or commit of a hub id."""
     text: Annotated[list[Name], Field(min_length=1, max_length=2)]
-    """Column of the text, or the two columns of a pair; to label words, a column of lists of words (or of words with spaces between)."""
-    label: Name
-    """Column of the label: names as in ``model.labels``, or their numbers; of words a list of as many, or these with spaces between."""
+    """Column of the text, or the two columns of a pair; to label words, a column of lists of words (or of words with spaces between). For
+    ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer alone is learned."""
+    label: Name | None = None
+    """Column of the label: names as in ``model.labels``, or their numbers; of words a list of as many, or these with spaces between. Unset for
+    ``CausalLM``, which has none."""
     splits: Splits = Splits()
     """Train, validation and test rows."""
     max_samples: MaxSamples = MaxSamples()
     """Caps on the number of rows."""
     max_length: Annotated[int, Field(ge=2, le=65536)] = 128
     """Tokens of a sample; longer ones are cut. At most what the model can read."""
+    packing: bool = False
+    """For ``CausalLM``: put texts end to end and train on all of that, in samples of ``maxLength`` tokens. No text is cut off, and none is padded."""

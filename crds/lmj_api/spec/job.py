@@ -74,6 +74,20 @@ class JobSpec(Message):
         return self
 
     @model_validator(mode="after")
+    def _labelled(self) -> Self:
+        task, dataset = self.model.task, self.dataset
+        if task.labelled and dataset.label is None:
+            raise ValueError(f"dataset.label is missing: name the column of the label, which model.task {task} learns")
+        if task.labelled and dataset.packing:
+            raise ValueError(
+                f"dataset.packing is for model.task CausalLM, whose samples may be of several texts: {task}'s have a label each"
+            )
+        for name, given in (("dataset.label", dataset.label), ("model.labels", self.model.labels)):
+            if not task.labelled and given is not None:
+                raise ValueError(f"{name}: model.task {task} has no labels: leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _few_enough_ranks(self) -> Self:
         stages, replicas = self.pipeline.stages, self.data_parallel.replicas
         if stages * replicas > MOST_RANKS:

@@ -9,10 +9,18 @@ from lmj_api.base import Message
 
 
 class Task(StrEnum):
-    """What the model learns. ``SequenceClassification``: one label for each text or pair of texts. ``TokenClassification``: one for each word."""
+    """What the model learns. ``SequenceClassification``: one label for each text or pair of texts. ``TokenClassification``: one for each word.
+    ``CausalLM``: each token of a text from those before it.
+    """
 
     SEQUENCE_CLASSIFICATION = "SequenceClassification"
     TOKEN_CLASSIFICATION = "TokenClassification"  # noqa: S105 - of a text
+    CAUSAL_LM = "CausalLM"
+
+    @property
+    def labelled(self) -> bool:
+        """Whether its rows have a label."""
+        return self is not Task.CAUSAL_LM
 
 
 class Architecture(StrEnum):

@@ -31,7 +31,7 @@ def event_line(heard: PodEvent) -> str | None:
 
 def evaluation_line(result: Evaluation) -> str:
     """One evaluation."""
-    return f"{result.split} at step {result.step}: accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}, loss {result.loss_text}"
+    return f"{result.split} at step {result.step}: {result.scores_text}"
 
 
 def changes(before: JobStatus, after: JobStatus) -> list[str]:

@@ -180,7 +180,11 @@ def summary(status: JobStatus, layout: Layout, seconds: float | None) -> tuple[d
         lines = [
             f"succeeded{took}{whole}: {result['steps']} steps, {status.restarts} restarts, {status.steps_lost} steps done again"
         ]
-        lines += [f"test accuracy {test.accuracy:.4f}, F1 {test.f1:.4f} ({test.samples} samples)"] if test is not None else []
+        lines += (
+            [f"test {', '.join(f'{name} {value:.4f}' for name, value in test.scores.items())} ({test.samples} samples)"]
+            if test is not None
+            else []
+        )
         lines += [f"model: {layout.model}", f'try: lmj predict {layout.model} "a text of yours"']
     elif status.phase is Phase.SUSPENDED:
         lines = [f"{status.message}{took}; the same command resumes"]

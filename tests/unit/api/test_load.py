@@ -96,7 +96,7 @@ def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
         ({"dataset": {"label": datetime.date(2020, 1, 2)}}, "spec.dataset.label: 2020-01-02 is read as a date; put it in quotes"),
         ({"placement": {"nodeSelector": {1: "a"}}}, "spec.placement.nodeSelector: the key 1 is no text; put it in quotes"),
         ({"output": {"path": None}}, "spec.output.path: text is needed"),
-        ({"dataset": None}, "spec.dataset: empty; it needs source, text, label"),
+        ({"dataset": None}, "spec.dataset: empty; it needs source, text"),
         ({"model": None}, "spec.model: empty; give it fields"),
         (
             {"training": {"precision": "fp16"}},
@@ -158,7 +158,8 @@ def test_a_missing_field_is_explained() -> None:
     del doc["spec"]["dataset"]["text"]
     assert problem(doc) == (
         "spec.dataset.text: missing (Column of the text, or the two columns of a pair; to label words, a column of lists of "
-        "words (or of words with spaces between).)"
+        "words (or of words with spaces between). For ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer "
+        "alone is learned.)"
     )
 
 

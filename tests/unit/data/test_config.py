@@ -8,6 +8,7 @@ from transformers import AutoModelForSequenceClassification
 from lmj_api.spec import Architecture, Model, Scratch
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
+from lmj_trainer.task.sequence_classification.heads import HEADS
 
 LABELS = ["a", "b", "c"]
 
@@ -28,7 +29,7 @@ def test_scratch_models_of_every_family(architecture: Architecture) -> None:
     # Llama and its kin have that of attention alone, which is no module.
     assert rates == {0.2} or (not rates and config.attention_dropout == 0.2)
     counted = sum(p.numel() for p in model.parameters())
-    assert abs(parameter_count(config, 1) - counted) / counted < 0.05
+    assert abs(parameter_count(config, HEADS) - counted) / counted < 0.05
 
 
 def test_a_pretrained_folder(pretrained: Path) -> None:

@@ -43,7 +43,7 @@ OWNER = Owner("job", "d", RUN)
 
 def facts(*, best: bool = False) -> ManifestFacts:
     return ManifestFacts(
-        job="job", state_digest="d", epoch=0.5, seconds=2.0, best=best, accuracy=None, best_step=None, best_accuracy=None
+        job="job", state_digest="d", epoch=0.5, seconds=2.0, best=best, accuracy=None, best_step=None, best_score=None
     )
 
 

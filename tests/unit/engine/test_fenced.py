@@ -56,7 +56,7 @@ peer.join(view, 1, {0: "0"})
 state = State()
 checkpointer = Checkpointer(root, 1, state, transport, Line(), Owner("j", "d"))
 checkpointer.begin(lambda: ([], ()))
-facts = ManifestFacts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, accuracy=None, best_step=None, best_accuracy=None)
+facts = ManifestFacts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, accuracy=None, best_step=None, best_score=None)
 for line in sys.stdin:
     state.step = int(line)
     checkpointer.start(0, Topology(2), 60.0, facts)

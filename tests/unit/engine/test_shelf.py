@@ -22,7 +22,7 @@ def memory() -> Iterator[int]:
 
 
 def facts(step: int) -> Facts:
-    return Facts(seconds=step + 0.5, evaluated=step - 1, best_step=step - 2, best_accuracy=step / 100)
+    return Facts(seconds=step + 0.5, evaluated=step - 1, best_step=step - 2, best_score=step / 100)
 
 
 def put(shelf: Shelf, step: int) -> int:
@@ -58,9 +58,9 @@ def test_the_last_two_outlive_the_process(memory: int) -> None:
 @pytest.mark.parametrize(
     "remembered",
     [
-        Facts(seconds=1.5, evaluated=-1, best_step=None, best_accuracy=None),
-        Facts(seconds=1.5, evaluated=0, best_step=0, best_accuracy=0.25),
-        Facts(seconds=1.5, evaluated=1, best_step=1, best_accuracy=0.25),
+        Facts(seconds=1.5, evaluated=-1, best_step=None, best_score=None),
+        Facts(seconds=1.5, evaluated=0, best_step=0, best_score=0.25),
+        Facts(seconds=1.5, evaluated=1, best_step=1, best_score=0.25),
     ],
 )
 def test_the_best_validation_may_be_of_any_step(memory: int, remembered: Facts) -> None:
@@ -151,7 +151,7 @@ def test_a_bare_shelf_says_so() -> None:
 def test_no_best_yet() -> None:
     shelf = Shelf()
     shelf.prepare(LAYOUT, ELEMENTS)
-    none = Facts(seconds=1.0, evaluated=-1, best_step=None, best_accuracy=None)
+    none = Facts(seconds=1.0, evaluated=-1, best_step=None, best_score=None)
     slot = shelf.clear()
     shelf.complete(slot, 3, none)
     assert shelf.facts(slot) == none

@@ -21,6 +21,7 @@ from lmj_api.view import Resume
 from lmj_trainer import evaluate, predict
 from lmj_trainer.data.files import read_rows
 from lmj_trainer.data.rows import Rows
+from lmj_trainer.data.split import NO_LABEL
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.dataset.prepared import prepare, prepared_digest
 from lmj_trainer.errors import UserError
@@ -34,7 +35,7 @@ from lmj_trainer.task.token_classification.entities import are_tags, entities
 from lmj_trainer.task.token_classification.heads import HEADS
 from lmj_trainer.task.token_classification.objective import WordObjective
 from lmj_trainer.task.token_classification.task import TokenClassification
-from lmj_trainer.task.token_classification.words import NO_LABEL, by_word, check_words, token_labels
+from lmj_trainer.task.token_classification.words import by_word, check_words, token_labels
 from lmj_trainer.transport.inbox import ViewBrokenError
 
 from .conftest import small_config
@@ -235,7 +236,7 @@ def test_evaluate_and_predict(trained: LiveMigrationJob, tmp_path: Path, capsys:
 
 def test_a_word_without_a_token_has_no_prediction(trained: LiveMigrationJob) -> None:
     saved = SavedModel.load(Path(trained.spec.output.path))
-    (_, said), _ = predict.predict(saved, ["Ada \u200b left", "left"], Ticker(print))
+    (_, said), _ = saved.task.predict(saved, ["Ada \u200b left", "left"], Ticker(print))
     assert [entry["word"] for entry in json.loads(said.to_json())["words"]] == ["Ada", "left"]
 
 

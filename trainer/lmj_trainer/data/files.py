@@ -12,7 +12,7 @@ from typing import Any
 
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.broken import not_utf8, ragged, require_separator
-from lmj_trainer.data.rows import Rows, require_columns
+from lmj_trainer.data.rows import Rows, columns, require_columns
 from lmj_trainer.errors import UserError
 from lmj_trainer.wording import listed, one_line
 
@@ -38,7 +38,7 @@ def require_file(path: Path) -> None:
         raise UserError(f"there is no file {path}{near}")
 
 
-def read_rows(path: Path, text: Sequence[str], label: str) -> Rows:
+def read_rows(path: Path, text: Sequence[str], label: str | None) -> Rows:
     """All rows of the file at ``path``. UserError: it is missing, broken or empty, or lacks a column."""
     require_file(path)
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_json, ".json": _read_json, ".parquet": _read_parquet}
@@ -54,7 +54,7 @@ def read_rows(path: Path, text: Sequence[str], label: str) -> Rows:
     return rows
 
 
-def _read_csv(path: Path, text: tuple[str, ...], label: str) -> Rows:
+def _read_csv(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -66,7 +66,7 @@ def _read_csv(path: Path, text: tuple[str, ...], label: str) -> Rows:
     read = csv.ReadOptions(use_threads=False, block_size=_LARGEST_RECORD)
     with path.open(encoding="utf-8-sig", newline="") as file:
         there = next(csv_module.reader(file, delimiter=parse.delimiter), [])
-    wanted = [*text, label]
+    wanted = columns(text, label)
     require_separator(there, path)
     require_columns(wanted, there, str(path))
     for name in wanted:
@@ -74,14 +74,14 @@ def _read_csv(path: Path, text: tuple[str, ...], label: str) -> Rows:
             raise UserError(f"{path} has two columns {name!r}; rename one (columns: {listed(there)})")
     convert = csv.ConvertOptions(
         column_types=dict.fromkeys(wanted, pa.large_string()),
-        include_columns=list(dict.fromkeys(wanted)),
+        include_columns=wanted,
         strings_can_be_null=False,
     )
     table = csv.read_csv(path, read_options=read, parse_options=parse, convert_options=convert)
-    return Rows.of(text, [table[name] for name in text], table[label].to_pylist(), None, str(path))
+    return Rows.of(text, [table[name] for name in text], _labels(table, label), None, str(path))
 
 
-def _read_json(path: Path, text: tuple[str, ...], label: str) -> Rows:
+def _read_json(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
     import pyarrow as pa
 
     records = _json_lines(path) if path.suffix.lower() == ".jsonl" else json_records(path)
@@ -90,7 +90,7 @@ def _read_json(path: Path, text: tuple[str, ...], label: str) -> Rows:
             raise UserError(f"row {number} of {path} is not an object with columns, but {one_line(json.dumps(record), 60)}")
     if records:
         there = list(dict.fromkeys(key for record in records for key in record))
-        require_columns([*text, label], there, str(path))
+        require_columns(columns(text, label), there, str(path))
     texts = []
     for name in text:
         values = [record.get(name) for record in records]
@@ -100,7 +100,8 @@ def _read_json(path: Path, text: tuple[str, ...], label: str) -> Rows:
                 what = "a list of words, as in other rows" if words else "a text"
                 raise UserError(f"row {number} of {path}: column {name!r} is not {what}, but {one_line(json.dumps(value), 60)}")
         texts.append(pa.chunked_array([pa.array(values, pa.large_list(pa.large_string()) if words else pa.large_string())]))
-    return Rows.of(text, texts, [record.get(label) for record in records], None, str(path))
+    labels = [None if label is None else record.get(label) for record in records]
+    return Rows.of(text, texts, labels, None, str(path))
 
 
 def _is_words(value: Any) -> bool:
@@ -154,17 +155,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _read_parquet(path: Path, text: tuple[str, ...], label: str) -> Rows:
+def _read_parquet(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
     from pyarrow import parquet
 
     with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
-        require_columns([*text, label], schema.names, str(path))
-        table = file.read(columns=list(dict.fromkeys([*text, label])))
+        require_columns(columns(text, label), schema.names, str(path))
+        table = file.read(columns=columns(text, label))
     return rows_of_table(table, text, label, _class_names(schema.metadata, label), str(path))
 
 
-def rows_of_table(table: Any, text: Sequence[str], label: str, names: Sequence[str] | None, origin: str) -> Rows:
+def rows_of_table(table: Any, text: Sequence[str], label: str | None, names: Sequence[str] | None, origin: str) -> Rows:
     """The rows of a pyarrow table that holds the columns."""
     import pyarrow as pa
 
@@ -176,7 +177,11 @@ def rows_of_table(table: Any, text: Sequence[str], label: str, names: Sequence[s
             raise UserError(f"column {name!r} of {origin} holds {kind}, not text")
         # large: 64-bit offsets, so taking rows of more than 2 GiB of text works
         texts.append(table[name].cast(pa.large_list(pa.large_string()) if words else pa.large_string()))
-    return Rows.of(text, texts, table[label].to_pylist(), names, origin)
+    return Rows.of(text, texts, _labels(table, label), names, origin)
+
+
+def _labels(table: Any, label: str | None) -> list[Any]:
+    return [None] * len(table) if label is None else list(table[label].to_pylist())
 
 
 def _is_text(kind: Any) -> bool:
@@ -187,9 +192,9 @@ def _is_text(kind: Any) -> bool:
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null))
 
 
-def _class_names(metadata: dict[bytes, bytes] | None, label: str) -> list[str] | None:
+def _class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> list[str] | None:
     """Label names that ``datasets`` left in the file's metadata."""
-    if not metadata or b"huggingface" not in metadata:
+    if label is None or not metadata or b"huggingface" not in metadata:
         return None
     feature = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {}).get(label, {})
     if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):  # of each word

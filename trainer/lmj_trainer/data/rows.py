@@ -72,6 +72,11 @@ def as_text(value: str | Sequence[str]) -> str:
     return value if isinstance(value, str) else " ".join(value)
 
 
+def columns(text: Sequence[str], label: str | None) -> list[str]:
+    """Names of what is read, each once."""
+    return list(dict.fromkeys([*text, *([] if label is None else [label])]))
+
+
 def require_columns(wanted: Sequence[str], there: Sequence[str], origin: str) -> None:
     """Raises UserError for the first of ``wanted`` that is not in ``there``: the nearest one, and all."""
     for name in wanted:

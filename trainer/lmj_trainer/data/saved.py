@@ -6,7 +6,7 @@ from typing import Any
 
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.files import rows_of_table
-from lmj_trainer.data.rows import Rows, require_columns
+from lmj_trainer.data.rows import Rows, columns, require_columns
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import hub_is_reachable, judged
 from lmj_trainer.wording import listed, one_line
@@ -41,7 +41,7 @@ def open_hub(name: str, config: str | None, revision: str | None) -> Mapping[str
         raise judged(error, f"no dataset {called}", reachable) from error
 
 
-def read_split(splits: Mapping[str, Any], split: str, text: Sequence[str], label: str, origin: str) -> Rows:
+def read_split(splits: Mapping[str, Any], split: str, text: Sequence[str], label: str | None, origin: str) -> Rows:
     """All rows of ``split``. UserError: there is none of that name, it is empty or lacks a column."""
     import datasets
 
@@ -49,12 +49,12 @@ def read_split(splits: Mapping[str, Any], split: str, text: Sequence[str], label
         raise UserError(f"{origin} has no split {split!r}{did_you_mean(split, list(splits))} (splits: {listed(list(splits))})")
     found = splits[split]
     called = f"{origin}, split {split}"
-    require_columns([*text, label], found.column_names, called)
-    feature = found.features[label]
+    require_columns(columns(text, label), found.column_names, called)
+    feature = None if label is None else found.features[label]
     feature = getattr(feature, "feature", feature)  # of each word
     names = feature.names if isinstance(feature, datasets.ClassLabel) else None
     try:
-        table = found.select_columns(list(dict.fromkeys([*text, label]))).with_format("arrow")[:]
+        table = found.select_columns(columns(text, label)).with_format("arrow")[:]
     except (OSError, ValueError) as error:
         raise UserError(f"{called} cannot be read: {one_line(error)}") from error
     rows = rows_of_table(table, text, label, names, called)

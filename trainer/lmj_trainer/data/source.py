@@ -33,7 +33,7 @@ class DataSource:
             near = did_you_mean(path.name, sorted(os.listdir(path.parent))) if path.parent.is_dir() else ""
             raise UserError(f"there is no file or folder {name}{near}")
 
-    def read(self, split: str, text: Sequence[str], label: str, say: Say) -> Rows:
+    def read(self, split: str, text: Sequence[str], label: str | None, say: Say) -> Rows:
         """The rows of ``split``: another file if its name says so; a file itself is read whatever ``split`` says."""
         if files.is_file_name(split):
             return files.read_rows(Path(split), text, label)
@@ -44,7 +44,7 @@ class DataSource:
             return files.read_rows(Path(self.name), text, label)
         return saved.read_split(self._splits, split, text, label, self.name)
 
-    def read_other(self, split: str, text: Sequence[str], label: str, field: str, say: Say) -> Rows:
+    def read_other(self, split: str, text: Sequence[str], label: str | None, field: str, say: Say) -> Rows:
         """The rows of the validation or test split that ``field`` of the job names. A file has no splits to choose from."""
         if self.kind == "file" and not files.is_file_name(split):
             raise UserError(

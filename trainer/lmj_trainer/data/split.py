@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+NO_LABEL = -100
+"""The label of a token that has none: what cross entropy of torch leaves out."""
+
 
 @dataclass(frozen=True, eq=False)
 class Split:

@@ -18,6 +18,7 @@ import numpy as np
 
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
+from lmj_trainer.data.packing import packed
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.data.tokens import make_tokenizer, reads_types, save_tokenizer, tokenizer_key
@@ -94,6 +95,7 @@ def prepared_digest(spec: JobSpec) -> str:
         "tokenizers": version("tokenizers"),
         "maxLength": spec.dataset.max_length,
         **TASKS[spec.model.task].key,
+        **({"packing": True} if spec.dataset.packing else {}),
     }
     return xxh3_128(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
@@ -115,8 +117,12 @@ def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
     ticker = Ticker(say)
     tokenizer = make_tokenizer(spec, selection.splits["train"].rows, ticker)
     types, task = reads_types(spec), TASKS[spec.model.task]
+    rows: dict[str, int] = {}
     for name, part in selection.splits.items():
         split = task.encode(tokenizer, part.rows, part.ids, spec.dataset.max_length, types, ticker, name)
+        if spec.dataset.packing:
+            split = packed(split)
+        rows[name] = len(split)
         for field, array in _arrays(split).items():
             with (site / f"{name}.{field}.npy").open("wb") as file:
                 np.save(file, array, allow_pickle=False)
@@ -127,7 +133,7 @@ def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
         "padId": int(tokenizer.pad_token_id),
         "vocabSize": len(tokenizer),
         "maxLength": spec.dataset.max_length,
-        "splits": {name: len(part.rows) for name, part in selection.splits.items()},
+        "splits": rows,
     }
     (site / _META).write_text(json.dumps(meta, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

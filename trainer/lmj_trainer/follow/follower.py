@@ -245,7 +245,7 @@ class Follower:
 
     def _remember(self, facts: Facts) -> None:
         self._state.seconds, self._state.evaluated = facts.seconds, facts.evaluated
-        self._state.best = Best(facts.best_step, facts.best_accuracy)
+        self._state.best = Best(facts.best_step, facts.best_score)
 
     def _tell(self, message: str) -> None:
         self._told = time.monotonic()

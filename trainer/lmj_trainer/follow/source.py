@@ -357,7 +357,7 @@ class Source:
 
     def _facts(self) -> Facts:
         state = self._state
-        return Facts(state.seconds, state.evaluated, state.best.step, state.best.accuracy)
+        return Facts(state.seconds, state.evaluated, state.best.step, state.best.score)
 
     def _send(self, stream: Stream, body: Body, size: int = 0) -> None:
         def done(problem: str | None, answer: int) -> None:

@@ -10,6 +10,7 @@ from lmj_api.spec import Architecture, Model, Scratch
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import hub_is_reachable, is_hub_id, judged
 from lmj_trainer.model.families.registry import FAMILIES
+from lmj_trainer.model.head import Heads
 from lmj_trainer.wording import one_line
 
 SUPPORTED = tuple(architecture.value for architecture in Architecture)
@@ -46,9 +47,10 @@ def load_config(model: Model, labels: Sequence[str], vocab_size: int) -> Any:
             for name in _DROPOUTS:
                 if hasattr(config, name):
                     setattr(config, name, model.dropout)
-    config.num_labels = len(labels)
-    config.id2label = dict(enumerate(labels))
-    config.label2id = {label: i for i, label in enumerate(labels)}
+    if labels:
+        config.num_labels = len(labels)
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {label: i for i, label in enumerate(labels)}
     return config
 
 
@@ -158,6 +160,7 @@ def _scratch_decoder(scratch: Scratch, vocab_size: int) -> Any:
             n_layer=scratch.layers,
             n_head=scratch.heads,
             n_inner=scratch.intermediate_size,
+            tie_word_embeddings=False,
             resid_pdrop=scratch.dropout,
             embd_pdrop=scratch.dropout,
             attn_pdrop=scratch.dropout,
@@ -190,10 +193,14 @@ def max_positions(config: Any) -> int:
     return int(config.max_position_embeddings)
 
 
-def parameter_count(config: Any, dense: int) -> int:
-    """Weights of the model with a head of ``dense`` layers as wide as the model, and one to the labels."""
+def parameter_count(config: Any, heads: Heads) -> int:
+    """Weights of the model with one of ``heads``."""
+    dense = heads.dense
     if FAMILIES[config.model_type].causal:
-        return _decoder_parameters(config)
+        outputs = int(config.num_labels)
+        if heads.vocabulary:
+            outputs = 0 if config.tie_word_embeddings else int(config.vocab_size)
+        return _decoder_parameters(config) + outputs * int(config.hidden_size)
     hidden, layers, positions = int(config.hidden_size), layer_count(config), int(config.max_position_embeddings)
     inner = int(config.hidden_dim if config.model_type == Architecture.DISTILBERT else config.intermediate_size)
     embedded = int(getattr(config, "embedding_size", hidden))
@@ -206,14 +213,15 @@ def parameter_count(config: Any, dense: int) -> int:
 
 
 def _decoder_parameters(config: Any) -> int:
-    hidden, layers, labels = int(config.hidden_size), layer_count(config), int(config.num_labels)
+    """Of all but the head."""
+    hidden, layers = int(config.hidden_size), layer_count(config)
     if config.model_type == Architecture.GPT2:
         inner = int(config.n_inner or 4 * hidden)
         layer = 4 * (hidden + 1) * hidden + (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden
-        return (int(config.vocab_size) + int(config.n_positions) + 2) * hidden + layers * layer + labels * hidden
+        return (int(config.vocab_size) + int(config.n_positions) + 2) * hidden + layers * layer
     inner, heads = int(config.intermediate_size), int(config.num_attention_heads)
     each = int(getattr(config, "head_dim", None) or hidden // heads)
     queries, keys = heads * each, int(config.num_key_value_heads) * each
     biases = queries + 2 * keys if config.model_type == Architecture.QWEN2 else 0
     layer = 2 * hidden * (queries + keys) + biases + 3 * hidden * inner + 2 * hidden
-    return (int(config.vocab_size) + 1) * hidden + layers * layer + labels * hidden
+    return (int(config.vocab_size) + 1) * hidden + layers * layer

@@ -41,8 +41,11 @@ class Heads:
     """Layers as wide as the model before the last one, which gives labels."""
     by_family: Mapping[str, Head]
     """By ``model_type``."""
+    vocabulary: bool = False
+    """Whether there is an output for each token of the vocabulary, and none for labels."""
 
-    @property
-    def suffix(self) -> str:
-        """How the names of its models' classes end: ``ForSequenceClassification``."""
-        return self.auto.removeprefix("AutoModel")
+    def made(self, architecture: str) -> bool:
+        """Whether a class of transformers of this name is of the task: ``BertForSequenceClassification``."""
+        return architecture.endswith(self.auto.removeprefix("AutoModel")) or (
+            self.vocabulary and architecture == "GPT2LMHeadModel"
+        )

@@ -56,6 +56,11 @@ class Stage:
         self.family, self.head = FAMILIES[config.model_type], heads.by_family[config.model_type]
         with torch.device("meta"):
             self.model: Any = getattr(transformers, heads.auto).from_config(config, dtype=torch.float32)
+            self.tied: dict[str, str] = {}
+            """Parameters of the head that are others of the first stage, which the last one has too: ``lm_head.weight``."""
+            if heads.vocabulary and config.tie_word_embeddings:
+                self.tied = {"lm_head.weight": f"{self.family.embeddings[0]}.weight"}
+                self.model.lm_head.weight = nn.Parameter(torch.empty_like(self.model.lm_head.weight))
         self.peft: Any = None if lora is None else adapted(self.model, lora, heads.adapters, source)
         """peft's model around ``model``, which has its adapters in it; None: all weights are trained."""
         self.frozen: dict[str, str] = {}

@@ -12,4 +12,4 @@ class Facts:
     evaluated: int
     """The newest step that was evaluated; -1: none."""
     best_step: int | None
-    best_accuracy: float | None
+    best_score: float | None

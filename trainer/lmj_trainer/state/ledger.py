@@ -47,7 +47,7 @@ class Measure(IntEnum):
     """What the gradients of COMMIT are multiplied by."""
     RATE = 17
     """Learning rate of COMMIT."""
-    BEST_ACCURACY = 18
+    BEST_SCORE = 18
     """Accuracy of the best validation."""
     SECONDS = 19
     """Time of training so far."""

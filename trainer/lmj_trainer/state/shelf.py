@@ -30,7 +30,7 @@ class _Word(IntEnum):
     """Committed steps of the snapshot; -1: there is none."""
     EVALUATED = 1
     BEST_STEP = 2
-    BEST_ACCURACY = 3
+    BEST_SCORE = 3
     """A number with a fraction, as SECONDS."""
     SECONDS = 4
 
@@ -102,7 +102,7 @@ class Shelf:
             raise RuntimeError("there is nothing on the shelf: prepare it first")
         counts, measures, at = self._counts, self._measures, _FIRST + slot * _WORDS
         best = counts[at + _Word.BEST_STEP]
-        accuracy = None if best < 0 else measures[at + _Word.BEST_ACCURACY]
+        accuracy = None if best < 0 else measures[at + _Word.BEST_SCORE]
         return Facts(measures[at + _Word.SECONDS], counts[at + _Word.EVALUATED], None if best < 0 else best, accuracy)
 
     def clear(self) -> int:
@@ -118,7 +118,7 @@ class Shelf:
         at = _FIRST + slot * _WORDS
         self._set(slot, _Word.EVALUATED, facts.evaluated)
         self._set(slot, _Word.BEST_STEP, -1 if facts.best_step is None else facts.best_step)
-        self._measures[at + _Word.BEST_ACCURACY] = 0.0 if facts.best_accuracy is None else facts.best_accuracy
+        self._measures[at + _Word.BEST_SCORE] = 0.0 if facts.best_score is None else facts.best_score
         self._measures[at + _Word.SECONDS] = facts.seconds
         self._set(slot, _Word.STEP, step)
 

@@ -47,10 +47,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Best:
-    """The best validation accuracy so far."""
+    """The best validation so far."""
 
     step: int | None = None
-    accuracy: float | None = None
+    score: float | None = None
 
 
 class StageState:
@@ -254,13 +254,13 @@ class StageState:
     def best(self) -> Best:
         """The best validation."""
         step = self._ledger.counts[Count.BEST_STEP]
-        return Best() if step < 0 else Best(step, self._ledger.measures[Measure.BEST_ACCURACY])
+        return Best() if step < 0 else Best(step, self._ledger.measures[Measure.BEST_SCORE])
 
     @best.setter
     def best(self, best: Best) -> None:
-        # The step first: an evaluation that is done again knows by it that its step was the best, whatever the accuracy says.
+        # The step first: an evaluation that is done again knows by it that its step was the best, whatever the score says.
         self._ledger.counts[Count.BEST_STEP] = -1 if best.step is None else best.step
-        self._ledger.measures[Measure.BEST_ACCURACY] = 0.0 if best.accuracy is None else best.accuracy
+        self._ledger.measures[Measure.BEST_SCORE] = 0.0 if best.score is None else best.score
 
     def digest(self, runs: Sequence[slice] | None = None) -> str:
         """XXH3-128 of weights and moments, hex; of ``runs`` of the arrays (None: of all). They must not change meanwhile."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
     from lmj_trainer.dataset.prepared import PreparedDataset
 
-_EVALUATION_ROWS = 32  # rows of a micro-batch without a backward pass
-
 
 class Batches:
     """Batches are a function of the step's number, so there is no loader and no loader state."""
@@ -26,7 +24,8 @@ class Batches:
         self._prepared, self._training, self._device = prepared, spec.training, device
         self.shards = spec.data_parallel.shards
         """Parts of a step that are added up as a tree."""
-        self._targets = TASKS[spec.model.task].targets
+        task = TASKS[spec.model.task]
+        self._targets, self._evaluation_rows = task.targets, task.evaluation_rows
         self.rows = len(prepared.splits["train"])
         self.steps = total_steps(self.rows, spec.training)
         self._micro_batches = spec.pipeline.micro_batches * spec.training.gradient_accumulation_steps // self.shards
@@ -47,7 +46,8 @@ class Batches:
         data = self._prepared.splits[split]
         lengths = np.diff(data.offsets)
         order = np.argsort(-lengths, kind="stable")
-        return [order[i : i + _EVALUATION_ROWS] for i in range(0, len(order), _EVALUATION_ROWS)]
+        rows = self._evaluation_rows
+        return [order[i : i + rows] for i in range(0, len(order), rows)]
 
     def inputs(self, split: str, rows: np.ndarray) -> Inputs:
         """The micro-batch of these rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lmj_trainer.data.split import Split
     from lmj_trainer.data.ticker import Ticker
     from lmj_trainer.model.head import Heads
+    from lmj_trainer.saved_model import SavedModel
 
 
 class Task(Protocol):
@@ -31,9 +32,14 @@ class Task(Protocol):
     """The pipeline of transformers that uses the model: ``text-classification``."""
     noun: str
     """What the model is: ``text classifier``."""
+    evaluation_rows: int
+    """Rows of a micro-batch without a backward pass."""
 
-    def labels(self, rows: Rows, given: Sequence[str] | None, column: str) -> Labels:
-        """Those of a job: ``given`` ones, those that the dataset brings, or those found in the training ``rows``. UserError: there are none."""
+    def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
+        """Those of a job: ``given`` ones, those that the dataset brings, or those found in the training ``rows``; none where the task has none.
+
+        UserError: there should be some.
+        """
 
     def check(self, rows: Rows, say: Callable[[str], None]) -> None:
         """UserError for rows that cannot be trained on; ``say`` gets a warning of those that may be meant."""
@@ -52,13 +58,8 @@ class Task(Protocol):
     def objective(self, labels: Sequence[str]) -> Objective:
         """What is computed of the head's output. ``labels``: names in the order of their ids."""
 
-    def rows(self, texts: Sequence[str]) -> Rows:
-        """Texts without labels that somebody asks about. UserError: one of them cannot be read."""
-
-    def predictions(
-        self, outputs: Tensor, targets: Tensor, texts: Sequence[str], labels: Sequence[str]
-    ) -> Iterator[tuple[str, Message]]:
-        """What the model says of each of a batch of ``texts``: for people, and as JSON. ``targets``: as of :meth:`targets`, ids from 0 on."""
+    def predict(self, saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
+        """What the model says of each of ``texts``: for people, and as JSON. UserError: one of them cannot be read."""
 
 
 class Objective(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,5 +56,10 @@ def save_adapter(stage: Stage, folder: Path, revision: str | None) -> None:
 
 def merged(stage: Stage) -> dict[str, torch.Tensor]:
     """All weights, named as without adapters, with the adapter added to those that have one. The stage is spent afterwards."""
-    model = stage.peft.merge_and_unload()
+    config, tied = stage.config, stage.config.tie_word_embeddings
+    with warnings.catch_warnings():
+        # A table of tokens at both ends is two here, of equal values; peft would have them be two from now on.
+        warnings.filterwarnings("ignore", "Input and output embeddings are no longer tied", UserWarning)
+        model = stage.peft.merge_and_unload()
+    config.tie_word_embeddings = tied
     return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}

@@ -56,7 +56,7 @@ class ManifestFacts:
     best: bool
     accuracy: float | None
     best_step: int | None
-    best_accuracy: float | None
+    best_score: float | None
 
 
 class Checkpointer:

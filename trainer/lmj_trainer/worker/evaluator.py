@@ -60,7 +60,5 @@ class Evaluator:
 
     def report(self, result: Evaluation, best: bool = False) -> None:
         """``best``: its weights are the best so far."""
-        text = (
-            f"{result.split} of step {result.step}: accuracy {result.accuracy:.4f}, F1 {result.f1:.4f}, loss {result.loss_text}"
-        )
+        text = f"{result.split} of step {result.step}: {result.scores_text}"
         self.control.emit(EventKind.EVALUATED, text, evaluation=result, best=best)

@@ -63,7 +63,7 @@ def export(
         with _as_os_error():
             save_adapter(trained, partial, spec.model.revision)
         _finish(partial, layout.adapter, allowed)
-        tensors = merged(trained)
+        tensors = {name: tensor for name, tensor in merged(trained).items() if name not in trained.tied}
     partial = _begin(layout.model, mark, allowed)
     with _as_os_error():
         save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
@@ -128,8 +128,13 @@ def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results:
     adapter = (
         f"\n- Low-rank adapters of rank {lora.r}, alpha {lora.alpha}, are merged into the weights" if lora is not None else ""
     )
-    origin = spec.model.source or f"random weights ({config.model_type}, {len(config.id2label)} labels)"
-    rows = "\n".join(f"| {r.split} | {r.step} | {r.samples} | {r.loss_text} | {r.accuracy:.4f} | {r.f1:.4f} |" for r in results)
+    origin = spec.model.source or f"random weights ({config.model_type})"
+    names = list(results[0].scores) if results else ["accuracy"]
+    lines = [["split", "step", "samples", "loss", *names], ["---"] * (4 + len(names))]
+    lines += [[r.split, str(r.step), str(r.samples), r.loss_text, *(f"{r.scores[n]:.4f}" for n in names)] for r in results]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    labels = f" with the labels {', '.join(str(v) for v in config.id2label.values())}" if spec.model.task.labelled else ""
+    columns = ", ".join(spec.dataset.text) + (f" → {spec.dataset.label}" if spec.dataset.label else "")
     return f"""---
 library_name: transformers
 pipeline_tag: {task.pipeline}
@@ -138,20 +143,18 @@ tags: [{task.pipeline}, livemigrationjob]
 
 # {job}
 
-A {task.noun} with the labels {", ".join(str(v) for v in config.id2label.values())}, trained by LiveMigrationJob in
+A {task.noun}{labels}, trained by LiveMigrationJob in
 {spec.pipeline.stages} pipeline stages.
 
 - From: {origin}{adapter}
-- Data: {Path(spec.dataset.source).name}, columns {", ".join(spec.dataset.text)} → {spec.dataset.label}
+- Data: {Path(spec.dataset.source).name}, columns {columns}
 - Steps: {step}; batch {training.batch_size} x {training.gradient_accumulation_steps}; at most {spec.dataset.max_length} tokens
 - AdamW, peak learning rate {training.learning_rate:g} ({training.schedule}), weight decay {training.weight_decay:g}, seed {training.seed}
 
-| split | step | samples | loss | accuracy | F1 |
-|---|---|---|---|---|---|
-{rows}
+{table}
 
 ```python
 from transformers import pipeline
-classify = pipeline("{task.pipeline}", model="path/to/this/folder")
+model = pipeline("{task.pipeline}", model="path/to/this/folder")
 ```
 """

@@ -138,7 +138,7 @@ class RecordFiles:
         if self._board is None:
             return
         for result in results:
-            for key in ("loss", "accuracy", "f1"):
+            for key in ("loss", "accuracy", "f1", "perplexity"):
                 if (value := getattr(result, key)) is not None:
                     self._board.add_scalar(f"{result.split}/{key}", value, result.step)
 

@@ -106,7 +106,7 @@ class Saving:
                 best=best.step == step,
                 accuracy=accuracy,
                 best_step=best.step,
-                best_accuracy=best.accuracy,
+                best_score=best.score,
             )
         self._saved_at = time.monotonic()
         self._checkpointer.start(self._group.rank, self._group.topology, self._patience, facts, attempt, awaited=awaited)

@@ -145,7 +145,7 @@ class MemorySnapshots:
         state.fill(-1)
         state.forget_gradients()
         state.saved.copy_(self._own.values(slot))
-        state.seconds, state.evaluated, state.best = facts.seconds, facts.evaluated, Best(facts.best_step, facts.best_accuracy)
+        state.seconds, state.evaluated, state.best = facts.seconds, facts.evaluated, Best(facts.best_step, facts.best_score)
         state.fill(step)
         if giving is not None:
             giving.join()  # as long as its patience lasts
@@ -178,7 +178,7 @@ class MemorySnapshots:
 
     def _start(self, step: int, copy: Callable[[], torch.Tensor | None] | None, *, shared: bool = False) -> None:
         state = self._state
-        facts = Facts(state.seconds, state.evaluated, state.best.step, state.best.accuracy)
+        facts = Facts(state.seconds, state.evaluated, state.best.step, state.best.score)
         self._sent = False
         if copy is not None:
             self._taken.clear()

@@ -359,9 +359,9 @@ class Trainer:
             return decision
         before = self._state.best
         # Done again after a death in it, it was the best once already.
-        best = before.accuracy is None or before.step == step or result.accuracy > before.accuracy
+        best = before.score is None or before.step == step or result.score > before.score
         if best:
-            self._state.best = Best(step, result.accuracy)
+            self._state.best = Best(step, result.score)
         self._state.evaluated = step
         self._evaluator.report(result, best)
         asked, self._asked = self._asked, _UNASKED
@@ -372,7 +372,7 @@ class Trainer:
             payload={
                 "decision": vars(decision),
                 "evaluation": result.to_json(),
-                "best": (self._state.best.step, self._state.best.accuracy),
+                "best": (self._state.best.step, self._state.best.score),
             },
         )
         return decision

@@ -73,7 +73,10 @@ def _facts(job: LiveMigrationJob) -> str:
     length = plural(training.max_steps, "step") if training.max_steps is not None else plural(training.epochs, "epoch")
     rows = [
         ("Model", model),
-        ("Data", f"{source}: {' and '.join(data.text)} to {data.label}, up to {data.max_length} tokens"),
+        (
+            "Data",
+            f"{source}: {' and '.join(data.text)}{f' to {data.label}' if data.label else ''}, up to {data.max_length} tokens",
+        ),
         (
             "Stages",
             f"{spec.pipeline.stages}{layers}, {plural(spec.pipeline.micro_batches, 'micro-batch').replace('batchs', 'batches')}",

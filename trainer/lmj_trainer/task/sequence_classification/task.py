@@ -13,6 +13,7 @@ from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.texts import check_texts
 from lmj_trainer.data.tokens import encode
 from lmj_trainer.errors import UserError
+from lmj_trainer.task.labelled import predict
 from lmj_trainer.task.sequence_classification.heads import HEADS
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from lmj_trainer.data.split import Split
     from lmj_trainer.data.ticker import Ticker
+    from lmj_trainer.saved_model import SavedModel
     from lmj_trainer.task.port import Objective
 
 
@@ -46,10 +48,11 @@ class SequenceClassification:
     key: Mapping[str, object] = {}
     pipeline = "text-classification"
     noun = "text classifier"
+    evaluation_rows = 32
 
-    def labels(self, rows: Rows, given: Sequence[str] | None, column: str) -> Labels:
+    def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """A value of the column is a label."""
-        return labels_of(rows, given, column)
+        return labels_of(rows, given, str(column))
 
     def check(self, rows: Rows, say: Callable[[str], None]) -> None:
         """Every text has to be there."""
@@ -74,6 +77,10 @@ class SequenceClassification:
         from lmj_trainer.task.sequence_classification.objective import TextObjective
 
         return TextObjective(labels)
+
+    def predict(self, saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
+        """From one pass."""
+        return predict(self, saved, texts, ticker)
 
     def rows(self, texts: Sequence[str]) -> Rows:
         """A text with a tab is a pair."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch.nn.functional as F  # noqa: N812 - its usual name
 
+from lmj_trainer.data.split import NO_LABEL
 from lmj_trainer.metrics import count, evaluate_counts, in_order, merge
 from lmj_trainer.task.token_classification.entities import are_tags, entities
-from lmj_trainer.task.token_classification.words import NO_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

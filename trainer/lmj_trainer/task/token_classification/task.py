@@ -10,10 +10,12 @@ import numpy as np
 from lmj_api.base import Message
 from lmj_trainer.data.labels import Labels, labels_of
 from lmj_trainer.data.rows import Rows
+from lmj_trainer.data.split import NO_LABEL
 from lmj_trainer.data.tokens import encode
 from lmj_trainer.errors import UserError
+from lmj_trainer.task.labelled import predict
 from lmj_trainer.task.token_classification.heads import HEADS
-from lmj_trainer.task.token_classification.words import NO_LABEL, by_word, check_words, in_words, token_labels, words_of
+from lmj_trainer.task.token_classification.words import by_word, check_words, in_words, token_labels, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from lmj_trainer.data.split import Split
     from lmj_trainer.data.ticker import Ticker
+    from lmj_trainer.saved_model import SavedModel
     from lmj_trainer.task.port import Objective
 
 
@@ -51,11 +54,12 @@ class TokenClassification:
     key: Mapping[str, object] = {"task": "TokenClassification"}
     pipeline = "token-classification"
     noun = "classifier of words"
+    evaluation_rows = 32
 
-    def labels(self, rows: Rows, given: Sequence[str] | None, column: str) -> Labels:
+    def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """A value of the column's lists is a label."""
         check_words(rows)
-        return labels_of(by_word(rows), given, column)
+        return labels_of(by_word(rows), given, str(column))
 
     def check(self, rows: Rows, say: Callable[[str], None]) -> None:
         """Every row has to have words."""
@@ -101,6 +105,10 @@ class TokenClassification:
         from lmj_trainer.task.token_classification.objective import WordObjective
 
         return WordObjective(labels)
+
+    def predict(self, saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
+        """From one pass."""
+        return predict(self, saved, texts, ticker)
 
     def rows(self, texts: Sequence[str]) -> Rows:
         """Words are separated by white space."""

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lmj_trainer.data.rows import Rows
+from lmj_trainer.data.split import NO_LABEL
 from lmj_trainer.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-NO_LABEL = -100
-"""The label of a token that is not the first of a word: as torch's cross entropy leaves it out."""
 
 
 def words_of(value: Any) -> list[str]:

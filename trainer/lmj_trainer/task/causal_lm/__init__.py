@@ -1,0 +1,1 @@
+"""Each token of a text from those before it: models that write."""

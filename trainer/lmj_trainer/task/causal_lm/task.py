@@ -1,0 +1,129 @@
+"""The task: its rows, and how a text goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lmj_api.base import Message
+from lmj_trainer.data.labels import Labels
+from lmj_trainer.data.rows import Rows
+from lmj_trainer.data.texts import check_texts
+from lmj_trainer.errors import UserError
+from lmj_trainer.task.causal_lm.heads import HEADS
+from lmj_trainer.task.causal_lm.texts import Ends, following, joined, row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from lmj_trainer.data.split import Split
+    from lmj_trainer.data.ticker import Ticker
+    from lmj_trainer.saved_model import SavedModel
+    from lmj_trainer.task.port import Objective
+
+_CHUNK = 1000
+"""Rows that are tokenized at a time."""
+_NEW_TOKENS = 64
+"""Of a text that goes on, at most."""
+
+
+class Continuation(Message):
+    """How the model goes on with a text."""
+
+    text: str
+    """The text."""
+    continuation: str
+    """What follows, each token the likeliest one."""
+
+
+class CausalLM:
+    """Methods are those of :class:`~lmj_trainer.task.port.Task`. No labels: targets are the tokens themselves, ``[b, t]``."""
+
+    heads = HEADS
+    key: Mapping[str, object] = {"task": "CausalLM"}
+    pipeline = "text-generation"
+    noun = "language model"
+    evaluation_rows = 8
+
+    def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
+        """None."""
+        return Labels((), by_number=False)
+
+    def check(self, rows: Rows, say: Callable[[str], None]) -> None:
+        """Every text has to be there."""
+        check_texts(rows, say)
+
+    def ids(self, rows: Rows, labels: Labels) -> NDArray[np.int64]:
+        """None."""
+        return np.empty(0, np.int64)
+
+    def encode(
+        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, ticker: Ticker, what: str
+    ) -> Split:
+        """A column: a text with its end. Two: a prompt, and what is learned. UserError: of some row nothing is learned."""
+        ends, made = _ends(tokenizer), []
+        for start in range(0, len(rows), _CHUNK):
+            ticker.tick(f"tokenizing {what}: row {start} of {len(rows)}")
+            *prompts, answers = (_tokens(tokenizer, column.slice(start, _CHUNK).to_pylist()) for column in rows.texts)
+            given = prompts[0] if prompts else [[]] * len(answers)
+            for place, (prompt, answer) in enumerate(zip(given, answers, strict=True), start):
+                tokens, first = row(ends, prompt, answer, max_length)
+                if len(tokens) <= max(first, 1):
+                    raise UserError(
+                        f"{rows.where(place)} has nothing to learn within {max_length} tokens (dataset.maxLength): "
+                        "raise that, or leave the row out"
+                    )
+                made.append((tokens, first))
+        return joined(made, max_length)
+
+    def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+        """``[b, width]``: the token that follows each."""
+        return following(split, rows, width)
+
+    def objective(self, labels: Sequence[str]) -> Objective:
+        """Cross entropy."""
+        from lmj_trainer.task.causal_lm.objective import TokenObjective
+
+        return TokenObjective()
+
+    def predict(self, saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
+        """How each text goes on, until its end or for 64 tokens."""
+        import torch
+
+        ends, found = _ends(saved.tokenizer), list[tuple[str, Message]]()
+        for number, text in enumerate(texts):
+            ticker.tick(f"text {number} of {len(texts)}")
+            tokens = [*ends.begin, *_tokens(saved.tokenizer, [text])[0]]
+            if not 0 < len(tokens) < saved.longest:
+                raise UserError(f"text {number + 1} has {len(tokens)} tokens: the model goes on with 1 to {saved.longest - 1}")
+            ids = torch.tensor([tokens])
+            with torch.inference_mode():
+                whole = saved.model.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    max_new_tokens=min(_NEW_TOKENS, saved.longest - len(tokens)),
+                    do_sample=False,
+                    eos_token_id=ends.end,
+                    pad_token_id=saved.tokenizer.pad_token_id,
+                )
+            more = saved.tokenizer.decode(whole[0, len(tokens) :], skip_special_tokens=True)
+            found.append(
+                (f"{text}{'' if more[:1].isspace() else ' '}{more}".rstrip(), Continuation(text=text, continuation=more))
+            )
+        return found
+
+
+def _ends(tokenizer: Any) -> Ends:
+    try:
+        return Ends.of(tokenizer)
+    except ValueError as error:
+        raise UserError(f"the tokenizer cannot be used for model.task CausalLM: {error}") from error
+
+
+def _tokens(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    # Longer ones than the model reads are cut later: no warning.
+    found: list[list[int]] = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    return found
