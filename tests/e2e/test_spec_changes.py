@@ -48,6 +48,8 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
         {"dataParallel": {"shards": 2, "replicas": 2, "maxReplicas": 1}},
         "dataParallel.replicas is at most dataParallel.maxReplicas",
     ),
+    "no label": ({"dataset": {"label": None}}, "dataset.label is the column of the label"),
+    "packed rows of labels": ({"dataset": {"packing": True}}, "dataset.packing is for model.task CausalLM"),
     "two origins": ({"model": {"source": "bert-base-uncased"}}, "set exactly one of source"),
     "nothing to train on": ({"dataset": {"splits": {"validationFraction": 0.5, "testFraction": 0.5}}}, "leave no training rows"),
 }
@@ -301,8 +303,7 @@ def test_any_sequence_of_changes_ends_where_the_last_one_says(operator: Watched,
         trainer_of(job).update(good)
 
     def refused(job: ClusterJob) -> None:
-        name = pick.choice(["stages", "model", "dataset"])
-        spec, says = REFUSED_BY_RULES[name]
+        spec, says = REFUSED_BY_RULES[pick.choice(["micro-batches", "model", "dataset"])]
         assert says in refusal(job, **spec)
 
     # At least one suspension, and its end.

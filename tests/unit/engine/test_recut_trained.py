@@ -116,8 +116,11 @@ def recut(old: Cutting, new: Cutting, number: int, resume: Resume, copies: float
                 ask(rank, line)
             elif step == begin + 1:
                 assert not copies or all(trainer._source.in_sync for trainer in old.trainers)
-                # All followed are between two steps meanwhile.
+                # All followed are between two steps meanwhile. Those that lead them hear last that they are in sync.
                 assert there.wait(SECONDS)
+                source = old.trainers[rank]._source
+                with source._turn:
+                    assert source._turn.wait_for(lambda: source.in_sync, SECONDS)
                 line.handover = number
 
         return heard
