@@ -17,6 +17,7 @@ from sizes import Size
 
 from lmj_api.status import JobStatus
 from lmj_operator.backend.local.store import RunStore
+from lmj_trainer.checkpoint.write import MANIFEST
 
 NEVER_SECONDS = 180.0
 POLL_SECONDS = 0.05
@@ -106,8 +107,9 @@ def restart(job: Ours, size: Size, stages: int, rank: int) -> Move:
     highest = job.look()
     wait(job, f"another pod of rank {rank}", lambda: [entry.pod for entry in status_in(store).ranks] != pods)
     wait(job, "new steps", lambda: job.look() > highest + 2 * AFTER)
-    checkpoint = max((job.folder / "checkpoints").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
-    size_mb = sum(file.stat().st_size for file in checkpoint.rglob("*") if file.is_file()) / 1e6
+    # Beside checkpoints there are folders of those who may write some.
+    manifest = max((job.folder / "checkpoints").glob(f"*/{MANIFEST}"), key=lambda file: file.stat().st_mtime_ns)
+    size_mb = sum(file.stat().st_size for file in manifest.parent.iterdir()) / 1e6
     return replace(_measured(job, RESTART, size, stages, rank, begun, None), sent=size_mb)
 
 

@@ -188,7 +188,7 @@ def moves(name: str) -> str:
     details = results(name)["details"]
     rows = []
     for (way, size, stages), group in grouped(details["moves"], "way", "size", "stages").items():
-        waited = [each["waited"] for each in group if each["waited"] is not None]
+        waited, sent = ([each[field] for each in group if each[field] is not None] for field in ("waited", "sent"))
         rows.append(
             (
                 way,
@@ -200,7 +200,7 @@ def moves(name: str) -> str:
                 number(median(each["pause"] for each in group), " s"),
                 span((each["pause"] for each in group), " s"),
                 number(100 * median(each["rate"] for each in group), "%"),
-                number(median(each["sent"] for each in group), " MB"),
+                number(median(sent), " MB") if sent else NONE,
                 number(median(each["total"] for each in group), " s"),
             )
         )
