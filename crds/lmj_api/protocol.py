@@ -102,13 +102,17 @@ class Evaluation(Message):
     samples: Annotated[int, Field(ge=1, le=LARGEST)]
     """Rows of the split; its labelled words, of a task that labels words."""
     loss: Annotated[float | None, BeforeValidator(_number)] = None
-    """Mean cross entropy; None: it is not a finite number, so the weights are of no use."""
-    accuracy: float
-    """Part of the samples with the right label, 0 to 1."""
+    """Mean of the task's loss, the cross entropy as a rule; None: it is not a finite number, so the weights are of no use."""
+    accuracy: float | None = None
+    """Part of the samples with the right label (all labels, where there may be several), 0 to 1. None: of a task without labels."""
     f1: float | None = None
     """F1 of the second label when there are two, else the mean F1 of all; or as the task has it. None: it has none."""
     perplexity: Annotated[float | None, BeforeValidator(_number)] = None
     """Of a language model: e to the power of the loss. None: it is none, or that is too large for a number."""
+    mean_absolute_error: Annotated[float | None, BeforeValidator(_number)] = None
+    """Of a task whose labels are numbers; None: of others."""
+    correlation: Annotated[float | None, BeforeValidator(_number)] = None
+    """Pearson's, of such a task; None: of others, and where all numbers are the same."""
     labels: Annotated[list[str], FIRST] = []
     """Names of the labels, the order of ``confusion``; none where the task has none."""
     confusion: Annotated[list[Annotated[list[Count], FIRST]], FIRST] = []
@@ -116,8 +120,8 @@ class Evaluation(Message):
 
     @property
     def score(self) -> float:
-        """What the best weights are chosen by; larger is better. The accuracy; of a language model the loss, as a negative number."""
-        if self.f1 is not None:
+        """What the best weights are chosen by; larger is better. The accuracy; of language models and numbers the loss, as a negative number."""
+        if self.f1 is not None and self.accuracy is not None:
             return self.accuracy
         return -math.inf if self.loss is None else -self.loss
 
@@ -129,7 +133,14 @@ class Evaluation(Message):
     @property
     def scores(self) -> dict[str, float]:
         """What the task has of them, by their names for people."""
-        return {n: v for n, v in (("accuracy", self.accuracy), ("F1", self.f1), ("perplexity", self.perplexity)) if v is not None}
+        named = {
+            "accuracy": self.accuracy,
+            "F1": self.f1,
+            "perplexity": self.perplexity,
+            "mean absolute error": self.mean_absolute_error,
+            "correlation": self.correlation,
+        }
+        return {name: value for name, value in named.items() if value is not None}
 
     @property
     def scores_text(self) -> str:

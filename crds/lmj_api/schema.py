@@ -45,8 +45,8 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "dataset.packing is for model.task CausalLM",
         ),
         (
-            "!(has(self.model.task) && self.model.task == 'CausalLM') || !has(self.model.labels)",
-            "model.labels: model.task CausalLM has no labels",
+            "!(has(self.model.task) && self.model.task in ['CausalLM', 'Regression']) || !has(self.model.labels)",
+            "model.labels: model.task CausalLM and Regression have no labels",
         ),
         (
             "self.dataParallel.minReplicas <= self.dataParallel.replicas",

@@ -26,6 +26,7 @@ KINDS = {
     Task.SEQUENCE_CLASSIFICATION: AutoModelForSequenceClassification,
     Task.TOKEN_CLASSIFICATION: AutoModelForTokenClassification,
     Task.CAUSAL_LM: AutoModelForCausalLM,
+    Task.MULTI_LABEL_CLASSIFICATION: AutoModelForSequenceClassification,
 }
 NORM = re.compile(r"LayerNorm|layer_?norm|\bnorm\b|\bln_")
 
@@ -54,7 +55,7 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     prepared = prepare(spec, Layout.of(spec).cache, print)
     split = prepared.splits["train"]
     steps = total_steps(len(split), training)
-    language = spec.model.task is Task.CAUSAL_LM
+    language, several = spec.model.task is Task.CAUSAL_LM, spec.model.task is Task.MULTI_LABEL_CLASSIFICATION
     model = KINDS[spec.model.task].from_pretrained(spec.model.source, dtype=torch.float32)
     whole = model
     if (lora := spec.model.lora) is not None:
@@ -113,11 +114,15 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
         if language:
             # Each token is to be told from those before it.
             parts = [(ids, mask, torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]) for ids, mask, labels in parts]
-        counts = [int((labels != -100).sum()) for _, _, labels in parts]
+        counts = [len(labels) if several else int((labels != -100).sum()) for _, _, labels in parts]
         for i, ((ids, mask, labels), count) in enumerate(zip(parts, counts, strict=True)):
             place[:] = step, i
             logits = model(input_ids=ids, attention_mask=mask).logits
-            loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten()) * (count / sum(counts))
+            if several:
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
+            else:
+                loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+            loss = loss * (count / sum(counts))
             loss.backward()
             total += loss.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm, foreach=False)

@@ -116,6 +116,14 @@ def test_labels_of_words_are_a_plain_loop(model: Path, tmp_path: Path) -> None:
         same(output, loop)
 
 
+@pytest.mark.slow
+def test_several_labels_are_a_plain_loop(data: Path, model: Path, tmp_path: Path) -> None:
+    changes = {"model": {"task": "MultiLabelClassification"}, "training": {"maxSteps": 12}}
+    loop = plain(make_job(tmp_path / "plain", data, model, 1, **changes), tmp_path / "plain")
+    run(make_job(tmp_path / "out", data, model, 2, **changes), tmp_path / "out" / "logs")
+    same(tmp_path / "out", loop)
+
+
 @pytest.mark.parametrize("lora", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_language_model_is_a_plain_loop(data: Path, tmp_path: Path, lora: bool) -> None:
     """With adapters it may have one table of tokens at both ends."""

@@ -55,7 +55,7 @@ class SavedModel:
             near = did_you_mean(folder.name, sorted(p.name for p in folder.parent.iterdir())) if folder.parent.is_dir() else ""
             raise UserError(f"there is no model folder {folder}{near}")
         config = read_config(str(folder), None)
-        task = task_of(config.architectures or [])
+        task = task_of(config.architectures or [], config.problem_type)
         if task is None:
             raise UserError(f"model {folder} is no trained classifier (its config.json says {config.architectures})")
         tokenizer = load_tokenizer(str(folder))

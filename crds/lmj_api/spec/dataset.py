@@ -62,8 +62,8 @@ class Dataset(Message):
     """Column of the text, or the two columns of a pair; to label words, a column of lists of words (or of words with spaces between). For
     ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer alone is learned."""
     label: Name | None = None
-    """Column of the label: names as in ``model.labels``, or their numbers; of words a list of as many, or these with spaces between. Unset for
-    ``CausalLM``, which has none."""
+    """Column of the label: names as in ``model.labels``, or their numbers; of words a list of as many, or these with spaces between; for
+    ``MultiLabelClassification`` a list, or names with commas between; for ``Regression`` numbers. Unset for ``CausalLM``, which has none."""
     splits: Splits = Splits()
     """Train, validation and test rows."""
     max_samples: MaxSamples = MaxSamples()

@@ -82,9 +82,10 @@ class JobSpec(Message):
             raise ValueError(
                 f"dataset.packing is for model.task CausalLM, whose samples may be of several texts: {task}'s have a label each"
             )
-        for name, given in (("dataset.label", dataset.label), ("model.labels", self.model.labels)):
-            if not task.labelled and given is not None:
-                raise ValueError(f"{name}: model.task {task} has no labels: leave it out")
+        if not task.labelled and dataset.label is not None:
+            raise ValueError(f"dataset.label: model.task {task} has no labels: leave it out")
+        if not task.named and self.model.labels is not None:
+            raise ValueError(f"model.labels: model.task {task} has no labels: leave it out")
         return self
 
     @model_validator(mode="after")

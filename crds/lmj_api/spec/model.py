@@ -9,11 +9,13 @@ from lmj_api.base import Message
 
 
 class Task(StrEnum):
-    """What the model learns. ``SequenceClassification``: one label for each text or pair of texts. ``TokenClassification``: one for each word.
-    ``CausalLM``: each token of a text from those before it.
+    """What the model learns. ``SequenceClassification``: one label for each text or pair of texts. ``MultiLabelClassification``: any number of
+    labels. ``Regression``: a number. ``TokenClassification``: a label for each word. ``CausalLM``: each token of a text from those before it.
     """
 
     SEQUENCE_CLASSIFICATION = "SequenceClassification"
+    MULTI_LABEL_CLASSIFICATION = "MultiLabelClassification"
+    REGRESSION = "Regression"
     TOKEN_CLASSIFICATION = "TokenClassification"  # noqa: S105 - of a text
     CAUSAL_LM = "CausalLM"
 
@@ -21,6 +23,11 @@ class Task(StrEnum):
     def labelled(self) -> bool:
         """Whether its rows have a label."""
         return self is not Task.CAUSAL_LM
+
+    @property
+    def named(self) -> bool:
+        """Whether its labels have names."""
+        return self not in (Task.CAUSAL_LM, Task.REGRESSION)
 
 
 class Architecture(StrEnum):

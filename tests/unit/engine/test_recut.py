@@ -255,6 +255,7 @@ def test_sources_may_be_at_different_steps_when_they_compare(cuts: Callable[...,
     (new,), (fast, slow) = both.nexts, both.ranks
     both.train()
     commits, compared = Held(slow, Committed, monkeypatch), Held(fast, InSync, monkeypatch)
+    begins = Held(fast, Begin, monkeypatch)
     both.follow(both.recut)
     while True:
         both.gradients()
@@ -262,6 +263,9 @@ def test_sources_may_be_at_different_steps_when_they_compare(cuts: Callable[...,
         if fast.source._streams["new-0"].in_sync:
             break
         commits.release()
+        # From its first unit on a follower is told of commits.
+        if slow.source._streams["new-0"].units:
+            begins.release()
         both.prepare()
         both.commit()
     assert commits.parts

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ _MULTIPLE = 8
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """``b`` rows, padded to ``t`` tokens; all int64."""
+    """``b`` rows, padded to ``t`` tokens; int64, as a rule labels too."""
 
     input_ids: NDArray[np.int64]
     """``[b, t]``"""
@@ -23,11 +24,11 @@ class Batch:
     """``[b, t]``: 1 where there is a token, 0 where there is padding."""
     token_type_ids: NDArray[np.int64] | None
     """``[b, t]``, or None where the model reads none."""
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
     """As the task has them: ``[b]`` or ``[b, t]``."""
 
 
-Targets = Callable[[Split, Indices, int], NDArray[np.int64]]
+Targets = Callable[[Split, Indices, int], NDArray[Any]]
 """The labels of a batch of rows that are padded to a width."""
 
 

@@ -1,6 +1,7 @@
 """One tokenized split: flat arrays, memory-mapped, and a row of it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,8 @@ class Split:
     """Which text of a pair each token is of ``[tokens]``, or None."""
     offsets: NDArray[np.int64]
     """Where rows begin ``[rows + 1]``."""
-    labels: NDArray[np.int64]
-    """Label ids ``[rows]``, or ``[tokens]`` where each token has one."""
+    labels: NDArray[Any]
+    """Label ids ``[rows]``, or ``[tokens]`` where each token has one; ``[rows, labels]`` where a row may have several; or numbers."""
     max_length: int
     """No row has more tokens."""
 

@@ -133,7 +133,7 @@ def encode(
     types: bool,
     ticker: Ticker,
     what: str,
-    labels: Callable[[int, Sequence[Any]], NDArray[np.int64]],
+    labels: Callable[[int, Sequence[Any]], NDArray[Any]],
     offsets: bool = False,
 ) -> Split:
     """``rows`` as tokens, cut at ``max_length``; of a pair the longer text is cut first. Words of a list get a space between them.
@@ -143,7 +143,7 @@ def encode(
     """
     tokens: list[NDArray[np.int32]] = []
     kinds: list[NDArray[np.uint8]] = []
-    ids: list[NDArray[np.int64]] = []
+    ids: list[NDArray[Any]] = []
     lengths = np.zeros(len(rows) + 1, dtype=np.int64)
     for start in range(0, len(rows), _CHUNK):
         ticker.tick(f"tokenizing {what}: row {start} of {len(rows)}")

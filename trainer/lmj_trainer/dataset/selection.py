@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ class Selected:
 
     rows: Rows
     """The rows."""
-    ids: NDArray[np.int64]
+    ids: NDArray[Any]
     """Ids of their labels, as of the task."""
 
 
@@ -57,8 +58,10 @@ def select(spec: JobSpec, say: Say) -> Selection:
     return Selection(labels, selected)
 
 
-def _warn_of_unseen(labels: Labels, ids: NDArray[np.int64], say: Say) -> None:
-    seen = np.bincount(ids, minlength=len(labels.names))
+def _warn_of_unseen(labels: Labels, ids: NDArray[Any], say: Say) -> None:
+    if ids.dtype.kind != "i":
+        return  # numbers, not labels
+    seen = ids.sum(0) if ids.ndim == 2 else np.bincount(ids, minlength=len(labels.names))
     unseen = [repr(name) for name, count in zip(labels.names, seen, strict=True) if count == 0]
     if unseen:
         say(f"{WARNING}no training row has label {listed(unseen, 5)}: the model never learns it")

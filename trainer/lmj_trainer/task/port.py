@@ -44,15 +44,15 @@ class Task(Protocol):
     def check(self, rows: Rows, say: Callable[[str], None]) -> None:
         """UserError for rows that cannot be trained on; ``say`` gets a warning of those that may be meant."""
 
-    def ids(self, rows: Rows, labels: Labels) -> NDArray[np.int64]:
+    def ids(self, rows: Rows, labels: Labels) -> NDArray[Any]:
         """Ids of the labels of ``rows``, in order. UserError: a value is no label."""
 
     def encode(
-        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, ticker: Ticker, what: str
+        self, tokenizer: Any, rows: Rows, ids: NDArray[Any], max_length: int, types: bool, ticker: Ticker, what: str
     ) -> Split:
         """``rows`` as tokens, cut at ``max_length``, with their label ``ids``. ``types``: with token types; ``what``: their name in progress."""
 
-    def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[Any]:
         """The labels of a batch of ``rows`` that are padded to ``width`` tokens, as the objective takes them."""
 
     def objective(self, labels: Sequence[str]) -> Objective:

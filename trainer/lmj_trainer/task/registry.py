@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from lmj_api.spec import Task as Name
 from lmj_trainer.task.causal_lm.task import CausalLM
+from lmj_trainer.task.multi_label.task import MultiLabelClassification
+from lmj_trainer.task.regression.task import Regression
 from lmj_trainer.task.sequence_classification.task import SequenceClassification
 from lmj_trainer.task.token_classification.task import TokenClassification
 
@@ -15,12 +17,15 @@ if TYPE_CHECKING:
 
 TASKS: dict[Name, Task] = {
     Name.SEQUENCE_CLASSIFICATION: SequenceClassification(),
+    Name.MULTI_LABEL_CLASSIFICATION: MultiLabelClassification(),
+    Name.REGRESSION: Regression(),
     Name.TOKEN_CLASSIFICATION: TokenClassification(),
     Name.CAUSAL_LM: CausalLM(),
 }
 
 
-def task_of(architectures: Iterable[str]) -> Task | None:
-    """The task of a saved model, by its configuration's ``architectures``; None: it is of no task that is known."""
+def task_of(architectures: Iterable[str], problem: str | None = None) -> Task | None:
+    """The task of a saved model, by its configuration's ``architectures`` and ``problem_type``; None: it is of no task that is known."""
     names = tuple(architectures)
-    return next((task for task in TASKS.values() if any(map(task.heads.made, names))), None)
+    fitting = [task for task in TASKS.values() if any(map(task.heads.made, names))]
+    return next((task for task in fitting if task.heads.problem_type == problem), fitting[0] if fitting else None)

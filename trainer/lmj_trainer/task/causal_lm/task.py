@@ -61,7 +61,7 @@ class CausalLM:
         return np.empty(0, np.int64)
 
     def encode(
-        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, ticker: Ticker, what: str
+        self, tokenizer: Any, rows: Rows, ids: NDArray[Any], max_length: int, types: bool, ticker: Ticker, what: str
     ) -> Split:
         """A column: a text with its end. Two: a prompt, and what is learned. UserError: of some row nothing is learned."""
         ends, made = _ends(tokenizer), []

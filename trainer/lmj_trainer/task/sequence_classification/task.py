@@ -17,7 +17,7 @@ from lmj_trainer.task.labelled import predict
 from lmj_trainer.task.sequence_classification.heads import HEADS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -41,6 +41,12 @@ class Prediction(Message):
     """The probability of each label."""
 
 
+def require_numbers(outputs: Iterable[float]) -> None:
+    """UserError: some of a model's ``outputs`` are not finite."""
+    if not all(map(math.isfinite, outputs)):
+        raise UserError("the model's outputs are not numbers: it was trained with a learning rate that is too high")
+
+
 class SequenceClassification:
     """Methods are those of :class:`~lmj_trainer.task.port.Task`. A label for each row: ids and targets are ``[rows]``."""
 
@@ -58,17 +64,17 @@ class SequenceClassification:
         """Every text has to be there."""
         check_texts(rows, say)
 
-    def ids(self, rows: Rows, labels: Labels) -> NDArray[np.int64]:
+    def ids(self, rows: Rows, labels: Labels) -> NDArray[Any]:
         """``[rows]``"""
         return labels.ids(rows)
 
     def encode(
-        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, ticker: Ticker, what: str
+        self, tokenizer: Any, rows: Rows, ids: NDArray[Any], max_length: int, types: bool, ticker: Ticker, what: str
     ) -> Split:
         """Of a pair the longer text is cut first."""
         return encode(tokenizer, rows, max_length, types, ticker, what, lambda start, chunk: ids[start : start + len(chunk)])
 
-    def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[Any]:
         """``[b]``"""
         return np.asarray(split.labels[rows], dtype=np.int64)
 
@@ -98,8 +104,7 @@ class SequenceClassification:
     ) -> Iterator[tuple[str, Message]]:
         """The likeliest label of each, with its probability."""
         for text, chances in zip(texts, outputs.double().softmax(-1).tolist(), strict=True):
-            if not all(map(math.isfinite, chances)):
-                raise UserError("the model's outputs are not numbers: it was trained with a learning rate that is too high")
+            require_numbers(chances)
             best = max(range(len(chances)), key=chances.__getitem__)
             found = Prediction(
                 text=text,

@@ -70,7 +70,7 @@ class TokenClassification:
         return labels.ids(by_word(rows))
 
     def encode(
-        self, tokenizer: Any, rows: Rows, ids: NDArray[np.int64], max_length: int, types: bool, ticker: Ticker, what: str
+        self, tokenizer: Any, rows: Rows, ids: NDArray[Any], max_length: int, types: bool, ticker: Ticker, what: str
     ) -> Split:
         """UserError: of some row no word is left."""
         if not tokenizer.is_fast:

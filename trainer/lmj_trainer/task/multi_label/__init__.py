@@ -1,0 +1,1 @@
+"""Any number of several labels for each text, or pair of texts."""
