@@ -16,6 +16,7 @@ from test_chaos import running
 from test_replicas import Replicated, go_on
 
 from lmj_api.protocol import WorkerPhase
+from lmj_operator.backend.local.store import RunStore, Scale
 
 pytestmark = pytest.mark.e2e
 
@@ -69,7 +70,8 @@ class Mortal:
         """The worker of ``rank`` dies while the second replica copies the first."""
         job, process, before = self.job, self._process, self._view()
         print(f"step {last_step(job)}: rank {rank} dies while a replica joins", flush=True)
-        (job.output / ".lmj" / "replicas").write_text("2")
+        # Not by the command, which returns when both train.
+        RunStore(job.output / ".lmj").write_scale(Scale(replicas=2))
         wait_until(lambda: _copies(job), process)
         os.kill(worker_of(job, job.status()["ranks"][rank]["pod"]), signal.SIGKILL)
         self._wait_for(2, before)

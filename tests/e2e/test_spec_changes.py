@@ -62,7 +62,8 @@ def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.Tem
 
 
 def endless(job: ClusterJob) -> None:
-    job.spec["training"] |= {"maxSteps": 1_000_000, "epochs": 1_000_000}
+    # A schedule that has no length: another number of steps is another rate for all of them else, and so another job.
+    job.spec["training"] |= {"maxSteps": 1_000_000, "epochs": 1_000_000, "schedule": "Constant"}
     job.spec["checkpoint"] = {"everySteps": 100}
 
 
