@@ -14,7 +14,7 @@ from move import BEFORE, first_times
 from sizes import BASE, MICRO_BATCHES
 from ways import status_of, wait
 
-from lmj_operator.backend.local.store import RunStore
+from lmj_operator.backend.local.store import RunStore, Scale
 
 SETS = {**BASE.sets, "pipeline.stages": 1, "dataParallel.shards": 2, "dataParallel.replicas": 1}
 assert MICRO_BATCHES % 2 == 0
@@ -77,7 +77,7 @@ def _join(job: Ours) -> Join:
 
 
 def _scale(job: Ours, replicas: int) -> None:
-    RunStore(job.folder / ".lmj").write_replicas(replicas)
+    RunStore(job.folder / ".lmj").write_scale(Scale(replicas=replicas))
     wait(job, f"{replicas} replicas", lambda: status_of(job).replicas == replicas)
 
 
