@@ -74,6 +74,14 @@ class Topology:
         """All ranks but the leader, in order."""
         return self.ranks[1:]
 
+    @property
+    def audience(self) -> Sequence[int]:
+        """All ranks but the leader, in the order in which it tells them something: one of each other replica first, its own replica last.
+
+        Of a replica that lost a rank nobody goes on. So when the leader dies in between, who knows of a commit must be in another one.
+        """
+        return _audience(self.stages, self.replicas, self.absent)
+
     def rank(self, number: int) -> Rank:
         """What the rank of this number is, in the view or not. Raises IndexError when there is none."""
         if not 0 <= number < self.stages * self.replicas:
@@ -141,3 +149,10 @@ def _present(replicas: int, absent: frozenset[int]) -> tuple[int, ...]:
 @lru_cache
 def _ranks(stages: int, replicas: int, absent: frozenset[int]) -> tuple[int, ...]:
     return tuple(replica * stages + stage for replica in _present(replicas, absent) for stage in range(stages))
+
+
+@lru_cache
+def _audience(stages: int, replicas: int, absent: frozenset[int]) -> tuple[int, ...]:
+    leading, *others = _present(replicas, absent)
+    elsewhere = [replica * stages + stage for stage in range(stages) for replica in others]
+    return (*elsewhere, *(leading * stages + stage for stage in range(1, stages)))

@@ -87,9 +87,10 @@ class Faults(RuleBasedStateMachine):
         if living:
             self.cluster.kill_worker(living[pick % len(living)])
 
-    @rule()
-    def commit_is_not_heard(self) -> None:
-        self.cluster.half_commit()
+    @rule(told=st.integers(0, RANKS), dies=st.booleans())
+    def commit_is_not_heard(self, told: int, dies: bool) -> None:
+        """By all others, or some."""
+        self.cluster.half_commit(told, dies=dies)
 
     @rule(pick=PICK)
     def pod_dies(self, pick: int) -> None:

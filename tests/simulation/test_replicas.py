@@ -78,6 +78,24 @@ def test_a_lost_replica_is_not_waited_for_and_comes_back(stages: int, lost: int)
     assert cluster.status.joins == []
 
 
+@pytest.mark.parametrize("stages", [1, 2, 3])
+@pytest.mark.parametrize("told", [1, 2, 3])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_commit_of_which_some_heard_is_not_lost_with_the_leader(stages: int, told: int, lost: int) -> None:
+    """Nor with another rank that dies as it is told."""
+    cluster = replicated(3, stages)
+    rounds(cluster, 8)
+    if told > 3 * stages - 1:
+        return
+    cluster.half_commit(told, dies=lost == 0)
+    if lost:
+        cluster.kill_worker(own(cluster, lost))
+    step = max(cluster.losses)
+    to_the_end(cluster)
+    assert cluster.losses[step] == 1, "what was committed is not done again"
+    assert cluster.status.steps_lost == 0
+
+
 def test_with_fewer_than_are_enough_the_lost_one_is_waited_for() -> None:
     cluster = replicated(2, minReplicas=2)
     rounds(cluster, 8)

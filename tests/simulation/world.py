@@ -503,8 +503,11 @@ class World:
         if target is not None:
             source.follower, target.deserted = None, True
 
-    def half_commit(self) -> None:
-        """Rank 0 commits a step and takes it; the others have its gradients, and lose their connections before they hear of it."""
+    def half_commit(self, told: int = 0, *, dies: bool = False) -> None:
+        """The leader commits a step and takes it, and ``told`` others hear of it; the rest have its gradients, and lose their connections.
+
+        ``dies``: so does the leader's process, after that.
+        """
         for view in self.views.values():
             group = [p for m in view.members if (p := self.pods.get(m.pod)) is not None and not p.gone]
             there = [p for p in group if p.worker.phase is WorkerPhase.RUNNING and p.worker.view == view.number]
@@ -516,12 +519,21 @@ class World:
                 raise Violation(f"view {view.number} commits after view {self.committed_view} did")
             self.committed_view = view.number
             first, *others = there
-            first.step = (first.step or 0) + 1
-            self.losses[first.step] = self.losses.get(first.step, 0) + 1
-            self._tell_follower(first, committed=False)
-            for pod in others:
-                pod.prepared = True
+            order = view.topology(view.cut.stages if view.cut is not None else self.spec.pipeline.stages).audience
+            hear = [next(p for p in others if p.rank == rank) for rank in order[:told]]
+            step = (first.step or 0) + 1
+            self.losses[step] = self.losses.get(step, 0) + 1
+            for pod in group:
+                pod.prepared = pod is not first
                 self._tell_follower(pod, committed=False)
+            for pod in [first, *hear]:
+                pod.step, pod.prepared = step, False
+            for pod in hear:
+                at = Progress(step=step, steps=self.steps, epoch=step / 10, loss=1.0 / step)
+                pod.worker = pod.worker.model_copy(update={"progress": at, "heartbeat": self.now})
+            if dies:
+                self.kill_worker(first)
+            for pod in others:
                 self.break_link(pod)
 
     @staticmethod

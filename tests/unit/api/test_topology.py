@@ -1,5 +1,7 @@
 """How ranks are numbered."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,23 @@ def test_stages_of_a_replica_are_chained(topology: Topology) -> None:
         assert after is None or topology.before(after) == rank
         assert before is None or topology.after(before) == rank
         assert (after is None) == (topology.last(rank) == rank)
+
+
+@given(TOPOLOGIES, st.sets(st.integers(0, 7)))
+def test_the_leader_tells_its_own_replica_last_and_one_of_each_other_first(topology: Topology, absent: set[int]) -> None:
+    gone = frozenset(replica for replica in absent if replica < topology.replicas - 1)
+    topology = replace(topology, absent=gone)
+    told = list(topology.audience)
+    assert sorted(told) == list(topology.followers)
+    replicas = [topology.replica(rank) for rank in told]
+    others = len(topology.present) - 1
+    assert sorted(replicas[:others]) == list(topology.present[1:])
+    assert replicas[len(told) - topology.stages + 1 :] == [topology.replica(topology.leader)] * (topology.stages - 1)
+
+
+def test_of_one_replica_all_are_told_in_order() -> None:
+    assert Topology(4).audience == (1, 2, 3)
+    assert Topology(2, 3, frozenset({0})).audience == (4, 5, 3)
 
 
 @given(TOPOLOGIES)

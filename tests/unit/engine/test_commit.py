@@ -252,6 +252,23 @@ def test_a_commit_is_recorded_and_in_the_ledger_before_anybody_hears_of_it(make_
     assert group.states[1].committed == (1, commit.coefficient, 1e-3)
 
 
+def test_the_leader_s_own_replica_is_told_last(make_group) -> None:
+    """If it dies in between, its replica is lost with what that one has heard."""
+    group = make_group(CUTS[1], replicas=2, shards=2)
+    group.all(lambda rank: group.pipelines[rank].gradients(0))
+    told: list[int] = []
+    send = group.transports[0].send
+
+    def sends(rank: int, envelope: Envelope) -> None:
+        told.append(rank)
+        send(rank, envelope)
+
+    group.transports[0].send = sends
+    losses = [[0.5] if rank in (1, 3) else [] for rank in range(4)]
+    group.all(lambda rank: agree(group.groups[rank], group.states[rank], losses[rank], group.whole, 1.0, 1e-3, nothing))
+    assert told == [2, 3, 1]
+
+
 @pytest.mark.parametrize("stages", [1, 2])
 def test_nobody_is_prepared_in_a_view_that_broke_meanwhile(make_group, stages: int) -> None:
     """As by a follower that was told to leave."""

@@ -54,8 +54,8 @@ class Group:
         self._transport.send(rank, Envelope(self.view, kind, step, index, self.rank, payload))
 
     def tell(self, kind: Kind, step: int, index: int = 0, payload: Any = None) -> None:
-        """Send the leader's word to all others."""
-        for rank in self.others:
+        """Send the leader's word to all others, those of its own replica last."""
+        for rank in self.topology.audience:
             self.send(rank, kind, step, index, payload)
 
     def take(self, kind: Kind, step: int, sender: int | None = None, index: int = 0, *, promised: bool = False) -> Any:
