@@ -142,9 +142,12 @@ def test_what_was_trained_is_not_lost_with_the_replicas_that_a_smaller_job_would
     cluster.scale(1)
     rounds(cluster, 4)
     assert trains(cluster) == list(range(left * stages, (left + 1) * stages)), "the first that is left goes on"
+    assert cluster.status.wanted_replicas == 1, "nobody asks for the one that trains"
     rounds(cluster, 16)
     assert trains(cluster) == list(range(stages))
     assert {p.rank for p in cluster.living()} == set(range(stages)), "nobody else is left"
+    (told,) = of(cluster, IncidentKind.SCALED)
+    assert (told.replicas_before, told.replicas_after, told.whole_step is not None) == (3, 1, True)
     to_the_end(cluster)
     assert all(times == 1 for times in cluster.losses.values()), "no step was trained twice"
 

@@ -46,21 +46,21 @@ def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int
     """What the scale subresource and tables say of how many there are."""
     there = view.topology(observed.spec.pipeline.stages) if view is not None and view.members and phase not in AT_REST else None
     replicas = len(there.present) if there is not None else 0
-    parts = observed.spec.data_parallel
+    wanted = observed.asked.replicas
     return {
         "replicas": replicas,
         "stages": there.stages if there is not None else 0,
         "cut": observed.spec.pipeline.cut,
-        "wanted_replicas": parts.replicas,
-        "replica_summary": f"{replicas}/{parts.replicas}" if parts.shards > 1 and phase not in AT_REST else "",
+        "wanted_replicas": wanted,
+        "replica_summary": f"{replicas}/{wanted}" if observed.spec.data_parallel.shards > 1 and phase not in AT_REST else "",
         "selector": f"{JOB_LABEL}={observed.name}",
     }
 
 
 def _of_replicas(scene: Scene, view: View | None, runs: bool, done: bool) -> Change:
     """What this pass, which leaves ``view``, has done to the replicas."""
-    spec, status = scene.observed.spec, scene.observed.status
-    return Change(spec.topology, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step)
+    asked, status = scene.observed.asked, scene.observed.status
+    return Change(asked, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step)
 
 
 _UNLESS_CHANGED: dict[str, Any] = {"followers": [], "moves": [], "joins": [], "recut": None, "stragglers": []}

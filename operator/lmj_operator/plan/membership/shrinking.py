@@ -23,8 +23,8 @@ def with_who_has_the_state(observed: Observed) -> Observed:
     first = next(iter(Topology.of_view(spec.pipeline.stages, able).present), 0) if able else 0
     if first < spec.data_parallel.replicas:
         return observed
-    parts = spec.data_parallel.model_copy(update={"replicas": first + 1})
-    return replace(observed, spec=spec.model_copy(update={"data_parallel": parts}))
+    asked, parts = spec.data_parallel.replicas, spec.data_parallel.model_copy(update={"replicas": first + 1})
+    return replace(observed, spec=spec.model_copy(update={"data_parallel": parts}), asked_replicas=asked)
 
 
 def _may_have_it(member: Member, pod: PodObserved | None) -> bool:

@@ -8,6 +8,7 @@ from lmj_api.protocol import AgentState
 from lmj_api.run import Run
 from lmj_api.spec.job import JobSpec
 from lmj_api.status import JobStatus
+from lmj_api.topology import Topology
 
 
 class PodPhase(StrEnum):
@@ -109,6 +110,8 @@ class Observed:
     """Names of all nodes, while ``move_request`` is one that was not taken up yet; empty: they are not known, or nobody asks."""
     wanted_cut: Cut | None = None
     """How the layers are to be cut, where that is another way than the pods that train have, which ``spec`` has; None: that way."""
+    asked_replicas: int | None = None
+    """How many replicas were asked for, where ``spec`` has more for as long as one of those alone has the state; None: as many as that has."""
     apart: tuple[PodObserved, ...] = ()
     """Pods of ranks in other cuts than those that train, which ``pods`` has."""
 
@@ -116,6 +119,12 @@ class Observed:
     def every_pod(self) -> tuple[PodObserved, ...]:
         """All pods, of whatever cut."""
         return self.pods + self.apart
+
+    @property
+    def asked(self) -> Topology:
+        """The replicas and stages that were asked for."""
+        topology = self.spec.topology
+        return topology if self.asked_replicas is None else Topology(topology.stages, self.asked_replicas)
 
     @property
     def stop_wanted(self) -> bool:
