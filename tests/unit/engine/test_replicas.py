@@ -83,20 +83,33 @@ class Weighed:
 
     def _hold(self, kind: Kind, payload: Any) -> None:
         if kind in (Kind.SUMS, Kind.SUM):
-            self.held |= {id(tensor): tensor for tensor in (payload if isinstance(payload, list) else [payload])}
+            for part in payload if isinstance(payload, list) else [payload]:
+                self.held |= {id(tensor): tensor for tensor in (part if isinstance(part, tuple) else (part,))}
 
     @property
     def elements(self) -> int:
-        return sum(len(tensor) for tensor in self.held.values())
+        return sum(tensor.numel() for tensor in self.held.values())
 
 
 @pytest.mark.parametrize("replicas", [2, 3, 4])
-def test_an_exchange_has_as_much_in_messages_as_is_counted_beforehand(make_group: Callable[..., Ranks], replicas: int) -> None:
-    group = make_group(CUTS[0], replicas=replicas, shards=4)
-    weighed = [Weighed(each) for each in group.groups]
-    group.all(lambda rank: group.pipelines[rank].gradients(0))
+def test_an_exchange_has_as_much_in_messages_as_is_counted_beforehand(
+    make_group: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch, replicas: int
+) -> None:
+    """Or less, where a table has rows that the batch lacks."""
+
+    def shares() -> list[float]:
+        group = make_group(CUTS[0], replicas=replicas, shards=4)
+        weighed = [Weighed(each) for each in group.groups]
+        group.all(lambda rank: group.pipelines[rank].gradients(0))
+        return [each.elements / group.states[0].size for each in weighed]
+
+    packs = shares()
+    monkeypatch.setattr("lmj_trainer.strategy.pipeline.exchange.packed", lambda span: None)
+    whole = shares()
     # Elements are shared in whole spans.
-    assert [each.elements / group.states[0].size for each in weighed] == pytest.approx(under_way(4, replicas), rel=0.1)
+    assert whole == pytest.approx(under_way(4, replicas), rel=0.1)
+    # Most of the elements are the table's, and a batch has few of its rows.
+    assert all(less < 0.8 * all_ for less, all_ in zip(packs, whole, strict=True))
 
 
 def test_each_parameter_is_final_once(make_group: Callable[..., Ranks]) -> None:

@@ -12,18 +12,19 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from lmj_api.shards import nodes, share
 from lmj_trainer.state.finals import Finals
+from lmj_trainer.strategy.pipeline.blocks import BLOCK, packed, unpack
 from lmj_trainer.strategy.pipeline.tree import total
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lmj_api.shards import Node
     from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.strategy.pipeline.blocks import Blocks
     from lmj_trainer.strategy.pipeline.sums import ShardSums
 
 _LARGEST = 1 << 20
@@ -32,7 +33,7 @@ _MOST = 512
 """but where a replica would add up more spans than this: an inbox has room for so many messages of each sender."""
 _LEAST = 4
 """Spans that a replica adds up, at least, where there are elements enough: the first are exchanged while others are computed."""
-_ALIGN = 16
+_ALIGN = BLOCK
 
 
 def span_size(elements: int, replicas: int) -> int:
@@ -90,9 +91,12 @@ class Exchange:
                 self._mine.append(span)
                 continue
             self._awaited.append(span)
-            *waiting, _ = self._sums.of(span).values()
+            *waiting, last = self._sums.of(span).values()
             # A transport sends a whole storage as it is, and copies what is a part of one.
-            sent = [*(part.cpu() if part.is_cuda else part.clone() for part in waiting), self._lent(span)]
+            sent = [
+                *(packed(part) or (part.cpu() if part.is_cuda else part.clone()) for part in waiting),
+                packed(last) or self._lent(span),
+            ]
             self._group.send(self._ranks[owner], Kind.SUMS, self._step, self._number(span), sent)
         # What has arrived is not left until the end: it would be memory, and others wait for the results.
         while self._mine and all(self._there(Kind.SUMS, replica, self._mine[0]) for replica in self._others):
@@ -112,14 +116,14 @@ class Exchange:
         parts: dict[Node, Tensor] = dict(self._sums.of(span))
         for replica in self._others:
             told = self._group.take(Kind.SUMS, self._step, self._ranks[replica], number)
-            parts |= {node: part.to(gradient.device) for node, part in zip(self._held[replica], told, strict=True)}
+            parts |= {node: self._whole(part, span) for node, part in zip(self._held[replica], told, strict=True)}
         if not self._others:
             return
         total(parts, self._sums.root, gradient)
-        lent = self._lent(span)
+        result = packed(gradient) or self._lent(span)
         # Each begins with another one, so that no rank is sent to by all at once.
         for replica in [*self._others[self._me :], *self._others[: self._me]]:
-            self._group.send(self._ranks[replica], Kind.SUM, self._step, number, lent)
+            self._group.send(self._ranks[replica], Kind.SUM, self._step, number, result)
 
     def _lent(self, span: slice) -> Tensor:
         """The gradient of ``span``, on the CPU as it lies there: it changes when all who are to have it do.
@@ -129,7 +133,16 @@ class Exchange:
         """
         return self._state.lent(span, 3)[0].cpu()
 
+    def _whole(self, told: Tensor | Blocks, span: slice) -> Tensor:
+        """What another replica told of ``span``, on this device."""
+        gradient = self._state.gradient[span]
+        return told.to(gradient.device) if isinstance(told, Tensor) else unpack(told, torch.empty_like(gradient))
+
     @torch.no_grad()
     def _receive(self, span: slice) -> None:
-        number = self._number(span)
-        self._state.gradient[span].copy_(self._group.take(Kind.SUM, self._step, self._ranks[number % self._replicas], number))
+        number, gradient = self._number(span), self._state.gradient[span]
+        told = self._group.take(Kind.SUM, self._step, self._ranks[number % self._replicas], number)
+        if isinstance(told, Tensor):
+            gradient.copy_(told)
+        else:
+            unpack(told, gradient)
