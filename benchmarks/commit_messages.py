@@ -15,6 +15,7 @@ from lmj_api.shards import share
 from lmj_api.topology import Topology
 from lmj_trainer.group.commit import Decision, Report, agree
 from lmj_trainer.group.group import Group
+from lmj_trainer.strategy.pipeline.blocks import BLOCK
 from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.strategy.pipeline.sums import ShardSums
 from lmj_trainer.transport.envelope import Envelope, Kind
@@ -115,7 +116,7 @@ def exchange(replicas: int) -> Messages:
     """Those at a rank when it adds up a gradient with those of its stage in other replicas, each of which owns a message of it."""
     topology = Topology(1, replicas)
     transports, groups = _groups(topology)
-    gradients = {rank: torch.zeros(16 * replicas) for rank in topology.ranks}
+    gradients = {rank: torch.zeros(BLOCK * replicas) for rank in topology.ranks}
 
     def add_up(rank: int) -> None:
         gradient = gradients[rank]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmj_api.shards import halves, most_beside, nodes, share, sibling, under_way, waiting
+from lmj_trainer.strategy.pipeline.blocks import BLOCK
 from lmj_trainer.strategy.pipeline.exchange import span_size
 from lmj_trainer.strategy.pipeline.sums import ShardSums
 from lmj_trainer.strategy.pipeline.tree import total, total_loss
@@ -137,8 +138,8 @@ def test_the_most_memory_is_that_of_the_worst_number_of_replicas(shards: int, da
 def test_spans_are_enough_for_all_replicas_and_few_enough_to_wait(elements: int, replicas: int) -> None:
     size = span_size(elements, replicas)
     spans = -(-elements // size)
-    assert size % 16 == 0
-    assert size <= max(1 << 20, elements // (512 * replicas) + 16)
-    assert spans >= min(4 * replicas // 2, elements // 16)
+    assert size % BLOCK == 0
+    assert size <= max(1 << 20, elements // (512 * replicas) + BLOCK)
+    assert spans >= min(4 * replicas // 2, elements // BLOCK)
     # A sender has room in an inbox for those of a part and for the answers to it.
     assert -(-spans // replicas) <= BOUND / 8
