@@ -45,8 +45,12 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "dataset.packing is for model.task CausalLM",
         ),
         (
-            "!(has(self.model.task) && self.model.task in ['CausalLM', 'Regression']) || !has(self.model.labels)",
-            "model.labels: model.task CausalLM and Regression have no labels",
+            "!(has(self.model.task) && self.model.task in ['CausalLM', 'Regression', 'QuestionAnswering']) || !has(self.model.labels)",
+            "model.labels: model.task CausalLM, Regression and QuestionAnswering have no labels",
+        ),
+        (
+            "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || size(self.dataset.text) == 2",
+            "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
         ),
         (
             "self.dataParallel.minReplicas <= self.dataParallel.replicas",

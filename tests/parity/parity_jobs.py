@@ -58,6 +58,19 @@ def make_words(path: Path, rows: int = 400, seed: int = 0) -> Path:
     return path
 
 
+def make_questions(path: Path, rows: int = 200, seed: int = 0) -> Path:
+    """A JSON lines file of questions and texts of 10 to 40 words; the answer is the word after a good one, where there is one."""
+    pick = random.Random(seed)
+    lines = []
+    for _ in range(rows):
+        words = pick.choices(WORDS, k=pick.randint(10, 40))
+        places = [place for place, before in enumerate(words[:-1], 1) if before in WORDS[:1]]
+        answer = {"text": [words[places[0]]], "answer_start": [len(" ".join(words[: places[0]])) + 1]} if places else None
+        lines.append(json.dumps({"question": "which one", "text": " ".join(words), "answers": answer}))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
 def make_model(
     folder: Path,
     family: str,

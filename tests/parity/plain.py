@@ -14,7 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
 
 from lmj_api.layout import Layout
 from lmj_api.spec import LiveMigrationJob, Task
@@ -27,6 +32,7 @@ KINDS = {
     Task.TOKEN_CLASSIFICATION: AutoModelForTokenClassification,
     Task.CAUSAL_LM: AutoModelForCausalLM,
     Task.MULTI_LABEL_CLASSIFICATION: AutoModelForSequenceClassification,
+    Task.QUESTION_ANSWERING: AutoModelForQuestionAnswering,
 }
 NORM = re.compile(r"LayerNorm|layer_?norm|\bnorm\b|\bln_")
 
@@ -56,6 +62,7 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     split = prepared.splits["train"]
     steps = total_steps(len(split), training)
     language, several = spec.model.task is Task.CAUSAL_LM, spec.model.task is Task.MULTI_LABEL_CLASSIFICATION
+    asked = spec.model.task is Task.QUESTION_ANSWERING
     model = KINDS[spec.model.task].from_pretrained(spec.model.source, dtype=torch.float32)
     whole = model
     if (lora := spec.model.lora) is not None:
@@ -114,13 +121,20 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
         if language:
             # Each token is to be told from those before it.
             parts = [(ids, mask, torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]) for ids, mask, labels in parts]
-        counts = [len(labels) if several else int((labels != -100).sum()) for _, _, labels in parts]
+        counts = [len(labels) if several or asked else int((labels != -100).sum()) for _, _, labels in parts]
         for i, ((ids, mask, labels), count) in enumerate(zip(parts, counts, strict=True)):
             place[:] = step, i
-            logits = model(input_ids=ids, attention_mask=mask).logits
-            if several:
+            if asked:
+                # The text, and the token behind it, are of the second kind.
+                places = torch.arange(ids.shape[1])
+                types = ((places >= labels[:, 2:3]) & (places <= labels[:, 3:4])).long()
+                given = {"token_type_ids": types, "start_positions": labels[:, 0], "end_positions": labels[:, 1]}
+                loss = model(input_ids=ids, attention_mask=mask, **given).loss
+            elif several:
+                logits = model(input_ids=ids, attention_mask=mask).logits
                 loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
             else:
+                logits = model(input_ids=ids, attention_mask=mask).logits
                 loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
             loss = loss * (count / sum(counts))
             loss.backward()

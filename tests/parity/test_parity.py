@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from parity_jobs import make_data, make_job, make_model, make_words
+from parity_jobs import make_data, make_job, make_model, make_questions, make_words
 from peft import PeftModel
 from ranks import DEADLINE, Group, forked, group, run
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM, AutoModelForQuestionAnswering, AutoModelForSequenceClassification
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
@@ -113,6 +113,18 @@ def test_labels_of_words_are_a_plain_loop(model: Path, tmp_path: Path) -> None:
     for stages in (1, 2):
         output = tmp_path / f"out{stages}"
         run(make_job(output, words, model, stages, **changes), output / "logs")
+        same(output, loop)
+
+
+def test_answers_are_a_plain_loop(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "bert", "bert", kind=AutoModelForQuestionAnswering)
+    questions = make_questions(tmp_path / "questions.jsonl")
+    dataset = {"text": ["question", "text"], "label": "answers"}
+    changes = {"model": {"task": "QuestionAnswering"}, "dataset": dataset, "training": {"maxSteps": 12}}
+    loop = plain(make_job(tmp_path / "plain", questions, model, 1, **changes), tmp_path / "plain")
+    for stages in (1, 2):
+        output = tmp_path / f"out{stages}"
+        run(make_job(output, questions, model, stages, **changes), output / "logs")
         same(output, loop)
 
 

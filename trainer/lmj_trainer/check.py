@@ -107,7 +107,7 @@ def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
     asked = DataSource(dataset.source, dataset.config, dataset.revision).kind == "hub"
     if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
         return prepared.labels, {name: len(split) for name, split in prepared.splits.items()}
-    if dataset.packing:
+    if dataset.packing or TASKS[spec.model.task].windows:
         # How many rows there are is known when they are tokenized.
         with TemporaryDirectory() as folder:
             prepared = prepare(spec, Path(folder), say)

@@ -35,12 +35,12 @@ def evaluate(
     ids = task.ids(rows, task.labels(rows, saved.labels, label))
     longest = max_length or saved.usual_length
     encoded = task.encode(saved.tokenizer, rows, ids, longest, saved.types and len(text) == 2, ticker, data)
-    objective = task.objective(saved.labels)
+    objective = task.objective(saved.labels, {split: encoded})
     counts, done = objective.counts(), 0
     for number, (output, targets) in enumerate(saved.outputs(encoded, batch_size)):
         counts.add(number, output, targets)
         done += len(targets)
-        ticker.tick(f"evaluating: row {done} of {len(rows)}")
+        ticker.tick(f"evaluating: row {done} of {len(encoded)}")
     return objective.evaluation(counts, split, step=0)
 
 

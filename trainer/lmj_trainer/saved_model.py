@@ -90,7 +90,6 @@ class SavedModel:
             if batch.token_type_ids is not None:
                 inputs["token_type_ids"] = batch.token_type_ids
             with torch.inference_mode():
-                yield (
-                    self.model(**{name: torch.from_numpy(array) for name, array in inputs.items()}).logits,
-                    torch.from_numpy(batch.labels),
-                )
+                found = self.model(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+                output = found.logits if "logits" in found else torch.stack([found.start_logits, found.end_logits], -1)
+                yield output, torch.from_numpy(batch.labels)

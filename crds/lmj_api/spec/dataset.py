@@ -60,15 +60,17 @@ class Dataset(Message):
     """Branch, tag or commit of a hub id."""
     text: Annotated[list[Name], Field(min_length=1, max_length=2)]
     """Column of the text, or the two columns of a pair; to label words, a column of lists of words (or of words with spaces between). For
-    ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer alone is learned."""
+    ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer alone is learned; for ``QuestionAnswering`` a
+    question and the text that answers it."""
     label: Name | None = None
     """Column of the label: names as in ``model.labels``, or their numbers; of words a list of as many, or these with spaces between; for
-    ``MultiLabelClassification`` a list, or names with commas between; for ``Regression`` numbers. Unset for ``CausalLM``, which has none."""
+    ``MultiLabelClassification`` a list, or names with commas between; for ``Regression`` numbers; for ``QuestionAnswering`` answers
+    with where they begin, as SQuAD has them, or texts. Unset for ``CausalLM``, which has none."""
     splits: Splits = Splits()
     """Train, validation and test rows."""
     max_samples: MaxSamples = MaxSamples()
     """Caps on the number of rows."""
     max_length: Annotated[int, Field(ge=2, le=65536)] = 128
-    """Tokens of a sample; longer ones are cut. At most what the model can read."""
+    """Tokens of a sample; longer ones are cut, or for ``QuestionAnswering`` become several. At most what the model can read."""
     packing: bool = False
     """For ``CausalLM``: put texts end to end and train on all of that, in samples of ``maxLength`` tokens. No text is cut off, and none is padded."""

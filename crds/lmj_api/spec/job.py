@@ -11,7 +11,7 @@ from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import Dataset
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.migration import Migration
-from lmj_api.spec.model import Model
+from lmj_api.spec.model import Model, Task
 from lmj_api.spec.output import Output
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement
@@ -84,6 +84,10 @@ class JobSpec(Message):
             )
         if not task.labelled and dataset.label is not None:
             raise ValueError(f"dataset.label: model.task {task} has no labels: leave it out")
+        if task is Task.QUESTION_ANSWERING and len(dataset.text) != 2:
+            raise ValueError(
+                f"dataset.text: model.task {task} takes two columns, of the question and of the text that answers it"
+            )
         if not task.named and self.model.labels is not None:
             raise ValueError(f"model.labels: model.task {task} has no labels: leave it out")
         return self

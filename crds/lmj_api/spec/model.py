@@ -11,6 +11,7 @@ from lmj_api.base import Message
 class Task(StrEnum):
     """What the model learns. ``SequenceClassification``: one label for each text or pair of texts. ``MultiLabelClassification``: any number of
     labels. ``Regression``: a number. ``TokenClassification``: a label for each word. ``CausalLM``: each token of a text from those before it.
+    ``QuestionAnswering``: the part of a text that answers a question.
     """
 
     SEQUENCE_CLASSIFICATION = "SequenceClassification"
@@ -18,6 +19,7 @@ class Task(StrEnum):
     REGRESSION = "Regression"
     TOKEN_CLASSIFICATION = "TokenClassification"  # noqa: S105 - of a text
     CAUSAL_LM = "CausalLM"
+    QUESTION_ANSWERING = "QuestionAnswering"
 
     @property
     def labelled(self) -> bool:
@@ -27,7 +29,7 @@ class Task(StrEnum):
     @property
     def named(self) -> bool:
         """Whether its labels have names."""
-        return self not in (Task.CAUSAL_LM, Task.REGRESSION)
+        return self not in (Task.CAUSAL_LM, Task.REGRESSION, Task.QUESTION_ANSWERING)
 
 
 class Architecture(StrEnum):

@@ -43,7 +43,7 @@ def test_examples_are_valid(name: str) -> None:
     load(name)
 
 
-@pytest.mark.parametrize("name", ["quickstart.yaml", "pairs.yaml", "names.yaml", "replicas.yaml"])
+@pytest.mark.parametrize("name", ["quickstart.yaml", "pairs.yaml", "names.yaml", "questions.yaml", "replicas.yaml"])
 def test_examples_with_shipped_data_pass_the_check(name: str, tmp_path: Path) -> None:
     job = load(name)
     spec = job.spec.model_copy(update={"output": job.spec.output.model_copy(update={"path": str(tmp_path)})})
@@ -59,7 +59,12 @@ def test_the_imdb_example_is_cut_as_it_says() -> None:
 
 @pytest.mark.parametrize(
     ("name", "files"),
-    [("make_reviews", ["reviews.csv", "reviews-test.csv"]), ("make_pairs", ["pairs.jsonl"]), ("make_names", ["names.jsonl"])],
+    [
+        ("make_reviews", ["reviews.csv", "reviews-test.csv"]),
+        ("make_pairs", ["pairs.jsonl"]),
+        ("make_names", ["names.jsonl"]),
+        ("make_questions", ["questions.jsonl"]),
+    ],
 )
 def test_the_data_is_what_its_generator_writes(name: str, files: list[str], tmp_path: Path) -> None:
     generator(name).main(tmp_path)

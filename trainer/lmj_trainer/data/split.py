@@ -1,6 +1,7 @@
 """One tokenized split: flat arrays, memory-mapped, and a row of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,11 @@ class Split:
     offsets: NDArray[np.int64]
     """Where rows begin ``[rows + 1]``."""
     labels: NDArray[Any]
-    """Label ids ``[rows]``, or ``[tokens]`` where each token has one; ``[rows, labels]`` where a row may have several; or numbers."""
+    """Label ids ``[rows]``, or ``[tokens]`` where each token has one; ``[rows, labels]`` where a row has several; or numbers."""
     max_length: int
     """No row has more tokens."""
+    beside: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    """What the task's evaluation has to know of the rows, by its own names."""
 
     def __post_init__(self) -> None:
         tokens = len(self.input_ids)

@@ -30,6 +30,8 @@ from lmj_trainer.task.registry import TASKS
 
 _FORMAT = 1
 _META = "meta.json"
+_BESIDE = "beside-"
+"""What the names of a split's further arrays begin with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,6 +142,7 @@ def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
 
 def _arrays(split: Split) -> dict[str, np.ndarray[Any, Any]]:
     arrays: dict[str, np.ndarray[Any, Any]] = {"input_ids": split.input_ids, "offsets": split.offsets, "labels": split.labels}
+    arrays |= {f"{_BESIDE}{name}": array for name, array in split.beside.items()}
     return arrays if split.token_type_ids is None else {**arrays, "token_type_ids": split.token_type_ids}
 
 
@@ -149,7 +152,9 @@ def _map(folder: Path, name: str, rows: int, max_length: int) -> Split:
         return array
 
     types = mapped("token_type_ids") if (folder / f"{name}.token_type_ids.npy").is_file() else None
-    split = Split(mapped("input_ids"), types, mapped("offsets"), mapped("labels"), max_length)
+    there = [path.name.removeprefix(f"{name}.").removesuffix(".npy") for path in folder.glob(f"{name}.{_BESIDE}*.npy")]
+    beside = {field.removeprefix(_BESIDE): mapped(field) for field in sorted(there)}
+    split = Split(mapped("input_ids"), types, mapped("offsets"), mapped("labels"), max_length, beside)
     if len(split) != rows:
         raise ValueError(f"{name} has {len(split)} rows instead of {rows}")
     return split

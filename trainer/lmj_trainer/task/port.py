@@ -34,6 +34,8 @@ class Task(Protocol):
     """What the model is: ``text classifier``."""
     evaluation_rows: int
     """Rows of a micro-batch without a backward pass."""
+    windows: bool
+    """Whether a long row becomes several of a split."""
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """Those of a job: ``given`` ones, those that the dataset brings, or those found in the training ``rows``; none where the task has none.
@@ -55,8 +57,8 @@ class Task(Protocol):
     def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[Any]:
         """The labels of a batch of ``rows`` that are padded to ``width`` tokens, as the objective takes them."""
 
-    def objective(self, labels: Sequence[str]) -> Objective:
-        """What is computed of the head's output. ``labels``: names in the order of their ids."""
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
+        """What is computed of the head's output. ``labels``: names in the order of their ids; ``splits``: those that may be evaluated."""
 
     def predict(self, saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
         """What the model says of each of ``texts``: for people, and as JSON. UserError: one of them cannot be read."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lmj_api.spec import Task as Name
 from lmj_trainer.task.causal_lm.task import CausalLM
 from lmj_trainer.task.multi_label.task import MultiLabelClassification
+from lmj_trainer.task.question_answering.task import QuestionAnswering
 from lmj_trainer.task.regression.task import Regression
 from lmj_trainer.task.sequence_classification.task import SequenceClassification
 from lmj_trainer.task.token_classification.task import TokenClassification
@@ -21,6 +22,7 @@ TASKS: dict[Name, Task] = {
     Name.REGRESSION: Regression(),
     Name.TOKEN_CLASSIFICATION: TokenClassification(),
     Name.CAUSAL_LM: CausalLM(),
+    Name.QUESTION_ANSWERING: QuestionAnswering(),
 }
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from lmj_trainer.store.port import Ref
     from lmj_trainer.task.port import Task
 
+_WITHOUT_PIPELINE = ("question-answering",)
+"""Kinds of models that transformers has no pipeline for."""
 _PARTIAL, _OLD = _ENDS = (".partial", ".old")
 
 
@@ -133,7 +135,13 @@ def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results:
     lines = [["split", "step", "samples", "loss", *names], ["---"] * (4 + len(names))]
     lines += [[r.split, str(r.step), str(r.samples), r.loss_text, *(f"{r.scores[n]:.4f}" for n in names)] for r in results]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    labels = f" with the labels {', '.join(str(v) for v in config.id2label.values())}" if spec.model.task.labelled else ""
+    labels = f" with the labels {', '.join(str(v) for v in config.id2label.values())}" if spec.model.task.named else ""
+    kind = task.heads.auto
+    usage = (
+        f'from transformers import pipeline\nmodel = pipeline("{task.pipeline}", model="path/to/this/folder")'
+        if task.pipeline not in _WITHOUT_PIPELINE
+        else f'from transformers import {kind}\nmodel = {kind}.from_pretrained("path/to/this/folder")'
+    )
     columns = ", ".join(spec.dataset.text) + (f" → {spec.dataset.label}" if spec.dataset.label else "")
     return f"""---
 library_name: transformers
@@ -154,7 +162,6 @@ A {task.noun}{labels}, trained by LiveMigrationJob in
 {table}
 
 ```python
-from transformers import pipeline
-model = pipeline("{task.pipeline}", model="path/to/this/folder")
+{usage}
 ```
 """

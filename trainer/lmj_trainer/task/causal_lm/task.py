@@ -47,6 +47,7 @@ class CausalLM:
     pipeline = "text-generation"
     noun = "language model"
     evaluation_rows = 8
+    windows = False
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """None."""
@@ -83,7 +84,7 @@ class CausalLM:
         """``[b, width]``: the token that follows each."""
         return following(split, rows, width)
 
-    def objective(self, labels: Sequence[str]) -> Objective:
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
         """Cross entropy."""
         from lmj_trainer.task.causal_lm.objective import TokenObjective
 

@@ -55,6 +55,7 @@ class SequenceClassification:
     pipeline = "text-classification"
     noun = "text classifier"
     evaluation_rows = 32
+    windows = False
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """A value of the column is a label."""
@@ -78,7 +79,7 @@ class SequenceClassification:
         """``[b]``"""
         return np.asarray(split.labels[rows], dtype=np.int64)
 
-    def objective(self, labels: Sequence[str]) -> Objective:
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
         """Cross entropy."""
         from lmj_trainer.task.sequence_classification.objective import TextObjective
 

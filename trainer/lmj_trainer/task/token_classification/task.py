@@ -55,6 +55,7 @@ class TokenClassification:
     pipeline = "token-classification"
     noun = "classifier of words"
     evaluation_rows = 32
+    windows = False
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """A value of the column's lists is a label."""
@@ -100,7 +101,7 @@ class TokenClassification:
             targets[place, : end - begin] = split.labels[begin:end]
         return targets
 
-    def objective(self, labels: Sequence[str]) -> Objective:
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
         """Cross entropy."""
         from lmj_trainer.task.token_classification.objective import WordObjective
 
