@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lmj_api.protocol import USER_ERROR
@@ -23,17 +24,20 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "text", nargs="*", help="the texts; without any, the lines of stdin. A tab separates the two texts of a pair"
     )
+    parser.add_argument("--chat", action="store_true", help="the texts are messages, which a language model is to answer")
     parser.add_argument(
         "-o", dest="output", choices=["text", "json"], default="text", help="form of the output: json is one object a line"
     )
     try:
-        arguments: argparse.Namespace = parser.parse_args(argv)
+        arguments: argparse.Namespace = parser.parse_intermixed_args(argv)
         if not arguments.text and sys.stdin.isatty():
             raise UserError(f"there is no text to predict: {_HOW.format(model=arguments.model)}")
         texts = arguments.text or [line.rstrip("\r\n") for line in sys.stdin]
         if not texts:
             raise UserError(f"stdin is empty, so there is no text to predict: {_HOW.format(model=arguments.model)}")
-        saved = SavedModel.load(arguments.model)
+        saved = replace(SavedModel.load(arguments.model), chat=arguments.chat)
+        if arguments.chat and not saved.task.heads.vocabulary:
+            raise UserError(f"--chat is for a model that writes: {arguments.model} is a {saved.task.noun}")
         results = saved.task.predict(saved, texts, Ticker(lambda line: print(line, file=sys.stderr)))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -46,6 +46,8 @@ class SavedModel:
     """Whether it reads token types."""
     trained_length: int | None = None
     """Tokens at which rows were cut in training; None: not known."""
+    chat: bool = False
+    """Texts are messages, which it is to answer."""
 
     @classmethod
     def load(cls, folder: Path) -> "SavedModel":

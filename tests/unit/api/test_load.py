@@ -159,7 +159,7 @@ def test_a_missing_field_is_explained() -> None:
     assert problem(doc) == (
         "spec.dataset.text: missing (Column of the text, or the two columns of a pair; to label words, a column of lists of "
         "words (or of words with spaces between). For ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer "
-        "alone is learned; for ``QuestionAnswering`` a question and the text that answers it.)"
+        "alone is learned, and a column may have conversations; for ``QuestionAnswering`` a question and the text that answers it.)"
     )
 
 

@@ -24,7 +24,7 @@ from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.errors import UserError
 from lmj_trainer.saved_model import SavedModel
 from lmj_trainer.task.causal_lm.objective import TokenObjective
-from lmj_trainer.task.causal_lm.texts import Ends, following, joined, row
+from lmj_trainer.task.causal_lm.texts import Ends, cut, following, joined, row
 
 from .small_job import losses, start, weights
 from .test_decoders import WORDS, saved_tokenizer
@@ -56,7 +56,9 @@ def tied_model(folder: Path, family: str) -> Path:
 
 
 def test_a_text_is_learned_with_its_end_and_a_prompt_is_not() -> None:
-    split = joined([row(ENDS, [], [5, 6], 9), row(ENDS, [7, 8], [9], 9), row(ENDS, [7, 8], [9, 5, 6], 4)], 9)
+    shortened = cut(row(ENDS, [7, 8], [9, 5, 6]), 4)
+    assert shortened is not None
+    split = joined([row(ENDS, [], [5, 6]), row(ENDS, [7, 8], [9]), shortened], 9)
     assert [split.row(i)[0].tolist() for i in range(3)] == [[1, 5, 6, 2], [1, 7, 8, 9, 2], [1, 7, 8, 9]]
     learned = following(split, np.arange(3), 6)
     none = NO_LABEL
@@ -67,7 +69,7 @@ def test_a_text_is_learned_with_its_end_and_a_prompt_is_not() -> None:
     st.lists(st.tuples(st.lists(st.integers(3, 9), max_size=6), st.lists(st.integers(3, 9), min_size=1, max_size=6)), min_size=1)
 )
 def test_packing_loses_nothing_that_is_learned(texts: list[tuple[list[int], list[int]]]) -> None:
-    whole = joined([row(ENDS, prompt, answer, 99) for prompt, answer in texts], 5)
+    whole = joined([row(ENDS, prompt, answer) for prompt, answer in texts], 5)
     split = packed(whole)
     assert all(1 < len(split.row(i)[0]) <= 5 for i in range(len(split)))
     blocks = [slice(begin, begin + 5) for begin in range(0, len(whole.input_ids), 5)]
@@ -89,7 +91,7 @@ def test_loss_and_evaluation_are_those_of_transformers() -> None:
     )
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config).eval()
-    split = joined([row(ENDS, [3], [4, 5, 6], 9), row(ENDS, [], [7, 8], 9)], 9)
+    split = joined([row(ENDS, [3], [4, 5, 6]), row(ENDS, [], [7, 8])], 9)
     ids = torch.tensor([[1, 3, 4, 5, 6, 2], [1, 7, 8, 2, 0, 0]])
     mask = (ids != 0).long()
     # As transformers takes them: at the token itself, which it shifts.

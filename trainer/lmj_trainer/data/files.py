@@ -12,6 +12,7 @@ from typing import Any
 
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.broken import not_utf8, ragged, require_separator
+from lmj_trainer.data.messages import is_conversation, is_kind, kind, plain
 from lmj_trainer.data.rows import Rows, columns, require_columns
 from lmj_trainer.errors import UserError
 from lmj_trainer.wording import listed, one_line
@@ -94,6 +95,9 @@ def _read_json(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
     texts = []
     for name in text:
         values = [record.get(name) for record in records]
+        if any(value and is_conversation(value) for value in values):
+            texts.append(_conversations(path, name, values))
+            continue
         words = any(_is_words(value) for value in values)
         for number, value in enumerate(values, 1):
             if value is not None and not (_is_words(value) if words else isinstance(value, str)):
@@ -102,6 +106,16 @@ def _read_json(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
         texts.append(pa.chunked_array([pa.array(values, pa.large_list(pa.large_string()) if words else pa.large_string())]))
     labels = [None if label is None else record.get(label) for record in records]
     return Rows.of(text, texts, labels, None, str(path))
+
+
+def _conversations(path: Path, name: str, values: Sequence[Any]) -> Any:
+    import pyarrow as pa
+
+    for number, value in enumerate(values, 1):
+        if value is not None and not is_conversation(value):
+            shown = one_line(json.dumps(value), 60)
+            raise UserError(f"row {number} of {path}: column {name!r} is not a list of messages, as in other rows, but {shown}")
+    return pa.chunked_array([pa.array([plain(value) for value in values], kind())])
 
 
 def _is_words(value: Any) -> bool:
@@ -171,10 +185,13 @@ def rows_of_table(table: Any, text: Sequence[str], label: str | None, names: Seq
 
     texts = []
     for name in text:
-        kind = table.schema.field(name).type
-        words = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        if not _is_text(kind.value_type if words else kind):
-            raise UserError(f"column {name!r} of {origin} holds {kind}, not text")
+        type_ = table.schema.field(name).type
+        if is_kind(type_):
+            texts.append(pa.chunked_array([pa.array([plain(value) for value in table[name].to_pylist()], kind())]))
+            continue
+        words = pa.types.is_list(type_) or pa.types.is_large_list(type_)
+        if not _is_text(type_.value_type if words else type_):
+            raise UserError(f"column {name!r} of {origin} holds {type_}, not text")
         # large: 64-bit offsets, so taking rows of more than 2 GiB of text works
         texts.append(table[name].cast(pa.large_list(pa.large_string()) if words else pa.large_string()))
     return Rows.of(text, texts, _labels(table, label), names, origin)

@@ -1,6 +1,6 @@
 """The labelled texts of a split as they were read, before any of it is checked, cut or tokenized."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ class Rows:
     columns: tuple[str, ...]
     """Names of the text columns."""
     texts: tuple[Any, ...]
-    """One or two pyarrow arrays of strings, or of the lists of a text's words."""
+    """One or two pyarrow arrays of strings, or of the lists of a text's words, or of conversations."""
     labels: "np.ndarray[Any, np.dtype[np.object_]]"
     """Label values as they were read: str, int, float, bool or None; or lists of them, one for each word."""
     names: tuple[str, ...] | None
@@ -67,9 +67,9 @@ class Rows:
         return f"row {self.numbers[place]} of {self.origin}"
 
 
-def as_text(value: str | Sequence[str]) -> str:
-    """A text, or the one of these words."""
-    return value if isinstance(value, str) else " ".join(value)
+def as_text(value: str | Sequence[str | Mapping[str, str]]) -> str:
+    """A text, or the one of these words, or of these messages."""
+    return value if isinstance(value, str) else " ".join(part if isinstance(part, str) else part["content"] for part in value)
 
 
 def columns(text: Sequence[str], label: str | None) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from lmj_trainer.data.files import is_file_name
+from lmj_trainer.data.messages import is_kind
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.errors import UserError
 from lmj_trainer.wording import WARNING
@@ -21,7 +22,8 @@ def check_texts(rows: Rows, say: Callable[[str], None]) -> None:
 
     for column, text in zip(rows.columns, rows.texts, strict=True):
         if pa.types.is_large_list(text.type):
-            raise UserError(f"column {column!r} of {rows.origin} holds lists of words, not text")
+            what = "conversations" if is_kind(text.type) else "lists of words"
+            raise UserError(f"column {column!r} of {rows.origin} holds {what}, not text")
         null = _places(text.is_null())
         if len(null):
             problem = f"has no text: column {column!r} is null there{_more(len(null))}"

@@ -32,6 +32,7 @@ FILES = (
     "added_tokens.json",
     "spiece.model",
     "config.json",
+    "chat_template.jinja",
 )
 """Files of a model's folder that its tokens can depend on (``config.json``: the tokenizer's class, the token types)."""
 

@@ -8,14 +8,16 @@ import numpy as np
 
 from lmj_api.base import Message
 from lmj_trainer.data.labels import Labels
+from lmj_trainer.data.messages import is_kind
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.texts import check_texts
 from lmj_trainer.errors import UserError
+from lmj_trainer.task.causal_lm.chat import ASSISTANT, Chat
 from lmj_trainer.task.causal_lm.heads import HEADS
-from lmj_trainer.task.causal_lm.texts import Ends, following, joined, row
+from lmj_trainer.task.causal_lm.texts import Ends, Row, cut, following, joined, row
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,8 +56,17 @@ class CausalLM:
         return Labels((), by_number=False)
 
     def check(self, rows: Rows, say: Callable[[str], None]) -> None:
-        """Every text has to be there."""
-        check_texts(rows, say)
+        """Every text has to be there, and in each conversation somebody has to answer."""
+        if not any(is_kind(text.type) for text in rows.texts):
+            check_texts(rows, say)
+            return
+        if len(rows.columns) != 1:
+            raise UserError(f"dataset.text names {len(rows.columns)} columns, of which one has conversations: give that alone")
+        for place, messages in enumerate(rows.texts[0].to_pylist()):
+            if not any(message["role"] == ASSISTANT for message in messages or ()):
+                raise UserError(
+                    f"{rows.where(place)} has no message of the role {ASSISTANT!r} in column {rows.columns[0]!r}: leave it out"
+                )
 
     def ids(self, rows: Rows, labels: Labels) -> NDArray[np.int64]:
         """None."""
@@ -64,20 +75,21 @@ class CausalLM:
     def encode(
         self, tokenizer: Any, rows: Rows, ids: NDArray[Any], max_length: int, types: bool, ticker: Ticker, what: str
     ) -> Split:
-        """A column: a text with its end. Two: a prompt, and what is learned. UserError: of some row nothing is learned."""
-        ends, made = _ends(tokenizer), []
-        for start in range(0, len(rows), _CHUNK):
-            ticker.tick(f"tokenizing {what}: row {start} of {len(rows)}")
-            *prompts, answers = (_tokens(tokenizer, column.slice(start, _CHUNK).to_pylist()) for column in rows.texts)
-            given = prompts[0] if prompts else [[]] * len(answers)
-            for place, (prompt, answer) in enumerate(zip(given, answers, strict=True), start):
-                tokens, first = row(ends, prompt, answer, max_length)
-                if len(tokens) <= max(first, 1):
-                    raise UserError(
-                        f"{rows.where(place)} has nothing to learn within {max_length} tokens (dataset.maxLength): "
-                        "raise that, or leave the row out"
-                    )
-                made.append((tokens, first))
+        """A column of texts: each with its end. Two: a prompt, and what is learned. Of conversations: what the assistant says.
+
+        UserError: of some row nothing is learned.
+        """
+        talk = _conversations(tokenizer, rows) if is_kind(rows.texts[0].type) else _texts(tokenizer, rows)
+        made = []
+        for place, whole in enumerate(talk):
+            if place % _CHUNK == 0:
+                ticker.tick(f"tokenizing {what}: row {place} of {len(rows)}")
+            if (kept := cut(whole, max_length)) is None:
+                raise UserError(
+                    f"{rows.where(place)} has nothing to learn within {max_length} tokens (dataset.maxLength): "
+                    "raise that, or leave the row out"
+                )
+            made.append(kept)
         return joined(made, max_length)
 
     def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[np.int64]:
@@ -97,7 +109,7 @@ class CausalLM:
         ends, found = _ends(saved.tokenizer), list[tuple[str, Message]]()
         for number, text in enumerate(texts):
             ticker.tick(f"text {number} of {len(texts)}")
-            tokens = [*ends.begin, *_tokens(saved.tokenizer, [text])[0]]
+            tokens = Chat(saved.tokenizer).asked(text) if saved.chat else [*ends.begin, *_tokens(saved.tokenizer, [text])[0]]
             if not 0 < len(tokens) < saved.longest:
                 raise UserError(f"text {number + 1} has {len(tokens)} tokens: the model goes on with 1 to {saved.longest - 1}")
             ids = torch.tensor([tokens])
@@ -115,6 +127,23 @@ class CausalLM:
                 (f"{text}{'' if more[:1].isspace() else ' '}{more}".rstrip(), Continuation(text=text, continuation=more))
             )
         return found
+
+
+def _texts(tokenizer: Any, rows: Rows) -> Iterator[Row]:
+    ends = _ends(tokenizer)
+    for start in range(0, len(rows), _CHUNK):
+        *prompts, answers = (_tokens(tokenizer, column.slice(start, _CHUNK).to_pylist()) for column in rows.texts)
+        for prompt, answer in zip(prompts[0] if prompts else [[]] * len(answers), answers, strict=True):
+            yield row(ends, prompt, answer)
+
+
+def _conversations(tokenizer: Any, rows: Rows) -> Iterator[Row]:
+    chat = Chat(tokenizer)
+    for place, messages in enumerate(rows.texts[0].to_pylist()):
+        try:
+            yield chat.row(messages)
+        except ValueError as error:
+            raise UserError(f"{rows.where(place)} has a conversation that cannot be used: {error}") from error
 
 
 def _ends(tokenizer: Any) -> Ends:

@@ -34,21 +34,30 @@ class Ends:
         return cls([token for token in tokenizer("")["input_ids"] if token in begin], int(end))
 
 
-def row(ends: Ends, prompt: Sequence[int], answer: Sequence[int], room: int) -> tuple[list[int], int]:
-    """The tokens of a row, at most ``room``, and how many of them are not learned: those before the first token of ``answer``."""
+Row = tuple[list[int], list[bool]]
+"""Tokens, and which of them are learned."""
+
+
+def row(ends: Ends, prompt: Sequence[int], answer: Sequence[int]) -> Row:
+    """Of ``prompt``, which is not learned, and ``answer`` with its end."""
     tokens = [*ends.begin, *prompt, *answer, ends.end]
+    given = len(ends.begin) + len(prompt)
+    return tokens, [False] * given + [True] * (len(tokens) - given)
+
+
+def cut(whole: Row, room: int) -> Row | None:
+    """The first ``room`` tokens of ``whole``; None: nothing of them is learned."""
+    tokens, learned = whole[0][:room], whole[1][:room]
     # The first token of a row follows none, so it is never learned.
-    return tokens[:room], len(ends.begin) + len(prompt)
+    return (tokens, learned) if any(learned[1:]) else None
 
 
-def joined(rows: Sequence[tuple[list[int], int]], max_length: int) -> Split:
+def joined(rows: Sequence[Row], max_length: int) -> Split:
     """``rows`` as they are."""
     tokens = np.array([token for row, _ in rows for token in row], dtype=np.int32)
-    labels = tokens.astype(np.int64)
+    learned = np.array([each for _, row in rows for each in row], dtype=bool)
     offsets = np.cumsum([0, *(len(row) for row, _ in rows)], dtype=np.int64)
-    for begin, (row, given) in zip(offsets, rows, strict=False):
-        labels[begin : begin + min(given, len(row))] = NO_LABEL
-    return Split(tokens, None, offsets, labels, max_length)
+    return Split(tokens, None, offsets, np.where(learned, tokens, NO_LABEL).astype(np.int64), max_length)
 
 
 def following(split: Split, rows: NDArray[np.int64], width: int) -> NDArray[np.int64]:

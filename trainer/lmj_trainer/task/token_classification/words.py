@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lmj_trainer.data.messages import is_kind
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.split import NO_LABEL
 from lmj_trainer.errors import UserError
@@ -49,6 +50,8 @@ def check_words(rows: Rows) -> None:
     """UserError: more than one column of words, or a row without any."""
     if len(rows.columns) != 1:
         raise UserError(f"dataset.text names {len(rows.columns)} columns: a task that labels words takes one column of them")
+    if is_kind(rows.texts[0].type):
+        raise UserError(f"column {rows.columns[0]!r} of {rows.origin} holds conversations, not words")
     for place, value in enumerate(rows.texts[0].to_pylist()):
         words = words_of(value)
         if not words or not all(word and word.strip() for word in words):
