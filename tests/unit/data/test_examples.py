@@ -38,7 +38,9 @@ def read(name: str) -> list[list[str]]:
         return list(csv.reader(file))[1:]
 
 
-@pytest.mark.parametrize("name", [path.name for path in sorted(EXAMPLES.glob("*.yaml"))])
+@pytest.mark.parametrize(
+    "name", [str(path.relative_to(EXAMPLES)) for path in sorted(EXAMPLES.rglob("*.yaml")) if "runs" not in path.parts]
+)
 def test_examples_are_valid(name: str) -> None:
     load(name)
 
