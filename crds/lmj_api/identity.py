@@ -60,6 +60,7 @@ TRAINING: Fields = {
     "adam_beta2": "the update",
     "adam_epsilon": "the update",
     "max_grad_norm": "the update",
+    "label_smoothing": "the loss",
     "seed": "random weights, order, dropout",
     "precision": "forward and backward",
     "continues": "the state that it goes on from",
@@ -146,6 +147,7 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields = state_fields(spec)
     fields["model"].setdefault("lora", None)
     fields["training"].setdefault("continues", [])
+    fields["training"].setdefault("label_smoothing", 0.0)
     fields["dataset"].setdefault("packing", False)
     fields.setdefault("data_parallel", {"shards": 1})
     if finished:
@@ -222,4 +224,6 @@ def _training(training: Training) -> dict[str, Any]:
         del fields["epochs"], fields["max_steps"]
     if not training.continues:
         del fields["continues"]  # a run that goes on from none is what it was before any could
+    if not training.label_smoothing:
+        del fields["label_smoothing"]  # one without it is what it was before there was any
     return fields

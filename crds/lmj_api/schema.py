@@ -49,6 +49,11 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "model.labels: model.task CausalLM, Regression and QuestionAnswering have no labels",
         ),
         (
+            "!(has(self.model.task) && self.model.task in ['MultiLabelClassification', 'Regression', 'QuestionAnswering'])"
+            " || self.training.labelSmoothing == 0.0",
+            "training.labelSmoothing is for a model.task whose loss is a cross entropy over labels or tokens",
+        ),
+        (
             "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || size(self.dataset.text) == 2",
             "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
         ),

@@ -88,6 +88,10 @@ class JobSpec(Message):
             raise ValueError(
                 f"dataset.text: model.task {task} takes two columns, of the question and of the text that answers it"
             )
+        if not task.smoothed and self.training.label_smoothing:
+            raise ValueError(
+                f"training.labelSmoothing: the loss of model.task {task} is no cross entropy over labels: leave it out"
+            )
         if not task.named and self.model.labels is not None:
             raise ValueError(f"model.labels: model.task {task} has no labels: leave it out")
         return self

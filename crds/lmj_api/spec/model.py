@@ -27,6 +27,11 @@ class Task(StrEnum):
         return self is not Task.CAUSAL_LM
 
     @property
+    def smoothed(self) -> bool:
+        """Whether its loss is a cross entropy over labels or tokens, which ``training.labelSmoothing`` changes."""
+        return self in (Task.SEQUENCE_CLASSIFICATION, Task.TOKEN_CLASSIFICATION, Task.CAUSAL_LM)
+
+    @property
     def named(self) -> bool:
         """Whether its labels have names."""
         return self not in (Task.CAUSAL_LM, Task.REGRESSION, Task.QUESTION_ANSWERING)

@@ -69,6 +69,8 @@ class Training(Message):
     """AdamW's epsilon."""
     max_grad_norm: Annotated[float, Field(gt=0)] | None = 1.0
     """Clip the gradient's norm over all stages to this. Null: no clipping."""
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """How much of each label is spread over all of them in the loss that is trained. Losses of evaluations are without it."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Random weights, sample order and dropout all derive from it."""
     precision: Precision = Precision.FLOAT32

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.trainer_pt_utils import LabelSmoother
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer import evaluate, predict
 from lmj_trainer.check import check, check_model
+from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.data.packing import packed
 from lmj_trainer.data.split import NO_LABEL, Split
 from lmj_trainer.dataset.prepared import prepare
@@ -25,6 +27,8 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.saved_model import SavedModel
 from lmj_trainer.task.causal_lm.objective import TokenObjective
 from lmj_trainer.task.causal_lm.texts import Ends, cut, following, joined, row
+from lmj_trainer.task.sequence_classification.objective import TextObjective
+from lmj_trainer.task.token_classification.objective import WordObjective
 
 from .small_job import losses, start, weights
 from .test_decoders import WORDS, saved_tokenizer
@@ -226,4 +230,40 @@ def test_labels_go_with_the_task(job: LiveMigrationJob, model: dict[str, Any], d
     document["spec"]["model"] |= model
     document["spec"]["dataset"] |= dataset
     with pytest.raises(ValidationError, match=message):
+        LiveMigrationJob.model_validate(document)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_labels_are_smoothed_as_transformers_does_it(smoothing: float) -> None:
+    torch.manual_seed(0)
+    logits, labels = torch.randn(3, 5, 7), torch.randint(0, 7, (3, 5))
+    labels[0, 2:] = NO_LABEL
+    theirs = LabelSmoother(epsilon=smoothing)({"logits": logits}, labels)
+    assert torch.allclose(TokenObjective(smoothing).loss(logits, labels), theirs)
+    assert torch.allclose(WordObjective(["a"], smoothing).loss(logits, labels), theirs)
+    of_texts = LabelSmoother(epsilon=smoothing)({"logits": logits[:, 0]}, labels[:, 0])
+    assert torch.allclose(TextObjective(["a"], smoothing).loss(logits[:, 0], labels[:, 0]), of_texts)
+
+
+@pytest.mark.integration
+def test_smoothing_changes_what_is_learned_and_is_part_of_the_run(
+    job: LiveMigrationJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, digests = [], set()
+    for smoothing in (0.0, 0.2):
+        document = as_language(of(job, tmp_path / str(smoothing), 1)).model_dump(by_alias=True, mode="json")
+        document["spec"]["training"] |= {"labelSmoothing": smoothing, "maxSteps": 3}
+        smoothed = LiveMigrationJob.model_validate(document)
+        Workers(smoothed, monkeypatch).run(start())
+        found.append(losses(smoothed))
+        digests.add(state_digest(smoothed.spec))
+    assert found[0][0] != found[1][0]
+    assert len(digests) == 2
+
+
+def test_smoothing_is_not_for_every_task(job: LiveMigrationJob) -> None:
+    document = job.model_dump(by_alias=True, mode="json")
+    document["spec"]["model"]["task"] = "Regression"
+    document["spec"]["training"]["labelSmoothing"] = 0.1
+    with pytest.raises(ValidationError, match=r"training.labelSmoothing: the loss of model.task Regression is no cross entropy"):
         LiveMigrationJob.model_validate(document)

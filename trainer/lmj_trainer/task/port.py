@@ -57,8 +57,12 @@ class Task(Protocol):
     def targets(self, split: Split, rows: NDArray[np.int64], width: int) -> NDArray[Any]:
         """The labels of a batch of ``rows`` that are padded to ``width`` tokens, as the objective takes them."""
 
-    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
-        """What is computed of the head's output. ``labels``: names in the order of their ids; ``splits``: those that may be evaluated."""
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split], smoothing: float = 0.0) -> Objective:
+        """What is computed of the head's output.
+
+        ``labels``: names in the order of their ids; ``splits``: those that may be evaluated; ``smoothing``: how much of each label is spread
+        over all of them in the loss that is differentiated, for tasks whose loss is a cross entropy over labels or tokens.
+        """
 
     def predict(self, saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
         """What the model says of each of ``texts``: for people, and as JSON. UserError: one of them cannot be read."""

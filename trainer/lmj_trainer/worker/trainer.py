@@ -80,7 +80,7 @@ class Trainer:
         # Shorter than what counts as a hang, so that the rank that waits says for which, and only that one is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
-        objective = TASKS[spec.model.task].objective(prepared.labels, prepared.splits)
+        objective = TASKS[spec.model.task].objective(prepared.labels, prepared.splits, spec.training.label_smoothing)
         self.strategy = STRATEGIES[spec.strategy](stage, state, self._group, batches, objective)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)

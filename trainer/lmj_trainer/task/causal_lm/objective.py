@@ -54,9 +54,13 @@ class TokenCounts:
 class TokenObjective:
     """The mean cross entropy over tokens, as transformers has it for a batch."""
 
+    def __init__(self, smoothing: float = 0.0) -> None:
+        """``smoothing``: as of :class:`~lmj_trainer.task.port.Task`."""
+        self._smoothing = smoothing
+
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
         """``output``: logits ``[b, t, vocabulary]``; ``labels``: the tokens that follow ``[b, t]``, ``NO_LABEL`` where none is learned."""
-        return F.cross_entropy(output.flatten(0, 1), labels.flatten(), ignore_index=NO_LABEL)
+        return F.cross_entropy(output.flatten(0, 1), labels.flatten(), ignore_index=NO_LABEL, label_smoothing=self._smoothing)
 
     def samples(self, labels: Tensor) -> int:
         """The tokens that are learned."""

@@ -96,11 +96,11 @@ class CausalLM:
         """``[b, width]``: the token that follows each."""
         return following(split, rows, width)
 
-    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split], smoothing: float = 0.0) -> Objective:
         """Cross entropy."""
         from lmj_trainer.task.causal_lm.objective import TokenObjective
 
-        return TokenObjective()
+        return TokenObjective(smoothing)
 
     def predict(self, saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
         """How each text goes on, until its end or for 64 tokens."""

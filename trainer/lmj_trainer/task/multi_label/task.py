@@ -57,7 +57,7 @@ class MultiLabelClassification(SequenceClassification):
         """``[b, labels]``, float32."""
         return np.asarray(split.labels[rows], dtype=np.float32)
 
-    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split], smoothing: float = 0.0) -> Objective:
         """Binary cross entropy."""
         from lmj_trainer.task.multi_label.objective import LabelsObjective
 

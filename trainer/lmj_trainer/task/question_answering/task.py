@@ -116,7 +116,7 @@ class QuestionAnswering:
         """``[b, 5]``"""
         return np.concatenate([np.asarray(split.labels[rows], np.int64), np.asarray(rows, np.int64)[:, None]], 1)
 
-    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split], smoothing: float = 0.0) -> Objective:
         """Cross entropy."""
         from lmj_trainer.task.question_answering.objective import AnswerObjective
 

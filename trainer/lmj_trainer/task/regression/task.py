@@ -61,7 +61,7 @@ class Regression(SequenceClassification):
         """``[b]``, float32."""
         return np.asarray(split.labels[rows], dtype=np.float32)
 
-    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split], smoothing: float = 0.0) -> Objective:
         """Mean squared error."""
         from lmj_trainer.task.regression.objective import NumberObjective
 

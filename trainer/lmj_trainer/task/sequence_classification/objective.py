@@ -44,13 +44,13 @@ class Confusion:
 class TextObjective:
     """Cross entropy over the labels; accuracy and F1."""
 
-    def __init__(self, labels: Sequence[str]) -> None:
-        """``labels``: their names, in the order of their ids."""
-        self._labels = list(labels)
+    def __init__(self, labels: Sequence[str], smoothing: float = 0.0) -> None:
+        """``labels``: their names, in the order of their ids; ``smoothing``: as of :class:`~lmj_trainer.task.port.Task`."""
+        self._labels, self._smoothing = list(labels), smoothing
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
         """``output``: logits ``[b, labels]``; ``labels``: ids ``[b]``, int64."""
-        return F.cross_entropy(output, labels)
+        return F.cross_entropy(output, labels, label_smoothing=self._smoothing)
 
     def samples(self, labels: Tensor) -> int:
         """The rows."""

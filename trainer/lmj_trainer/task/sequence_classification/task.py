@@ -79,11 +79,11 @@ class SequenceClassification:
         """``[b]``"""
         return np.asarray(split.labels[rows], dtype=np.int64)
 
-    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split], smoothing: float = 0.0) -> Objective:
         """Cross entropy."""
         from lmj_trainer.task.sequence_classification.objective import TextObjective
 
-        return TextObjective(labels)
+        return TextObjective(labels, smoothing)
 
     def predict(self, saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
         """From one pass."""

@@ -61,13 +61,13 @@ class WordCounts:
 class WordObjective:
     """Words count; tokens that only go on with one, and special ones, do not."""
 
-    def __init__(self, labels: Sequence[str]) -> None:
-        """``labels``: their names, in the order of their ids."""
-        self._labels = list(labels)
+    def __init__(self, labels: Sequence[str], smoothing: float = 0.0) -> None:
+        """``labels``: their names, in the order of their ids; ``smoothing``: as of :class:`~lmj_trainer.task.port.Task`."""
+        self._labels, self._smoothing = list(labels), smoothing
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
         """``output``: logits ``[b, t, labels]``; ``labels``: ids ``[b, t]``, int64, ``NO_LABEL`` where there is none."""
-        return F.cross_entropy(output.flatten(0, 1), labels.flatten(), ignore_index=NO_LABEL)
+        return F.cross_entropy(output.flatten(0, 1), labels.flatten(), ignore_index=NO_LABEL, label_smoothing=self._smoothing)
 
     def samples(self, labels: Tensor) -> int:
         """The words."""

@@ -101,11 +101,11 @@ class TokenClassification:
             targets[place, : end - begin] = split.labels[begin:end]
         return targets
 
-    def objective(self, labels: Sequence[str], splits: Mapping[str, Split]) -> Objective:
+    def objective(self, labels: Sequence[str], splits: Mapping[str, Split], smoothing: float = 0.0) -> Objective:
         """Cross entropy."""
         from lmj_trainer.task.token_classification.objective import WordObjective
 
-        return WordObjective(labels)
+        return WordObjective(labels, smoothing)
 
     def predict(self, saved: SavedModel, texts: Sequence[str], ticker: Ticker) -> list[tuple[str, Message]]:
         """From one pass."""
