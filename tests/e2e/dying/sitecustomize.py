@@ -30,6 +30,14 @@ def die(group: Any, moment: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def decided(group: Any, kind: str, word: Any) -> None:
+    """The leader has told a commit to the first, or this rank has heard it. After an evaluation it is the boundary that says who leaves."""
+    if kind in ("commit", "boundary") and word is not None and word.get("decision", {}).get("pause"):
+        die(group, "leaving")
+    elif kind == "commit" and word is not None:
+        die(group, "commit")
+
+
 class _Mortal(Loader):
     def __init__(self, real: Loader) -> None:
         self._real = real
@@ -45,15 +53,13 @@ class _Mortal(Loader):
             send(group, rank, kind, step, index, payload)
             if kind in ("sums", "sum", "prepared"):
                 die(group, kind)
-            if kind == "commit" and payload is not None:
-                die(group, "leaving" if payload["decision"]["pause"] else "commit")
+            decided(group, kind, payload)
 
         def mortal_take(group: Any, kind: str, step: int, sender: int | None = None, index: int = 0, **more: Any) -> Any:
             taken = take(group, kind, step, sender, index, **more)
             if kind == "prepared":
                 die(group, kind)
-            if kind == "commit" and taken is not None:
-                die(group, "leaving" if taken["decision"]["pause"] else "commit")
+            decided(group, kind, taken)
             return taken
 
         module.Group.send, module.Group.take = mortal_send, mortal_take  # type: ignore[attr-defined]
