@@ -200,6 +200,20 @@ def test_the_copy_keeps_to_its_bandwidth(pair: Pair) -> None:
     assert time.monotonic() - begin > 0.3
 
 
+@pytest.mark.parametrize(("rate", "most", "least"), [(3.0, 5.0, 0.3), (0.01, 0.3, 0.27)])
+def test_a_copy_leaves_training_its_memory(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, rate: float, most: float, least: float
+) -> None:
+    """``rate``: states a second. One that would take long is hurried."""
+    monkeypatch.setattr(source_module, "_COPY_RATE", rate * pair.states[0].saved.nbytes)
+    monkeypatch.setattr(source_module, "_COPY_SECONDS", most)
+    begin = time.monotonic()
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.in_sync)
+    assert time.monotonic() - begin > least
+
+
 def test_a_state_that_differs_is_found_out(pair: Pair) -> None:
     pair.follow()
     pair.source.follow(None)

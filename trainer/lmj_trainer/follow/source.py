@@ -46,6 +46,9 @@ _COPY_PART = 1 << 19
 """Elements of each array of the state in one part: 6 MB."""
 _COPY_WINDOW = 6 << 20
 """Bytes on their way before which no more of the state is sent: a step's gradients, for which training waits, come behind them."""
+_COPY_RATE, _COPY_SECONDS = 250e6, 5.0
+"""Bytes a second of a copy within one machine, or a fast network: it reads and writes the memory that training does, and no step is to be much
+longer for it. It is faster where it would take longer than so many seconds."""
 _ROOM_SECONDS = 0.01
 """A part that has no room for so long has time to be packed, which takes about as long: so it is on a network of 1 Gbit/s, and on none of 10."""
 _NO_STATE = "training is over: the weights that are saved as the model have taken the state's place"
@@ -264,7 +267,8 @@ class Source:
 
     def _copy(self, stream: Stream, has: int) -> bool:
         """Send its share of the state; True when the follower has all of it, or had it before, at step ``has``."""
-        units = stream.share.units
+        units, begun = stream.share.units, time.monotonic()
+        pace = min(1 / _COPY_RATE, _COPY_SECONDS / (3 * 4 * max(1, stream.share.size)))
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < _COPY_WINDOW))
@@ -290,8 +294,8 @@ class Source:
                 self._send(stream, State(first, last, step, values), size)
                 stream.copied += size
                 copies = sum(not other.complete for other in self._streams.values())
-            if self._second_per_byte:
-                stream.stopped.wait(size * self._second_per_byte * max(1, copies))
+            early = begun + stream.copied * pace - time.monotonic()
+            stream.stopped.wait(max(0.0, early, size * self._second_per_byte * max(1, copies)))
 
     def _forward(self, stream: Stream) -> None:
         """In a thread of its own: sends what is due, so that no computation waits for a copy of it."""
