@@ -17,7 +17,17 @@ BLOCK = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 BUSY = ("each of two single processes at once", "two single processes at once")
 """What the pipeline's benchmark calls, and called, the two busy cores."""
 OURS = "this pipeline"
-BENCHMARKS = ("pipeline", "recovery", "recovery-costs", "recovery-cluster", "migration", "migration-cluster", "operator", "plan")
+BENCHMARKS = (
+    "pipeline",
+    "recovery",
+    "recovery-costs",
+    "recovery-cluster",
+    "migration",
+    "migration-cluster",
+    "replicas",
+    "operator",
+    "plan",
+)
 NONE = ""
 KEPT = {"nothing": "", "standby": "`standby: 1`", "replica": "`hotStandby: true`"}
 """What a job keeps ready, as its spec says it."""
@@ -230,6 +240,46 @@ def goodput() -> str:
     return table(("Cores", "Moves", "A move takes from training, median", "Left with a move a minute"), rows)
 
 
+def replicas() -> str:
+    """Step time of two replicas, and of data parallel."""
+    rounds: list[dict[str, float]] = results("replicas")["details"]["rounds"]
+    ours = next(iter(name for name in rounds[0] if "pipeline" in name))
+    rows = []
+    for name in sorted(rounds[0], key=lambda name: name != ours):
+        times = [took[name] for took in rounds]
+        beside = number(median(took[ours] / took[name] for took in rounds)) if name != ours else NONE
+        rows.append((f"**{name}**" if name == ours else name, len(times), number(median(times), " s"), span(times, " s"), beside))
+    return table(("Contender", "Rounds", "Step, median", "Shortest and longest", "Of this that two replicas take"), rows)
+
+
+def replica_deaths() -> str:
+    """One of four replicas, or processes, that is killed."""
+    rows = []
+    for each in results("replicas")["details"]["deaths"]:
+        times = [trial["seconds"] for trial in each["trials"]]
+        lost = [trial["lost"] or 0 for trial in each["trials"]]
+        started = median(trial["restarted"] for trial in each["trials"])
+        contender = each["trials"][0]["contender"]
+        rows.append((contender, len(times), number(median(times), " s"), span(times, " s"), max(lost), number(started)))
+    return table(("Contender", "Kills", "p50", "Shortest and longest", "Steps done again, most", "Processes started"), rows)
+
+
+def replica_joins() -> str:
+    """Steps while a second replica joins."""
+    rows = [
+        (
+            number(each["step"], " s"),
+            number(each["longest"], " s"),
+            number(each["ratio"]),
+            number(each["quiet"], " s"),
+            each["steps"],
+        )
+        for each in results("replicas")["details"]["joins"]
+    ]
+    head = ("Step before, median", "Longest meanwhile", "Of the median", "Longest of as many before", "Steps until it joined")
+    return table(head, rows)
+
+
 def operator() -> str:
     """The operator with many jobs."""
     found = results("operator")["details"]
@@ -358,6 +408,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "migration-cluster": lambda: moves("migration-cluster"),
     "migration-cluster-goals": lambda: goals("migration-cluster"),
     "goodput": goodput,
+    "replicas": replicas,
+    "replica-deaths": replica_deaths,
+    "replica-joins": replica_joins,
+    "replicas-goals": lambda: goals("replicas"),
     "operator": operator,
     "operator-goals": lambda: goals("operator"),
     "plan": plan,

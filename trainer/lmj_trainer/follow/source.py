@@ -154,7 +154,7 @@ class Source:
         return bool(self._streams)
 
     def final(self, parameter: torch.Tensor) -> None:
-        """The gradient of ``parameter`` is what it will be in the next step: it is sent while others are computed."""
+        """The gradient of ``parameter``, or of a part of one, is what it will be in the next step: it is sent while others are computed."""
         with self._turn:
             for stream in self._streams.values():
                 self._put(stream, self._finals(stream).final(int(parameter.storage_offset()), parameter.numel()))

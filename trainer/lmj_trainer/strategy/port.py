@@ -23,7 +23,8 @@ class Strategy(Protocol):
     share of the batch (replicas' sums, the commit, the update) is no part of it, so that it grows with that share alone."""
 
     def gradients(self, step: int, final: Callable[[Tensor], None] | None = None) -> list[float]:
-        """Add the gradients of the 0-based ``step`` up in the state. ``final`` is told of each parameter that has got its last part.
+        """Add the gradients of the 0-based ``step`` up in the state. ``final`` is told of each parameter that has got its last part,
+        or of each part of one that has, flat.
 
         Returns the losses of what this rank computed to the end, each weighed by its part of the samples.
         """

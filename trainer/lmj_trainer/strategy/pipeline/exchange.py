@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lmj_api.shards import Node
     from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
+    from lmj_trainer.strategy.pipeline.backward import Done
     from lmj_trainer.strategy.pipeline.blocks import Blocks
     from lmj_trainer.strategy.pipeline.sums import ShardSums
 
@@ -48,11 +49,12 @@ def span_size(elements: int, replicas: int) -> int:
 class Exchange:
     """That of one step, of one rank with those of the same stage in other replicas. It raises ViewBrokenError."""
 
-    def __init__(self, group: Group, state: StageState, sums: ShardSums, step: int) -> None:
+    def __init__(self, group: Group, state: StageState, sums: ShardSums, step: int, final: Done | None = None) -> None:
+        """``final``: as of :class:`~lmj_trainer.strategy.port.Strategy`."""
         topology = group.topology
         me = topology.rank(group.rank)
         present = topology.present
-        self._group, self._state, self._sums, self._step = group, state, sums, step
+        self._group, self._state, self._sums, self._step, self._final = group, state, sums, step, final
         self._replicas, self._me = len(present), present.index(me.replica)
         self._ranks = list(topology.holders(me.stage))
         """By replica; those in the view are counted from 0 here."""
@@ -118,8 +120,10 @@ class Exchange:
             told = self._group.take(Kind.SUMS, self._step, self._ranks[replica], number)
             parts |= {node: self._whole(part, span) for node, part in zip(self._held[replica], told, strict=True)}
         if not self._others:
+            self._tell(span)
             return
         total(parts, self._sums.root, gradient)
+        self._tell(span)
         result = packed(gradient) or self._lent(span)
         # Each begins with another one, so that no rank is sent to by all at once.
         for replica in [*self._others[self._me :], *self._others[: self._me]]:
@@ -146,3 +150,14 @@ class Exchange:
             gradient.copy_(told)
         else:
             unpack(told, gradient)
+        self._tell(span)
+
+    def _tell(self, span: slice) -> None:
+        """All of the sum of ``span`` is here."""
+        if self._final is None:
+            return
+        for slot in self._state.slots:
+            start = int(slot.weight.storage_offset())
+            part = slice(max(start, span.start), min(start + slot.weight.numel(), span.stop))
+            if part.start < part.stop:
+                self._final(self._state.arrays(part, 0, 1)[0])

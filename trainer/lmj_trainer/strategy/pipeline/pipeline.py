@@ -70,7 +70,7 @@ class Pipeline:
     def gradients(self, step: int, final: Done | None = None) -> list[float]:
         """Run the micro-batches of the 0-based ``step`` that are this replica's; the gradient of all of them is in the state then.
 
-        ``final`` is told of each parameter when its gradient is complete, of those that get any.
+        ``final`` is told of each parameter when its gradient is complete, of those that get any; of several shards, of its parts.
         Returns the loss of each of its shards on the last stage, weighed by the shard's part of the samples; nothing on others.
         """
         # A single stage waits for nobody: without this it would not notice that its view is over.
@@ -82,7 +82,7 @@ class Pipeline:
         batch, samples = self._pieces(step)
         self._losses = {}
         self._sums.begin(self._shards)
-        exchange = Exchange(self._group, self._state, self._sums, step) if self._batches.shards > 1 else None
+        exchange = Exchange(self._group, self._state, self._sums, step, final) if self._batches.shards > 1 else None
         added = final if exchange is None else exchange.final
         last = len(batch) - 1
         try:
@@ -104,9 +104,6 @@ class Pipeline:
         self.compute_seconds = time.monotonic() - begin - (self._group.waited - waited) - exchanged
         if exchange is not None:
             exchange.finish()
-            if final is not None:
-                for weight in self._weights:
-                    final(weight)
         return list(self._losses.values())
 
     def _pieces(self, step: int) -> tuple[list[_Piece], int]:
