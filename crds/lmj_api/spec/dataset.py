@@ -60,8 +60,8 @@ class Dataset(Message):
     """Branch, tag or commit of a hub id."""
     text: Annotated[list[Name], Field(min_length=1, max_length=2)]
     """Column of the text, or the two columns of a pair; to label words, a column of lists of words (or of words with spaces between). For
-    ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer alone is learned, and a column may have conversations; for ``QuestionAnswering`` a
-    question and the text that answers it."""
+    ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer alone is learned, and a column may have
+    conversations; for ``QuestionAnswering`` a question and the text that answers it."""
     label: Name | None = None
     """Column of the label: names as in ``model.labels``, or their numbers; of words a list of as many, or these with spaces between; for
     ``MultiLabelClassification`` a list, or names with commas between; for ``Regression`` numbers; for ``QuestionAnswering`` answers

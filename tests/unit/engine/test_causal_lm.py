@@ -32,7 +32,7 @@ from lmj_trainer.task.token_classification.objective import WordObjective
 
 from .small_job import losses, start, weights
 from .test_decoders import WORDS, saved_tokenizer
-from .test_replicas import Workers, of
+from .test_replicas import Workers, learn_the_same, of
 
 ENDS = Ends([1], 2)
 
@@ -133,12 +133,7 @@ def test_stages_and_replicas_learn_what_one_process_does(
     one, four = (
         as_language(of(job, tmp_path / name, n, n), **{"maxLength": 10, **dataset}) for name, n in (("one", 1), ("four", 2))
     )
-    (alone,) = Workers(one, monkeypatch).run(start())
-    lines = Workers(four, monkeypatch).run(start())
-    assert losses(four) == losses(one)
-    assert losses(one)[-1] < losses(one)[0]
-    assert lines[0].evaluated() == alone.evaluated()
-    assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
+    alone = learn_the_same(one, four, monkeypatch)
     told = [details["evaluation"] for _, details in alone.of(EventKind.EVALUATED) if details["evaluation"].split == "validation"]
     best = [details["evaluation"].step for _, details in alone.of(EventKind.EVALUATED) if details["best"]][-1]
     assert best == min(told, key=lambda e: e.loss).step
@@ -173,11 +168,7 @@ def test_adapters_of_a_model_with_one_table_at_both_ends(
         document["spec"]["model"] |= {"scratch": None, "source": str(source), "lora": {}, "dropout": 0.0}
         made.append(as_language(LiveMigrationJob.model_validate(document)))
     one, four = made
-    Workers(one, monkeypatch).run(start())
-    Workers(four, monkeypatch).run(start())
-    assert losses(four) == losses(one)
-    assert losses(one)[-1] < losses(one)[0]
-    assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
+    learn_the_same(one, four, monkeypatch)
     saved = SavedModel.load(Path(one.spec.output.path)).model
     assert saved.lm_head.weight is saved.get_input_embeddings().weight
     assert torch.equal(saved.lm_head.weight, AutoModelForCausalLM.from_pretrained(source).lm_head.weight)

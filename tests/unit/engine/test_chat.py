@@ -26,8 +26,7 @@ from lmj_trainer.task.causal_lm.task import CausalLM
 from lmj_trainer.task.sequence_classification.task import SequenceClassification
 from lmj_trainer.task.token_classification.task import TokenClassification
 
-from .small_job import losses, start, weights
-from .test_replicas import Workers, of
+from .test_replicas import learn_the_same, of
 
 WORDS = ["<s>", "</s>", "<user>", "<assistant>", "<system>", "one", "two", "three", "and", "be", "short", "?"]
 TEMPLATE = (
@@ -163,10 +162,7 @@ def test_stages_and_replicas_learn_what_one_process_does_and_the_model_answers(
         return LiveMigrationJob.model_validate(document)
 
     one, four = (talks(tmp_path / name, n) for name, n in (("one", 1), ("four", 2)))
-    Workers(one, monkeypatch).run(start())
-    Workers(four, monkeypatch).run(start())
-    assert losses(four) == losses(one)
-    assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
+    learn_the_same(one, four, monkeypatch)
     split = prepare(one.spec, tmp_path / "cache", print).splits["train"]
     assert (split.labels != NO_LABEL).sum() == 2 * len(split), "a word and its end"
     output = Path(one.spec.output.path)

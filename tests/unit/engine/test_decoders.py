@@ -18,8 +18,8 @@ from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.errors import UserError
 from lmj_trainer.saved_model import SavedModel
 
-from .small_job import Line, losses, make, start, view, weights
-from .test_replicas import Workers, of
+from .small_job import Line, make, start, view
+from .test_replicas import learn_the_same, of
 
 pytestmark = pytest.mark.integration
 
@@ -50,12 +50,7 @@ def test_stages_and_replicas_of_a_new_model_learn_what_one_process_does(
     job: LiveMigrationJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: str
 ) -> None:
     one, four = (scratch(of(job, tmp_path / name, n, n), architecture) for name, n in (("one", 1), ("four", 2)))
-    (alone,) = Workers(one, monkeypatch).run(start())
-    lines = Workers(four, monkeypatch).run(start())
-    assert losses(four) == losses(one)
-    assert losses(one)[-1] < losses(one)[0]
-    assert lines[0].evaluated() == alone.evaluated()
-    assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
+    alone = learn_the_same(one, four, monkeypatch)
     # What was trained is what transformers computes with the saved model.
     saved = SavedModel.load(Path(one.spec.output.path))
     assert type(saved.model).__name__.endswith("ForSequenceClassification")

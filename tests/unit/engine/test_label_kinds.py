@@ -12,7 +12,6 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoModelForSequenceClassification
 
-from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer import evaluate, predict
 from lmj_trainer.data.files import read_rows
@@ -25,8 +24,7 @@ from lmj_trainer.task.regression.objective import NumberObjective
 from lmj_trainer.task.regression.task import Regression
 
 from .conftest import small_config
-from .small_job import losses, start, weights
-from .test_replicas import Workers, of
+from .test_replicas import learn_the_same, of
 
 KINDS = {"MultiLabelClassification": MultiLabelClassification, "Regression": Regression}
 
@@ -91,13 +89,7 @@ def test_stages_and_replicas_learn_what_one_process_does(
     job: LiveMigrationJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], task: str
 ) -> None:
     one, four = (of_task(of(job, tmp_path / name, n, n), task) for name, n in (("one", 1), ("four", 2)))
-    (alone,) = Workers(one, monkeypatch).run(start())
-    lines = Workers(four, monkeypatch).run(start())
-    assert losses(four) == losses(one)
-    assert losses(one)[-1] < losses(one)[0]
-    assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
-    told = [[details["evaluation"] for _, details in line.of(EventKind.EVALUATED)] for line in (alone, lines[0])]
-    assert told[0] == told[1]
+    learn_the_same(one, four, monkeypatch)
     output = Path(one.spec.output.path)
     saved = SavedModel.load(output)
     assert type(saved.task) is KINDS[task]

@@ -31,9 +31,8 @@ from lmj_trainer.task.question_answering.task import ALWAYS, OR_NONE, QuestionAn
 from lmj_trainer.task.question_answering.windows import NOWHERE, Known, window
 
 from .conftest import small_config
-from .small_job import losses, start, weights
 from .test_decoders import saved_tokenizer
-from .test_replicas import Workers, of
+from .test_replicas import learn_the_same, of
 
 PLACES = ["red hill", "old mill", "long lake"]
 FILL = ["then", "they", "went", "on", "and", "on"]
@@ -229,14 +228,8 @@ def test_stages_and_replicas_learn_what_one_process_does(
     job: LiveMigrationJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, four = (asking(of(job, tmp_path / name, n, n), tmp_path, long=30) for name, n in (("one", 1), ("four", 2)))
-    (alone,) = Workers(one, monkeypatch).run(start())
-    lines = Workers(four, monkeypatch).run(start())
-    assert losses(four) == losses(one)
-    assert losses(one)[-1] < losses(one)[0]
-    assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
-    told = [[details["evaluation"] for _, details in line.of(EventKind.EVALUATED)] for line in (alone, lines[0])]
-    assert told[0] == told[1]
-    assert told[0][0].samples == 16, "questions, not windows"
+    alone = learn_the_same(one, four, monkeypatch)
+    assert alone.of(EventKind.EVALUATED)[0][1]["evaluation"].samples == 16, "questions, not windows"
     output = Path(one.spec.output.path)
     saved = SavedModel.load(output)
     assert type(saved.task) is QuestionAnswering

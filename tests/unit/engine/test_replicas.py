@@ -230,6 +230,18 @@ Together = Callable[[LiveMigrationJob], Workers]
 Train = Callable[..., list[Line]]
 
 
+def learn_the_same(one: LiveMigrationJob, four: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> Line:
+    """Both jobs run to their ends, and learn: the same losses, weights and evaluations, to the bit. What the only rank of ``one`` said."""
+    (alone,) = Workers(one, monkeypatch).run(start())
+    lines = Workers(four, monkeypatch).run(start())
+    assert losses(four) == losses(one)
+    assert losses(one)[-1] < losses(one)[0]
+    assert all(torch.equal(tensor, weights(four)[name]) for name, tensor in weights(one).items())
+    told, theirs = ([details["evaluation"] for _, details in line.of(EventKind.EVALUATED)] for line in (alone, lines[0]))
+    assert told == theirs
+    return alone
+
+
 @pytest.fixture
 def together(monkeypatch: pytest.MonkeyPatch) -> Together:
     return lambda job: Workers(job, monkeypatch)

@@ -12,7 +12,7 @@ from typing import Any
 
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.broken import not_utf8, ragged, require_separator
-from lmj_trainer.data.messages import is_conversation, is_kind, kind, plain
+from lmj_trainer.data.messages import column, is_conversation, is_kind
 from lmj_trainer.data.rows import Rows, columns, require_columns
 from lmj_trainer.errors import UserError
 from lmj_trainer.wording import listed, one_line
@@ -109,13 +109,11 @@ def _read_json(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
 
 
 def _conversations(path: Path, name: str, values: Sequence[Any]) -> Any:
-    import pyarrow as pa
-
     for number, value in enumerate(values, 1):
         if value is not None and not is_conversation(value):
             shown = one_line(json.dumps(value), 60)
             raise UserError(f"row {number} of {path}: column {name!r} is not a list of messages, as in other rows, but {shown}")
-    return pa.chunked_array([pa.array([plain(value) for value in values], kind())])
+    return column(values)
 
 
 def _is_words(value: Any) -> bool:
@@ -187,7 +185,7 @@ def rows_of_table(table: Any, text: Sequence[str], label: str | None, names: Seq
     for name in text:
         type_ = table.schema.field(name).type
         if is_kind(type_):
-            texts.append(pa.chunked_array([pa.array([plain(value) for value in table[name].to_pylist()], kind())]))
+            texts.append(column(table[name].to_pylist()))
             continue
         words = pa.types.is_list(type_) or pa.types.is_large_list(type_)
         if not _is_text(type_.value_type if words else type_):

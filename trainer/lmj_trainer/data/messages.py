@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FIELDS = ("role", "content")
 """Of a message, as the hub's datasets and the templates of tokenizers have them; what else a message has is left out."""
@@ -15,13 +18,13 @@ def kind() -> Any:
     return pa.large_list(pa.struct([(name, pa.large_string()) for name in FIELDS]))
 
 
-def is_kind(column: Any) -> bool:
-    """Whether ``column``, a type of pyarrow, is of conversations."""
+def is_kind(type_: Any) -> bool:
+    """Whether ``type_``, a type of pyarrow, is of conversations."""
     import pyarrow as pa
 
-    if not (pa.types.is_list(column) or pa.types.is_large_list(column)) or not pa.types.is_struct(column.value_type):
+    if not (pa.types.is_list(type_) or pa.types.is_large_list(type_)) or not pa.types.is_struct(type_.value_type):
         return False
-    named = {field.name: field.type for field in column.value_type}
+    named = {field.name: field.type for field in type_.value_type}
     return all(name in named and (pa.types.is_string(named[name]) or pa.types.is_large_string(named[name])) for name in FIELDS)
 
 
@@ -32,6 +35,9 @@ def is_conversation(value: Any) -> bool:
     )
 
 
-def plain(value: Any) -> list[dict[str, str]] | None:
-    """A conversation with nothing but ``FIELDS``; None: there is none."""
-    return None if value is None else [{name: entry[name] for name in FIELDS} for entry in value]
+def column(values: Iterable[Any]) -> Any:
+    """The column of these conversations, with nothing but ``FIELDS``; of None nothing."""
+    import pyarrow as pa
+
+    plain = [None if value is None else [{name: entry[name] for name in FIELDS} for entry in value] for value in values]
+    return pa.chunked_array([pa.array(plain, kind())])

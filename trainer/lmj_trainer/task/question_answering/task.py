@@ -55,7 +55,7 @@ class QuestionAnswering:
         """Of the two outputs."""
         if given is not None:
             return Labels(tuple(given), by_number=False)
-        self.check(rows, lambda warning: None)
+        check_texts(rows, lambda warning: None)
         none = any(not answers for _, answers in _known(rows))
         return Labels(OR_NONE if none else ALWAYS, by_number=False)
 
@@ -131,15 +131,7 @@ class QuestionAnswering:
             if len(pair) != 2 or not all(part.strip() for part in pair):
                 raise UserError(f"text {number} is not a question and a text with a tab between them")
         rows = Rows.of_texts(["question", "text"], list(zip(*pairs, strict=True)), [None] * len(pairs))
-        split = self.encode(
-            saved.tokenizer,
-            rows,
-            self.ids(rows, Labels((), by_number=False)),
-            saved.usual_length,
-            saved.types,
-            ticker,
-            "the input",
-        )
+        split = self.encode(saved.tokenizer, rows, np.empty(0), saved.usual_length, saved.types, ticker, "the input")
         windows = [each for output, targets in saved.outputs(split, _BATCH) for each in best(output, targets)]
         answers = said(windows, Known(split), may_lack=saved.labels == OR_NONE)
         return [
