@@ -22,7 +22,7 @@ import aiohttp
 from cluster.api import Api
 from cluster.process import Process
 from ending import clean_up_when_told
-from operator_load.audit import WRITES, Call, calls, kinds, writes_a_job
+from operator_load.audit import READS, WRITES, Call, calls, kinds, writes_a_job
 from operator_load.jobs import document, job_name
 from operator_load.plane import NAMESPACE, PODS_A_NODE, Plane, free_port, python
 from operator_load.usage import cpu_seconds, resident_mb
@@ -208,6 +208,7 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
     goals = [
         goal("API calls for idle jobs, beyond the watches, in a minute", "<=", 0, len(idle) * 60 / options.idle),
         goal(f"writes of the job with the most ({children} children + 6)", "<=", children + 6, max(per_job)),
+        goal("reads a job, from create to running", "<=", 1, sum(call.verb in READS for call in first) / load.jobs),
         goal("operator CPU a job, from create to running", "<=", 50, start_net * 1000 / load.jobs, " ms"),
         goal("a worker's exit to its StartWorker, p99", "<=", 1.0, quantile(exits, 0.99), " s"),
         goal("a pod's deletion to the new pod's create, p99", "<=", 1.0, quantile(deletions, 0.99), " s"),

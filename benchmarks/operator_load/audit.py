@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+READS = frozenset({"get", "list"})
 WRITES = frozenset({"create", "update", "patch", "delete"})
 _JOB = re.compile(r"^(load-\d+)")
 

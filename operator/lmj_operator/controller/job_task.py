@@ -17,10 +17,12 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
+from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.kubernetes.start_trouble import event_lists
 from lmj_operator.backend.kubernetes.status_store import JobGone, Replicas, StatusConflict, StatusStore
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.controller.failed_pass import with_error, without_error
@@ -57,6 +59,7 @@ class Place:
     clock: Callable[[], float] = steady_time
     starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
     """Turns to make a first pass."""
+    lists: Budget = field(default_factory=event_lists)
 
 
 class JobTask:
@@ -209,7 +212,7 @@ class JobTask:
         place = self._place
         if self._backend is None:
             self._backend = KubernetesBackend(
-                job, place.api, place.cache, self._store, place.session, place.settings, place.clock
+                job, place.api, place.cache, self._store, place.session, place.settings, place.lists, place.clock
             )
         self._backend.job = job
         self._backend.deleted = "deletionTimestamp" in self._metadata

@@ -9,6 +9,7 @@ from cluster_jobs import SETTINGS, MemoryApi, job, job_body
 from lmj_api.protocol import AgentState, Event, EventKind
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.start_trouble import event_lists
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 
 
@@ -28,7 +29,7 @@ class Fixture:
         self.cache = Cache(self.woken.append)
         body = self.api.objects["livemigrationjobs", "tiny"] = job_body()
         store = StatusStore(self.api, body, 2.0, self.clock)  # type: ignore[arg-type]
-        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, self.clock)  # type: ignore[arg-type]
+        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, event_lists(), self.clock)  # type: ignore[arg-type]
         self.told: list[str] = []
         self.healthy = True
         """The agent has an answer when it is asked for its state."""

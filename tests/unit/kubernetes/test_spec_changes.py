@@ -20,6 +20,7 @@ from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.labels import DIGEST, SPEC
 from lmj_operator.backend.kubernetes.pod_state import pod_observed
 from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.backend.kubernetes.start_trouble import event_lists
 from lmj_operator.backend.kubernetes.status_store import JobGone, StatusStore
 from lmj_operator.backend.port import ActionError
 from lmj_operator.controller.job_task import JobTask, Place
@@ -35,7 +36,7 @@ class Fixture:
         self.api, self.now, self.cache = MemoryApi(), NOW, Cache()
         body = self.api.objects["livemigrationjobs", "tiny"] = job_body()
         store = StatusStore(self.api, body, 2.0, self.clock)  # type: ignore[arg-type]
-        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, self.clock)  # type: ignore[arg-type]
+        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, event_lists(), self.clock)  # type: ignore[arg-type]
 
     def clock(self) -> float:
         return self.now

@@ -3,11 +3,18 @@
 from typing import Any
 
 import pytest
-from backend_fixture import Fixture
-from cluster_jobs import error, pod_body
+from backend_fixture import Clock, Fixture
+from cluster_jobs import MemoryApi, error, pod_body
 
-from lmj_operator.backend.kubernetes.start_trouble import LONGEST_AGAIN_SECONDS, PODS_AT_ONCE, SLOW_SECONDS
-from lmj_operator.plan import PodObserved
+from lmj_operator.backend.kubernetes.start_trouble import (
+    LONGEST_AGAIN_SECONDS,
+    PAUSE_SECONDS,
+    PODS_AT_ONCE,
+    SLOW_SECONDS,
+    StartTrouble,
+    event_lists,
+)
+from lmj_operator.plan import PodObserved, PodPhase
 from lmj_operator.plan.observe.times import rfc3339
 
 SECRET = 'MountVolume.SetUp failed for volume "token" : secret "tiny-token" not found'
@@ -97,6 +104,23 @@ async def test_hundreds_that_start_slowly_are_not_asked_for_at_once(creating: Fi
     creating.clock.now += SLOW_SECONDS
     await creating.backend.observe()
     assert creating.calls("list", "events") == before + PODS_AT_ONCE
+    for _ in range(2):
+        creating.clock.now += PAUSE_SECONDS
+        await creating.backend.observe()
+    assert creating.calls("list", "events") == before + PODS_AT_ONCE + 2
+
+
+async def test_all_jobs_share_how_often_events_are_read() -> None:
+    """A thousand jobs that are made at once made thousands of these calls, each as long as the namespace has events."""
+    api, clock, lists = MemoryApi(), Clock(), event_lists()
+    jobs = [StartTrouble(api, lists, clock) for _ in range(100)]  # type: ignore[arg-type]
+    for seconds in range(20):
+        clock.now += 1
+        for number, job in enumerate(jobs):
+            pod = pod_body(f"job{number}-r0-1", f"uid-{number}", phase="Pending")
+            slow = PodObserved("pod", 0, 1, PodPhase.PENDING, 0.0, node="a")
+            await job.told(("ns", f"job{number}"), [(pod, slow)])
+        assert sum(call[:2] == ("list", "events") for call in api.calls) == PODS_AT_ONCE + seconds
 
 
 @pytest.mark.parametrize("odd", [{"lastTimestamp": 7}, {"lastTimestamp": "yesterday"}, {"series": [1]}, {"message": {"a": 1}}])

@@ -19,6 +19,7 @@ from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
 from lmj_operator.backend.kubernetes.children import Children
@@ -75,8 +76,10 @@ class KubernetesBackend:
         store: StatusStore,
         session: aiohttp.ClientSession,
         settings: Settings,
+        lists: Budget,
         clock: Callable[[], float] = steady_time,
     ) -> None:
+        """``lists``: of events, by all jobs."""
         self.job = job
         """The job; its watcher sets it again when its spec changes."""
         self.deleted = False
@@ -93,7 +96,7 @@ class KubernetesBackend:
         self._settings = settings
         self._clock = clock
         self._labels = PodLabels(api, cache, clock)
-        self._trouble = StartTrouble(api, clock)
+        self._trouble = StartTrouble(api, lists, clock)
         self._creation = Creation(api, cache, self.children, settings, clock)
         self._children_not_before = 0.0
         self._sightings = Sightings(clock)

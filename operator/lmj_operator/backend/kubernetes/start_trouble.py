@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.cache import Key, Object
 from lmj_operator.backend.kubernetes.pod_state import one_line, seconds, word
 from lmj_operator.backend.kubernetes.resources import EVENTS
@@ -15,9 +16,17 @@ SLOW_SECONDS = 5.0
 """A pod whose image is there starts faster."""
 AGAIN_SECONDS = 5.0
 LONGEST_AGAIN_SECONDS = 60.0
-PODS_AT_ONCE = 4
-"""Pods that are looked at in one pass: one is told of at a time, and a job may have hundreds that pull an image."""
 EVENTS_READ = 100
+PODS_AT_ONCE = 4
+PAUSE_SECONDS = 1.0
+
+
+def event_lists() -> Budget:
+    """For the pods of all jobs. The API server reads all events of a namespace to find those of one pod, and when a thousand jobs are made,
+    thousands of pods start slowly at once.
+    """
+    return Budget(PODS_AT_ONCE, PAUSE_SECONDS)
+
 
 _MISSING = re.compile(r"\b(secret|configmap)s? .*not found|references non-existent")
 """What the kubelet says of what the template names and is not there: a pod on another node misses it too."""
@@ -36,8 +45,8 @@ class _Said:
 class StartTrouble:
     """Of the pods of one job."""
 
-    def __init__(self, api: Api, clock: Callable[[], float]) -> None:
-        self._api = api
+    def __init__(self, api: Api, lists: Budget, clock: Callable[[], float]) -> None:
+        self._api, self._lists = api, lists
         self._clock = clock
         self._said: dict[str, _Said] = {}
 
@@ -47,9 +56,10 @@ class StartTrouble:
         slow = {pod["metadata"]["uid"]: pod for pod, seen in pods if _is_slow(seen, now)}
         self._said = {uid: said for uid, said in self._said.items() if uid in slow}
         due = sorted((self._said[uid].again if uid in self._said else 0.0, uid) for uid in slow)
-        for again, uid in due[:PODS_AT_ONCE]:
-            if again <= now:
-                await self._look(job, slow[uid], now)
+        for again, uid in due:
+            if again > now or not self._lists.take(now):
+                break
+            await self._look(job, slow[uid], now)
         return [(pod, self._with(pod["metadata"]["uid"], seen)) for pod, seen in pods]
 
     def _with(self, uid: str, seen: PodObserved) -> PodObserved:
