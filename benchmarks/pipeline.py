@@ -29,7 +29,7 @@ def main() -> int:
         "--rounds", type=int, default=5, help="turns of all beside each of the alternatives (default %(default)s)"
     )
     parser.add_argument("--steps", type=int, default=1, help="steps in a turn (default %(default)s)")
-    parser.add_argument("--checkpoint-rounds", type=int, default=4, help="pairs of 10 steps with and without a checkpoint")
+    parser.add_argument("--checkpoint-rounds", type=int, default=6, help="pairs of 10 steps with and without a checkpoint")
     parser.add_argument("--tiny", action="store_true", help="a tiny model: tries the benchmark, proves nothing")
     options = parser.parse_args()
     if options.tiny:

@@ -12,7 +12,7 @@ from tests.on_disk import at, commit_manifest, file_digest, make_folder, remove,
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, part_file
 from lmj_trainer.durable import write_atomically
-from lmj_trainer.store import posix
+from lmj_trainer.store import direct
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +49,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, count: int) -> Iterator[list[str]]
     with monkeypatch.context() as patch:
         for name in OPERATIONS:
             patch.setattr(os, name, wrap(name, getattr(os, name)))
-        patch.setattr(posix, "write_all", torn_write)
+        patch.setattr(direct, "write_all", torn_write)
         yield done
 
 

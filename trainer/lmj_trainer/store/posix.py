@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lmj_trainer.durable import atomically, sync_folder, write_all
+from lmj_trainer.store.direct import write_pieces
 from lmj_trainer.store.port import Entry, NotAFileError, Piece, Ref
 
 
@@ -26,9 +27,8 @@ class PosixStore:
         """As of :class:`~lmj_trainer.store.port.Store`: beside its name first, synced, then renamed."""
         path = self._path(key)
         self._make(path.parent)
-        with atomically(path) as partial, partial.open("wb", buffering=0) as file:
-            for piece in pieces:
-                write_all(file, piece)
+        with atomically(path) as partial:
+            write_pieces(partial, pieces)
 
     def create(self, key: str, content: bytes) -> bool:
         """As of :class:`~lmj_trainer.store.port.Store`. A crash may leave a part of ``content``."""
