@@ -76,6 +76,11 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
             if isinstance(module, LoraLayer):
                 torch.manual_seed(derive_seed(training.seed, f"lora:{name}"))
                 module.reset_lora_parameters("default", True)
+    ends = []
+    if language and lora is None and model.config.tie_word_embeddings:
+        # One table at both ends: each end's part of its gradient is added up by itself.
+        ends = [model.get_input_embeddings().weight, torch.nn.Parameter(model.lm_head.weight.detach().clone())]
+        model.lm_head.weight = ends[1]
     whole.train()
 
     place = [0, 0]
@@ -139,8 +144,13 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
             loss = loss * (count / sum(counts))
             loss.backward()
             total += loss.item()
+        for table in ends[1:]:
+            ends[0].grad += table.grad
+            table.grad = None
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm, foreach=False)
         optimizer.step()
+        for table in ends[1:]:
+            table.data.copy_(ends[0].data)
         schedule.step()
         optimizer.zero_grad()
         losses.append(total)
@@ -148,7 +158,8 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
         adapter = Path(weights).parents[1] / "adapter"
         whole.save_pretrained(adapter, save_embedding_layers=False)
         model = whole.merge_and_unload()
-    save_file({n: p.detach().clone() for n, p in model.named_parameters()}, weights)
+    tied = ["lm_head.weight"] * len(ends[1:])
+    save_file({n: p.detach().clone() for n, p in model.named_parameters() if n not in tied}, weights)
     Path(losses_path).write_text(json.dumps(losses))
 
 

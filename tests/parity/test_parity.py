@@ -136,10 +136,10 @@ def test_several_labels_are_a_plain_loop(data: Path, model: Path, tmp_path: Path
     same(tmp_path / "out", loop)
 
 
-@pytest.mark.parametrize("lora", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_a_language_model_is_a_plain_loop(data: Path, tmp_path: Path, lora: bool) -> None:
-    """With adapters it may have one table of tokens at both ends."""
-    source = make_model(tmp_path / "llama", "llama", kind=AutoModelForCausalLM, tie_word_embeddings=lora)
+@pytest.mark.parametrize(("tied", "lora"), [pytest.param(False, False, marks=pytest.mark.slow), (True, False), (True, True)])
+def test_a_language_model_is_a_plain_loop(data: Path, tmp_path: Path, tied: bool, lora: bool) -> None:
+    """``tied``: with one table of tokens at both ends."""
+    source = make_model(tmp_path / "llama", "llama", kind=AutoModelForCausalLM, tie_word_embeddings=tied)
     adapter = {"lora": {"r": 4, "alpha": 8, "dropout": 0.1, "targetModules": ["q_proj", "down_proj"]}} if lora else {}
     changes = {"model": {"task": "CausalLM"}, "dataset": {"label": None}, "training": {"maxSteps": 12}, **adapter}
     loop = plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain")
@@ -194,24 +194,38 @@ def test_adapters_are_peft_s_in_a_plain_loop(family: str, data: Path, tmp_path: 
     assert all(torch.equal(p, same_model[n]) for n, p in applied.named_parameters())
 
 
-@pytest.mark.slow
-def test_adapters_outlive_a_worker(data: Path, tmp_path: Path) -> None:
-    """Its successor has the state from memory, and makes the frozen weights itself."""
-    source, changes = make_model(tmp_path / "bert", "bert"), adapters("bert", 12)
-    with group(make_job(tmp_path / "killed", data, source, 2, **changes), tmp_path / "logs", memory=True) as ranks:
+def survive(job: LiveMigrationJob, folder: Path, victim: int) -> None:
+    """Train ``job``, of two stages, to its end; ``victim`` is killed within it, and its successor has the state from memory."""
+    with group(job, folder, memory=True) as ranks:
         ranks.start()
         ranks.form(Resume(step=0))
-        kill(ranks, 1, 4)
-        ranks.leave(0)
-        ranks.start(1)
+        kill(ranks, victim, 4)
+        ranks.leave(1 - victim)
+        ranks.start(victim)
         resume, _ = common_step(Topology(2), [ranks.holdings[rank] for rank in (0, 1)], [])
         assert resume.checkpoint is None
         assert resume.step >= 4
         ranks.form(resume)
         ranks.finish()
+
+
+@pytest.mark.slow
+def test_adapters_outlive_a_worker(data: Path, tmp_path: Path) -> None:
+    """Its successor makes the frozen weights itself."""
+    source, changes = make_model(tmp_path / "bert", "bert"), adapters("bert", 12)
+    survive(make_job(tmp_path / "killed", data, source, 2, **changes), tmp_path / "logs", 1)
     loop = plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain")
     same(tmp_path / "killed", loop)
     same_adapter(tmp_path / "killed", loop)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_table_at_both_ends_outlives_either_of_them(data: Path, tmp_path: Path, victim: int) -> None:
+    source = make_model(tmp_path / "llama", "llama", kind=AutoModelForCausalLM, tie_word_embeddings=True)
+    changes = {"model": {"task": "CausalLM"}, "dataset": {"label": None}, "training": {"maxSteps": 12}}
+    survive(make_job(tmp_path / "killed", data, source, 2, **changes), tmp_path / "logs", victim)
+    same(tmp_path / "killed", plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain"))
 
 
 def newest_folder(output: Path) -> Path:

@@ -146,11 +146,6 @@ def _check_task(spec: JobSpec, config: Any) -> None:
         raise UserError(
             f"model.task {name} is not for a model of type {config.model_type}: use one of {', '.join(sorted(heads.by_family))}"
         )
-    if heads.vocabulary and config.tie_word_embeddings and spec.model.lora is None:
-        raise UserError(
-            f"model {spec.model.source} has one table for its tokens at both ends (tie_word_embeddings), which cannot be trained yet: "
-            "set model.lora, which leaves it as it is"
-        )
 
 
 def check_rows(spec: JobSpec, rows: Mapping[str, int]) -> None:

@@ -108,7 +108,7 @@ class Cuts:
         for rank in self.ranks:
             rank.source.boundary()
             for slot in reversed(rank.state.slots):
-                slot.grad.copy_(made_up(slot.name, rank.state.step, slot.grad.shape))
+                slot.grad.copy_(made_up(slot.saved_as, rank.state.step, slot.grad.shape))
                 rank.source.final(slot.weight)
             rank.state.dirty = True
 

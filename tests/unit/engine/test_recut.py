@@ -17,13 +17,14 @@ from lmj_trainer.follow import stream as stream_module
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.stage_state import CHUNK, StageState
 from lmj_trainer.state.weights import freeze, initialise
+from lmj_trainer.task.causal_lm.heads import HEADS as LANGUAGE
 from lmj_trainer.task.sequence_classification.heads import HEADS
 from lmj_trainer.transport.feed import Done
 from lmj_trainer.transport.parts import Begin, Body, Committed, InSync, Part, State
 from lmj_trainer.worker.recut import shares_of
 
 from .conftest import RANDOM, small_config, small_state
-from .cuts import Cuts, Make, Rank
+from .cuts import Cuts, Make, Rank, made_up
 from .pair import eventually
 
 pytestmark = pytest.mark.integration
@@ -42,6 +43,18 @@ def of_adapters(layers: range, filled: bool) -> tuple[Stage, StageState]:
     state = StageState(stage, torch.device("cpu"))
     if filled:
         initialise(stage, state, Model(scratch=Scratch(), lora=Lora()))
+    return stage, state
+
+
+def of_tied(layers: range, filled: bool) -> tuple[Stage, StageState]:
+    """With one table of tokens at both ends."""
+    stage = Stage(small_config("gpt2", tie_word_embeddings=True), LANGUAGE, layers, seed=3)
+    state = StageState(stage, torch.device("cpu"))
+    if filled:
+        initialise(stage, state, RANDOM)
+        for slot in state.slots:
+            if slot.saved_as in stage.tied.values():
+                slot.weight.copy_(made_up("table", 0, slot.weight.shape))
     return stage, state
 
 
@@ -64,7 +77,7 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Cuts]]:
         each.close()
 
 
-@pytest.mark.parametrize("make", [of_all_weights, of_adapters])
+@pytest.mark.parametrize("make", [of_all_weights, of_adapters, of_tied])
 @pytest.mark.parametrize(("old", "new"), CHANGES)
 def test_another_cut_takes_over_at_a_step_boundary_with_the_same_bits(
     cuts: Callable[..., Cuts], old: list[range], new: list[range], make: Make
@@ -83,6 +96,9 @@ def test_another_cut_takes_over_at_a_step_boundary_with_the_same_bits(
     undisturbed = alone.tensors([alone.ranks[0].state])
     mine = both.tensors([each.state for each in both.nexts])
     assert [name for name in undisturbed if not torch.equal(undisturbed[name], mine[name])] == []
+    for slot in [slot for each in both.nexts for slot in each.state.slots if slot.copy_of is not None]:
+        assert torch.equal(slot.weight, mine[slot.saved_as])
+        assert torch.equal(slot.exp_avg, mine[f"exp_avg/{slot.saved_as}"])
     # Whoever is the first to say so ends what the others send.
     assert all("it takes over at step" in reason for rank in both.ranks for reason in rank.lost)
 

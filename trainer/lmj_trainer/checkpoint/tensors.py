@@ -69,7 +69,7 @@ def load_state(folder: Ref, state: StageState) -> Manifest:
     require_frozen(folder, manifest, state.frozen)
     state.fill(-1)
     state.forget_gradients()
-    copy_tensors(folder, manifest, dict(state.tensors()))
+    copy_tensors(folder, manifest, state.targets())
     state.fill(manifest.step)
     return manifest
 
@@ -77,7 +77,7 @@ def load_state(folder: Ref, state: StageState) -> Manifest:
 def load_weights(folder: Ref, state: StageState) -> None:
     """Replace the weights alone. The state is no step's afterwards."""
     state.fill(-1)
-    copy_tensors(folder, read_manifest(folder), {slot.name: slot.weight for slot in state.slots})
+    copy_tensors(folder, read_manifest(folder), ((slot.saved_as, slot.weight) for slot in state.slots))
 
 
 def require_frozen(folder: Ref, manifest: Manifest, frozen: Mapping[str, str]) -> None:
@@ -96,11 +96,13 @@ def require_frozen(folder: Ref, manifest: Manifest, frozen: Mapping[str, str]) -
         raise KeyError(f"{folder} knows nothing of {min(missing)}, which was not trained")
 
 
-def copy_tensors(folder: Ref, manifest: Manifest, wanted: Mapping[str, Tensor]) -> None:
-    """Copy tensors by name from the checkpoint's files into ``wanted``. Raises KeyError when one is in none of them."""
+def copy_tensors(folder: Ref, manifest: Manifest, targets: Iterable[tuple[str, Tensor]]) -> None:
+    """Copy tensors by name from the checkpoint's files into ``targets``. Raises KeyError when one is in none of them."""
+    listed = list(targets)
+    values = open_tensors(folder, manifest, [name for name, _ in listed])
     with torch.no_grad():
-        for name, value in open_tensors(folder, manifest, wanted).items():
-            wanted[name].copy_(value)
+        for name, target in listed:
+            target.copy_(values[name])
 
 
 def open_tensors(folder: Ref, manifest: Manifest, names: Iterable[str]) -> dict[str, Tensor]:

@@ -57,7 +57,7 @@ class Stage:
         with torch.device("meta"):
             self.model: Any = getattr(transformers, heads.auto).from_config(config, dtype=torch.float32)
             self.tied: dict[str, str] = {}
-            """Parameters of the head that are others of the first stage, which the last one has too: ``lm_head.weight``."""
+            """Parameters of the head that are copies of others on the first stage, and these: of ``lm_head.weight``, the table of tokens."""
             if heads.vocabulary and config.tie_word_embeddings:
                 self.tied = {"lm_head.weight": f"{self.family.embeddings[0]}.weight"}
                 self.model.lm_head.weight = nn.Parameter(torch.empty_like(self.model.lm_head.weight))

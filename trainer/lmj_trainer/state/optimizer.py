@@ -20,9 +20,12 @@ if TYPE_CHECKING:
 
 
 def gradient_norms(state: StageState) -> Tensor:
-    """The 2-norm of each parameter's gradient, float32 ``[parameters]``, on the CPU: as ``torch.nn.utils.clip_grad_norm_`` takes them."""
+    """The 2-norm of each parameter's gradient, float32 ``[parameters]``, on the CPU: as ``torch.nn.utils.clip_grad_norm_`` takes them.
+
+    What is at both ends of the model counts once.
+    """
     with torch.no_grad():
-        return torch.stack([torch.linalg.vector_norm(slot.grad) for slot in state.slots]).cpu()
+        return torch.stack([torch.linalg.vector_norm(slot.grad) for slot in state.slots if slot.copy_of is None]).cpu()
 
 
 def total_norm(norms: Tensor) -> Tensor:

@@ -31,6 +31,14 @@ class Slot:
     exp_avg: Tensor
     exp_avg_sq: Tensor
     grad: Tensor
+    copy_of: str | None = None
+    """The parameter of the first stage that this one is a copy of: value, gradient and moments are the same after each step. It counts in
+    no norm and is in no checkpoint. None: it is one itself."""
+
+    @property
+    def saved_as(self) -> str:
+        """Its name in a checkpoint."""
+        return self.copy_of or self.name
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,8 @@ class StageState:
         self.slots: list[Slot] = []
         for (name, parameter), shape in zip(named, shapes, strict=True):
             # Not slices: those share one version counter, and autograd would take a changed gradient for a changed weight.
-            views = [self._tensor(k * size + offsets[name], parameter.shape) for k in range(4)]
-            slot = Slot(name, shape.decay, *views)
+            weight, first, second, grad = (self._tensor(k * size + offsets[name], parameter.shape) for k in range(4))
+            slot = Slot(name, shape.decay, weight, first, second, grad, stage.tied.get(name))
             self.slots.append(slot)
             module, _, key = name.rpartition(".")
             fresh = torch.nn.Parameter(slot.weight)
@@ -279,14 +287,19 @@ class StageState:
 
     def tensors(self, block: Tensor | None = None) -> Iterator[tuple[str, Tensor]]:
         """Names and tensors of a checkpoint, in the model's order: of this state, or of ``block``, a copy of :attr:`saved`."""
+        for slot, name, own in self._tensors():
+            if slot.copy_of is None:
+                start = own.storage_offset()
+                yield name, own if block is None else block[start : start + own.numel()].view(own.shape)
+
+    def targets(self) -> Iterator[tuple[str, Tensor]]:
+        """What is to be filled from a checkpoint, with the names there; those of copies come twice where both are here."""
+        return ((name, own) for _, name, own in self._tensors())
+
+    def _tensors(self) -> Iterator[tuple[Slot, str, Tensor]]:
         for k, prefix in enumerate(("", "exp_avg/", "exp_avg_sq/")):
             for slot in self.slots:
-                own = (slot.weight, slot.exp_avg, slot.exp_avg_sq)[k]
-                if block is None:
-                    yield prefix + slot.name, own
-                else:
-                    start = own.storage_offset()
-                    yield prefix + slot.name, block[start : start + own.numel()].view(own.shape)
+                yield slot, prefix + slot.saved_as, (slot.weight, slot.exp_avg, slot.exp_avg_sq)[k]
 
 
 @dataclass(frozen=True)

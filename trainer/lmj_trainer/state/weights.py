@@ -77,7 +77,7 @@ def _load(stage: Stage, wanted: Mapping[str, torch.Tensor], folder: Path, source
     missing = []
     for given, weight in wanted.items():
         name = plain_name(given)
-        names = [name, *([stage.tied[name]] if name in stage.tied else [])]
+        names = [*([stage.tied[name]] if name in stage.tied else []), name]
         found = next((key for each in names for key in _spellings(each, family.base) if key in files), None)
         if found is not None:
             by_file.setdefault(files[found], []).append((found, weight))

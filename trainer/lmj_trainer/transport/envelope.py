@@ -16,6 +16,8 @@ class Kind(StrEnum):
     """To the ranks of the same stage in other replicas: sums of shards' gradients, in the elements that the receiver adds up."""
     SUM = "sum"
     """The answer to all of them: the sum of all shards in these elements."""
+    TIED = "tied"
+    """Between the first stage and the last one: a piece of the sender's part of the gradient of what both have a copy of."""
     PREPARED = "prepared"
     """To rank 0: all gradients of the step are there, with each parameter's norm (and, from the last stage, the losses)."""
     COMMIT = "commit"

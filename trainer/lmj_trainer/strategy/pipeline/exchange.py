@@ -21,6 +21,8 @@ from lmj_trainer.strategy.pipeline.tree import total
 from lmj_trainer.transport.envelope import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lmj_api.shards import Node
     from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
@@ -49,12 +51,21 @@ def span_size(elements: int, replicas: int) -> int:
 class Exchange:
     """That of one step, of one rank with those of the same stage in other replicas. It raises ViewBrokenError."""
 
-    def __init__(self, group: Group, state: StageState, sums: ShardSums, step: int, final: Done | None = None) -> None:
-        """``final``: as of :class:`~lmj_trainer.strategy.port.Strategy`."""
+    def __init__(
+        self,
+        group: Group,
+        state: StageState,
+        sums: ShardSums,
+        step: int,
+        final: Done | None = None,
+        unfinished: Sequence[slice] = (),
+    ) -> None:
+        """``final``: as of :class:`~lmj_trainer.strategy.port.Strategy`. ``unfinished``: of the gradient, what changes after the exchange."""
         topology = group.topology
         me = topology.rank(group.rank)
         present = topology.present
         self._group, self._state, self._sums, self._step, self._final = group, state, sums, step, final
+        self._unfinished = unfinished
         self._replicas, self._me = len(present), present.index(me.replica)
         self._ranks = list(topology.holders(me.stage))
         """By replica; those in the view are counted from 0 here."""
@@ -124,7 +135,8 @@ class Exchange:
             return
         total(parts, self._sums.root, gradient)
         self._tell(span)
-        result = packed(gradient) or self._lent(span)
+        changes = any(other.start < span.stop and span.start < other.stop for other in self._unfinished)
+        result = packed(gradient) or (gradient.clone().cpu() if changes else self._lent(span))
         # Each begins with another one, so that no rank is sent to by all at once.
         for replica in [*self._others[self._me :], *self._others[: self._me]]:
             self._group.send(self._ranks[replica], Kind.SUM, self._step, number, result)

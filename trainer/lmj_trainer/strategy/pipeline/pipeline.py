@@ -17,6 +17,7 @@ from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, bac
 from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.strategy.pipeline.schedule import Op, Work, most_deferred, order
 from lmj_trainer.strategy.pipeline.sums import ShardSums
+from lmj_trainer.strategy.pipeline.tied import Ends
 from lmj_trainer.strategy.pipeline.tree import total_loss
 from lmj_trainer.transport.envelope import Kind
 
@@ -53,6 +54,7 @@ class Pipeline:
         self._shards = range(batches.shards)
         """Those of this replica, in the view."""
         self._sums = ShardSums(state.gradient, batches.shards)
+        self._ends = Ends(state, group, stage.tied)
         self._number, self._stages = topology.stage(rank), topology.stages
         self._before, self._after = topology.before(rank), topology.after(rank)
         self._end = topology.last(rank)
@@ -82,7 +84,9 @@ class Pipeline:
         batch, samples = self._pieces(step)
         self._losses = {}
         self._sums.begin(self._shards)
-        exchange = Exchange(self._group, self._state, self._sums, step, final) if self._batches.shards > 1 else None
+        final = self._ends.others(final)
+        several = self._batches.shards > 1
+        exchange = Exchange(self._group, self._state, self._sums, step, final, self._ends.spans) if several else None
         added = final if exchange is None else exchange.final
         last = len(batch) - 1
         try:
@@ -104,6 +108,7 @@ class Pipeline:
         self.compute_seconds = time.monotonic() - begin - (self._group.waited - waited) - exchanged
         if exchange is not None:
             exchange.finish()
+        self._ends.finish(step)
         return list(self._losses.values())
 
     def _pieces(self, step: int) -> tuple[list[_Piece], int]:
