@@ -51,7 +51,7 @@ class _State:
 
     def __init__(self) -> None:
         self.step = 0
-        self.slots = [SimpleNamespace(grad=torch.ones(1))]
+        self.slots = [SimpleNamespace(grad=torch.ones(1), copy_of=None)]
 
     def prepare(self) -> None:
         """All gradients are there."""
