@@ -90,3 +90,11 @@ def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(direct, "write_all", full)
     with pytest.raises(OSError, match="No space"):
         write_pieces(tmp_path / "f", pieces([ROOM]))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device without room is Linux's")
+@pytest.mark.parametrize("sizes", [(9,), (ROOM,), (ROOM, 9)])
+def test_a_real_device_without_room_is_told(sizes: Sequence[int]) -> None:
+    """Its error, and none of what is put in order behind it: the traceback of an error holds on to what was being written."""
+    with pytest.raises(OSError, match="No space left on device"):
+        write_pieces(Path("/dev/full"), pieces(sizes))

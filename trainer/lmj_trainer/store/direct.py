@@ -24,7 +24,9 @@ _DIRECT = getattr(os, "O_DIRECT", 0)
 
 def write_pieces(path: Path, pieces: Iterable[Piece]) -> None:
     """Write ``pieces`` one after the other into the file at ``path``, which is replaced."""
-    with path.open("wb", buffering=0) as file, mmap.mmap(-1, _ROOM) as room, memoryview(room) as view:
+    # It goes with its last view: closed by hand, it would refuse while the traceback of an error has one.
+    view = memoryview(mmap.mmap(-1, _ROOM))
+    with path.open("wb", buffering=0) as file:
         held = 0
         for piece in pieces:
             left = memoryview(piece)

@@ -8,7 +8,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
+from typing import NoReturn
 
 from lmj_api.protocol import CUT_OFF, USER_ERROR
 from lmj_api.spec import LiveMigrationJob
@@ -39,6 +41,7 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     # Written by the signal's handler itself, so also by a process that hangs.
     faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    threading.excepthook = _end_with_thread
     job = LiveMigrationJob.model_validate_json(arguments.job.read_bytes(), extra="ignore")
     try:
         if arguments.rank is None:
@@ -57,6 +60,17 @@ def main(argv: list[str]) -> int:
     except Exception:
         log.exception("%s failed", "the preparation" if arguments.rank is None else f"rank {arguments.rank}")
         code = 1
+    _leave(code)
+
+
+def _end_with_thread(failed: threading.ExceptHookArgs) -> None:
+    """A thread that ends by an error ends the worker: others would wait for what it did not do, and another worker goes on from its memory."""
+    name = failed.thread.name if failed.thread else "a thread"
+    log.error("%s failed", name, exc_info=(failed.exc_type, failed.exc_value or failed.exc_type(), failed.exc_traceback))
+    _leave(1)
+
+
+def _leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     linux.give_way()
