@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from lmj_api.base import Message
 from lmj_api.spec.dataset import Dataset, Splits
 from lmj_api.spec.job import JobSpec
-from lmj_api.spec.model import Model
+from lmj_api.spec.model import Model, Task
 from lmj_api.spec.pipeline import DataParallel, Pipeline
 from lmj_api.spec.training import LearningRateSchedule, Training
 
@@ -39,6 +39,7 @@ DATASET: Fields = {
     "max_samples": "which rows are trained on; its test cap only where test rows are cut off the training rows",
     "max_length": "the tokens",
     "packing": "the rows",
+    "mlm_probability": "which tokens are hidden",
 }
 SPLITS: Fields = {
     "train": "the rows",
@@ -131,7 +132,7 @@ def state_fields(spec: JobSpec) -> dict[str, Any]:
     """
     return {
         "model": _model(spec.model),
-        "dataset": _dataset(spec.dataset),
+        "dataset": _dataset(spec.dataset, spec.model.task),
         "training": _training(spec.training),
         "pipeline": _pick(spec.pipeline, PIPELINE),
         **_data_parallel(spec.data_parallel),
@@ -200,7 +201,7 @@ def _model(model: Model) -> dict[str, Any]:
     return fields
 
 
-def _dataset(dataset: Dataset) -> dict[str, Any]:
+def _dataset(dataset: Dataset, task: Task) -> dict[str, Any]:
     splits = _pick(dataset.splits, SPLITS)
     splits |= {"train": _name(dataset.splits.train), "validation": _name(dataset.splits.validation)}
     samples = dataset.max_samples.model_dump(mode="json")
@@ -209,6 +210,10 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
     fields = _pick(dataset, DATASET) | {"source": _name(dataset.source), "splits": splits, "max_samples": samples}
     if not dataset.packing:
         del fields["packing"]  # a dataset without it is what it was before there was any
+    if task is Task.MASKED_LM:
+        fields["mlm_probability"] = dataset.masked_part
+    else:
+        del fields["mlm_probability"]
     return fields
 
 

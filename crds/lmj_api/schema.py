@@ -37,16 +37,25 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "pipeline.microBatches times training.gradientAccumulationSteps must be a multiple of dataParallel.shards",
         ),
         (
-            "(has(self.model.task) && self.model.task == 'CausalLM') != has(self.dataset.label)",
-            "dataset.label is the column of the label: every model.task but CausalLM needs it",
+            "(has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM']) != has(self.dataset.label)",
+            "dataset.label is the column of the label: every model.task but CausalLM and MaskedLM needs it",
         ),
         (
             "(has(self.model.task) && self.model.task == 'CausalLM') || !(has(self.dataset.packing) && self.dataset.packing)",
             "dataset.packing is for model.task CausalLM",
         ),
         (
-            "!(has(self.model.task) && self.model.task in ['CausalLM', 'Regression', 'QuestionAnswering']) || !has(self.model.labels)",
-            "model.labels: model.task CausalLM, Regression and QuestionAnswering have no labels",
+            "(has(self.model.task) && self.model.task == 'MaskedLM') || !has(self.dataset.mlmProbability)",
+            "dataset.mlmProbability is for model.task MaskedLM",
+        ),
+        (
+            "!(has(self.model.task) && self.model.task == 'MaskedLM') || size(self.dataset.text) == 1",
+            "dataset.text: model.task MaskedLM takes one column of texts",
+        ),
+        (
+            "!(has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM', 'Regression', 'QuestionAnswering'])"
+            " || !has(self.model.labels)",
+            "model.labels: model.task CausalLM, MaskedLM, Regression and QuestionAnswering have no labels",
         ),
         (
             "!(has(self.model.task) && self.model.task in ['MultiLabelClassification', 'Regression', 'QuestionAnswering'])"

@@ -50,6 +50,7 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no label": ({"dataset": {"label": None}}, "dataset.label is the column of the label"),
     "packed rows of labels": ({"dataset": {"packing": True}}, "dataset.packing is for model.task CausalLM"),
+    "hidden tokens of labels": ({"dataset": {"mlmProbability": 0.2}}, "dataset.mlmProbability is for model.task MaskedLM"),
     "two origins": ({"model": {"source": "bert-base-uncased"}}, "set exactly one of source"),
     "nothing to train on": ({"dataset": {"splits": {"validationFraction": 0.5, "testFraction": 0.5}}}, "leave no training rows"),
 }

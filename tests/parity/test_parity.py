@@ -18,7 +18,12 @@ from parity_jobs import make_data, make_job, make_model, make_questions, make_wo
 from peft import PeftModel
 from ranks import DEADLINE, Group, forked, group, run
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForQuestionAnswering, AutoModelForSequenceClassification
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+)
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
@@ -113,6 +118,27 @@ def test_labels_of_words_are_a_plain_loop(model: Path, tmp_path: Path) -> None:
     for stages in (1, 2):
         output = tmp_path / f"out{stages}"
         run(make_job(output, words, model, stages, **changes), output / "logs")
+        same(output, loop)
+
+
+ENCODERS = ("bert", "distilbert", "roberta", "electra")
+
+
+@pytest.mark.parametrize(
+    ("family", "tied"),
+    [
+        ("bert", True),
+        *(pytest.param(f, True, marks=pytest.mark.slow) for f in ENCODERS[1:]),
+        pytest.param("bert", False, marks=pytest.mark.slow),
+    ],
+)
+def test_hidden_tokens_are_a_plain_loop(family: str, tied: bool, data: Path, tmp_path: Path) -> None:
+    source = make_model(tmp_path / family, family, kind=AutoModelForMaskedLM, tie_word_embeddings=tied)
+    changes = {"model": {"task": "MaskedLM"}, "dataset": {"label": None}, "training": {"maxSteps": 8}}
+    loop = plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain")
+    for stages in (1, 2):
+        output = tmp_path / f"out{stages}"
+        run(make_job(output, data, source, stages, **changes), output / "logs")
         same(output, loop)
 
 

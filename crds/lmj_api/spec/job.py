@@ -78,10 +78,14 @@ class JobSpec(Message):
         task, dataset = self.model.task, self.dataset
         if task.labelled and dataset.label is None:
             raise ValueError(f"dataset.label is missing: name the column of the label, which model.task {task} learns")
-        if task.labelled and dataset.packing:
+        if task is not Task.CAUSAL_LM and dataset.packing:
             raise ValueError(
-                f"dataset.packing is for model.task CausalLM, whose samples may be of several texts: {task}'s have a label each"
+                f"dataset.packing is for model.task CausalLM, whose samples may be of several texts: {task}'s are of one each"
             )
+        if task is not Task.MASKED_LM and dataset.mlm_probability is not None:
+            raise ValueError(f"dataset.mlmProbability is for model.task MaskedLM: with {task} no token is hidden: leave it out")
+        if task is Task.MASKED_LM and len(dataset.text) != 1:
+            raise ValueError(f"dataset.text: model.task {task} takes one column of texts")
         if not task.labelled and dataset.label is not None:
             raise ValueError(f"dataset.label: model.task {task} has no labels: leave it out")
         if task is Task.QUESTION_ANSWERING and len(dataset.text) != 2:

@@ -20,6 +20,8 @@ class Head:
     """Its modules in the model. Their weights may be missing from a pretrained file: then they start at random."""
     compute: Callable[[nn.Module, Tensor, Inputs], Tensor]
     """``(model, hidden [b, t, h], inputs) -> output``: of a classifier, logits ``[b, labels]`` or ``[b, t, labels]``."""
+    table: str | None = None
+    """Its module that compares with a table of tokens, which may be the one that the embeddings look tokens up in; None: there is none."""
 
     @property
     def prefixes(self) -> tuple[str, ...]:
