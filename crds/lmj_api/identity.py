@@ -62,12 +62,18 @@ TRAINING: Fields = {
     "adam_epsilon": "the update",
     "max_grad_norm": "the update",
     "label_smoothing": "the loss",
+    "eval_steps": "not the weights, but which of them are the best, and when training ends",
+    "metric_for_best_model": "not the weights, but which of them are the best: scores in manifests must stay comparable",
+    "early_stopping": "when training ends, which is counted in manifests",
     "seed": "random weights, order, dropout",
     "precision": "forward and backward",
     "continues": "the state that it goes on from",
 }
 DATA_PARALLEL: Fields = {"shards": "the order of the gradient's sum, which changes its bits, and the masks of dropout"}
 PIPELINE: Fields = {"micro_batches": "the order of the gradient's sum, which changes its bits, and the masks of dropout"}
+
+_UNSET = ("eval_steps", "metric_for_best_model", "early_stopping")
+"""Fields of ``training`` that count where they are set."""
 
 IGNORED: dict[type[Message], Fields] = {
     Model: {},
@@ -105,8 +111,11 @@ IGNORED: dict[type[Message], Fields] = {
 """What the digest leaves out, and why that is right."""
 
 
-CONTINUABLE = frozenset({"epochs", "max_steps", "learning_rate", "schedule", "warmup_steps", "warmup_ratio"})
-"""Fields of ``training`` that may be others from some step on: how long, and with which learning rate. The rows of each step stay the same."""
+CONTINUABLE = frozenset(
+    {"epochs", "max_steps", "learning_rate", "schedule", "warmup_steps", "warmup_ratio", "eval_steps", "early_stopping"}
+)
+"""Fields of ``training`` that may be others from some step on: how long, with which learning rate, and when it is evaluated. The rows of each
+step stay the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +158,8 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields["model"].setdefault("lora", None)
     fields["training"].setdefault("continues", [])
     fields["training"].setdefault("label_smoothing", 0.0)
+    for name in _UNSET:
+        fields["training"].setdefault(name, None)
     fields["dataset"].setdefault("packing", False)
     fields.setdefault("data_parallel", {"shards": 1})
     if finished:
@@ -231,4 +242,7 @@ def _training(training: Training) -> dict[str, Any]:
         del fields["continues"]  # a run that goes on from none is what it was before any could
     if not training.label_smoothing:
         del fields["label_smoothing"]  # one without it is what it was before there was any
+    for name in _UNSET:
+        if fields[name] is None:
+            del fields[name]  # as without label smoothing
     return fields

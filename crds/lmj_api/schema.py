@@ -10,6 +10,8 @@ from pydantic import BaseModel
 
 from lmj_api import names
 from lmj_api.spec.job import JobSpec, Metadata
+from lmj_api.spec.metric import Metric
+from lmj_api.spec.model import Task
 from lmj_api.status import JobStatus
 from lmj_api.view import MOST_RANKS
 
@@ -26,6 +28,22 @@ _VOLUME = [
         "storageClassName, accessMode and deleteWithJob belong to size, not to the existing claim claimName",
     ),
 ]
+
+
+def _metrics() -> list[tuple[str, str]]:
+    """Which tasks have the metric that the best weights are chosen by."""
+    task = f"(has(self.model.task) ? self.model.task : '{Task.SEQUENCE_CLASSIFICATION}')"
+    asked = "has(self.training.metricForBestModel) && self.training.metricForBestModel"
+    return [
+        (
+            f"!({asked} == '{metric}') || {task} in {[str(name) for name in metric.tasks]}",
+            f"training.metricForBestModel {metric} is for model.task {', '.join(metric.tasks)}",
+        )
+        for metric in Metric
+        if metric.tasks != tuple(Task)
+    ]
+
+
 RULES: dict[str, list[tuple[str, str]]] = {
     "": [
         (
@@ -66,6 +84,7 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || size(self.dataset.text) == 2",
             "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
         ),
+        *_metrics(),
         (
             "self.dataParallel.minReplicas <= self.dataParallel.replicas",
             "dataParallel.minReplicas is at most dataParallel.replicas",

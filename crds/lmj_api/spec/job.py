@@ -10,6 +10,7 @@ from lmj_api.run import UUID, Run
 from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import Dataset
 from lmj_api.spec.lifecycle import CleanPodPolicy
+from lmj_api.spec.metric import Metric
 from lmj_api.spec.migration import Migration
 from lmj_api.spec.model import Model, Task
 from lmj_api.spec.output import Output
@@ -96,6 +97,10 @@ class JobSpec(Message):
             raise ValueError(
                 f"training.labelSmoothing: the loss of model.task {task} is no cross entropy over labels: leave it out"
             )
+        metric = self.training.metric_for_best_model
+        if metric is not None and task not in metric.tasks:
+            fitting = ", ".join(each for each in Metric if task in each.tasks)
+            raise ValueError(f"training.metricForBestModel {metric}: evaluations of model.task {task} have {fitting}")
         if not task.named and self.model.labels is not None:
             raise ValueError(f"model.labels: model.task {task} has no labels: leave it out")
         return self

@@ -6,6 +6,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from lmj_api.base import Message
+from lmj_api.spec.metric import Metric
 
 
 class LearningRateSchedule(StrEnum):
@@ -29,6 +30,15 @@ class Device(StrEnum):
     AUTO = "Auto"
     CPU = "CPU"
     CUDA = "CUDA"
+
+
+class EarlyStopping(Message):
+    """When training ends because it makes the model no better."""
+
+    patience: Annotated[int, Field(ge=1, le=10_000)] = 3
+    """Evaluations in a row that are no better than the best one before them: after the last of them training ends."""
+    threshold: Annotated[float, Field(ge=0)] = 0.0
+    """By how much the metric has to be better to count as better."""
 
 
 class Continued(Message):
@@ -71,6 +81,12 @@ class Training(Message):
     """Clip the gradient's norm over all stages to this. Null: no clipping."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """How much of each label is spread over all of them in the loss that is trained. Losses of evaluations are without it."""
+    eval_steps: Annotated[int, Field(ge=1)] | None = None
+    """Evaluate the validation rows after every so many steps, and after the last one. Unset: after each epoch."""
+    metric_for_best_model: Metric | None = None
+    """What the best weights are chosen by, and early stopping looks at. Unset: the accuracy; of language models and numbers the loss."""
+    early_stopping: EarlyStopping | None = None
+    """End training before its last step when evaluations get no better. Null: train all steps."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Random weights, sample order and dropout all derive from it."""
     precision: Precision = Precision.FLOAT32

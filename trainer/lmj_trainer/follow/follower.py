@@ -13,7 +13,6 @@ from lmj_trainer.follow.sourced import Sourced, problem_of
 from lmj_trainer.follow.tally import Tally
 from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.journal import Line
-from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.feed import FeedOverError, Offer
 from lmj_trainer.transport.parts import Abandoned, Body, Committed, Gradients, InSync, Over, Prepared, State
 
@@ -244,8 +243,7 @@ class Follower:
             self._tell(f"is at step {self._state.step}")
 
     def _remember(self, facts: Facts) -> None:
-        self._state.seconds, self._state.evaluated = facts.seconds, facts.evaluated
-        self._state.best = Best(facts.best_step, facts.best_score)
+        self._state.facts = facts
 
     def _tell(self, message: str) -> None:
         self._told = time.monotonic()
