@@ -15,7 +15,7 @@ from lmj_api.spec.dataset import Dataset, Splits
 from lmj_api.spec.job import JobSpec
 from lmj_api.spec.model import Model, Task
 from lmj_api.spec.pipeline import DataParallel, Pipeline
-from lmj_api.spec.training import LearningRateSchedule, Training
+from lmj_api.spec.training import LearningRateSchedule, Optimizer, Training
 
 Fields = dict[str, str]
 """Field: why it is where it is."""
@@ -54,6 +54,9 @@ TRAINING: Fields = {
     "gradient_accumulation_steps": "the rows of a step",
     "learning_rate": "the update",
     "schedule": "the update",
+    "schedule_options": "the update",
+    "optimizer": "the update",
+    "momentum": "the update",
     "warmup_steps": "the update",
     "warmup_ratio": "the update",
     "weight_decay": "the update",
@@ -112,7 +115,17 @@ IGNORED: dict[type[Message], Fields] = {
 
 
 CONTINUABLE = frozenset(
-    {"epochs", "max_steps", "learning_rate", "schedule", "warmup_steps", "warmup_ratio", "eval_steps", "early_stopping"}
+    {
+        "epochs",
+        "max_steps",
+        "learning_rate",
+        "schedule",
+        "schedule_options",
+        "warmup_steps",
+        "warmup_ratio",
+        "eval_steps",
+        "early_stopping",
+    }
 )
 """Fields of ``training`` that may be others from some step on: how long, with which learning rate, and when it is evaluated. The rows of each
 step stay the same."""
@@ -160,6 +173,8 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields["training"].setdefault("label_smoothing", 0.0)
     for name in _UNSET:
         fields["training"].setdefault(name, None)
+    fields["training"].setdefault("schedule_options", {})
+    fields["training"] = {"optimizer": Optimizer.ADAMW.value, "momentum": 0.0} | fields["training"]
     fields["dataset"].setdefault("packing", False)
     fields.setdefault("data_parallel", {"shards": 1})
     if finished:
@@ -179,7 +194,12 @@ def _differences(above: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> 
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             yield from _differences(f"{path}.", before, after)
         else:
-            yield Difference(path, _shown(before), _shown(after), above == "training." and name in CONTINUABLE)
+            yield Difference(path, _shown(before), _shown(after), _is_continuable(path))
+
+
+def _is_continuable(path: str) -> bool:
+    part, _, rest = path.partition(".")
+    return part == "training" and rest.partition(".")[0] in map(to_camel, CONTINUABLE)
 
 
 def _shown(value: object) -> str:
@@ -235,13 +255,20 @@ def _data_parallel(data_parallel: DataParallel) -> dict[str, Any]:
 
 def _training(training: Training) -> dict[str, Any]:
     fields = _pick(training, TRAINING)
-    if training.schedule is LearningRateSchedule.CONSTANT and not training.warmup_ratio:
+    if training.schedule.endless and not training.warmup_ratio:
         # No step's learning rate depends on how many follow: such a job may be made longer and go on.
         del fields["epochs"], fields["max_steps"]
     if not training.continues:
         del fields["continues"]  # a run that goes on from none is what it was before any could
     if not training.label_smoothing:
         del fields["label_smoothing"]  # one without it is what it was before there was any
+    del fields["schedule_options"]
+    if training.schedule is LearningRateSchedule.COSINE_WITH_RESTARTS:
+        fields["schedule_options"] = {"cycles": training.cycles}
+    elif training.schedule is LearningRateSchedule.POLYNOMIAL:
+        fields["schedule_options"] = {"power": training.power, "end_learning_rate": training.end_learning_rate}
+    if training.optimizer is Optimizer.ADAMW:
+        del fields["optimizer"], fields["momentum"]  # as before there was another
     for name in _UNSET:
         if fields[name] is None:
             del fields[name]  # as without label smoothing

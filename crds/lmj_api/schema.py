@@ -114,6 +114,22 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "self.training.warmupSteps == 0 || self.training.warmupRatio == 0.0",
             "training: set warmupSteps or warmupRatio, not both",
         ),
+        *(
+            (
+                f"!has(self.training.scheduleOptions.{name}) || self.training.schedule == '{schedule}'",
+                f"training.scheduleOptions.{name} is for schedule {schedule}",
+            )
+            for name, schedule in (("cycles", "CosineWithRestarts"), ("power", "Polynomial"), ("endLearningRate", "Polynomial"))
+        ),
+        (
+            "self.training.schedule != 'Polynomial' || (has(self.training.scheduleOptions.endLearningRate)"
+            " ? self.training.scheduleOptions.endLearningRate : 0.0000001) < self.training.learningRate",
+            "training.scheduleOptions.endLearningRate is less than training.learningRate",
+        ),
+        (
+            "self.training.momentum == 0.0 || self.training.optimizer == 'SGD'",
+            "training.momentum is for optimizer SGD",
+        ),
         # Each pod carries the spec that it was made with, and all ranks of a view must agree on these.
         *(
             (f"self.{part} == oldSelf.{part} || self.suspend", f"{part} can only be changed while suspend is true")

@@ -18,7 +18,7 @@ from lmj_trainer.transport.parts import Abandoned, Body, Committed, Gradients, I
 
 if TYPE_CHECKING:
     from lmj_trainer.follow.port import Control
-    from lmj_trainer.state.optimizer import AdamW
+    from lmj_trainer.state.optimizer import Optimizer
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.transport.feed import Feed
     from lmj_trainer.transport.port import Transport
@@ -47,7 +47,7 @@ class Follower:
         self,
         feed: Feed,
         state: StageState,
-        optimizer: AdamW,
+        optimizer: Optimizer,
         transport: Transport,
         control: Control,
         rehearse: Callable[[], None] = lambda: None,

@@ -17,7 +17,7 @@ from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
-from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.state.optimizer import optimizer_of
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.strategy.registry import STRATEGIES
@@ -78,7 +78,7 @@ class Trainer:
         self._batches, self._state = batches, state
         self._transport, self._control = transport, control
         self._layout = Layout.of(spec)
-        self.optimizer = AdamW(state, spec.training)
+        self.optimizer = optimizer_of(state, spec.training)
         # Shorter than what counts as a hang, so that the rank that waits says for which, and only that one is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
