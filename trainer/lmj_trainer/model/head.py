@@ -49,5 +49,5 @@ class Heads:
     def made(self, architecture: str) -> bool:
         """Whether a class of transformers of this name is of the task: ``BertForSequenceClassification``."""
         return architecture.endswith(self.auto.removeprefix("AutoModel")) or (
-            self.vocabulary and architecture == "GPT2LMHeadModel"
+            self.vocabulary and "gpt2" in self.by_family and architecture == "GPT2LMHeadModel"
         )
