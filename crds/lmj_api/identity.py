@@ -52,6 +52,7 @@ TRAINING: Fields = {
     "max_steps": "length of the learning rate schedule, where it has one",
     "batch_size": "the rows of a step",
     "gradient_accumulation_steps": "the rows of a step",
+    "group_by_length": "the rows of a step",
     "learning_rate": "the update",
     "schedule": "the update",
     "schedule_options": "the update",
@@ -171,6 +172,7 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields["model"].setdefault("lora", None)
     fields["training"].setdefault("continues", [])
     fields["training"].setdefault("label_smoothing", 0.0)
+    fields["training"].setdefault("group_by_length", False)
     for name in _UNSET:
         fields["training"].setdefault(name, None)
     fields["training"].setdefault("schedule_options", {})
@@ -262,6 +264,8 @@ def _training(training: Training) -> dict[str, Any]:
         del fields["continues"]  # a run that goes on from none is what it was before any could
     if not training.label_smoothing:
         del fields["label_smoothing"]  # one without it is what it was before there was any
+    if not training.group_by_length:
+        del fields["group_by_length"]  # as without label smoothing
     del fields["schedule_options"]
     if training.schedule is LearningRateSchedule.COSINE_WITH_RESTARTS:
         fields["schedule_options"] = {"cycles": training.cycles}

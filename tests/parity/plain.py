@@ -24,10 +24,10 @@ from transformers import (
 )
 
 from lmj_api.layout import Layout
-from lmj_api.spec import LiveMigrationJob, Task
+from lmj_api.spec import LiveMigrationJob, Optimizer, Task
 from lmj_trainer.data.batch import Batch
 from lmj_trainer.data.masking import Masking
-from lmj_trainer.data.order import step_rows, total_steps
+from lmj_trainer.data.order import epoch_order, grouped, step_rows, total_steps
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.randomness import derive_seed, dropout_seed
 
@@ -111,13 +111,12 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
 
     plain = [p for n, p in model.named_parameters() if n.endswith(".bias") or NORM.search(n)]
     decayed = [p for p in model.parameters() if not any(p is q for q in plain)]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": training.weight_decay}, {"params": plain, "weight_decay": 0.0}],
-        lr=training.learning_rate,
-        betas=(training.adam_beta1, training.adam_beta2),
-        eps=training.adam_epsilon,
-        fused=True,
-    )
+    groups = [{"params": decayed, "weight_decay": training.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    if training.optimizer is Optimizer.SGD:
+        optimizer = torch.optim.SGD(groups, lr=training.learning_rate, momentum=training.momentum, fused=True)
+    else:
+        betas = (training.adam_beta1, training.adam_beta2)
+        optimizer = torch.optim.AdamW(groups, lr=training.learning_rate, betas=betas, eps=training.adam_epsilon, fused=True)
     warmup = training.warmup_steps
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda k: k / max(1, warmup) if k < warmup else max(0.0, (steps - k) / max(1, steps - warmup))
@@ -126,6 +125,11 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     losses = []
     for step in range(steps):
         rows = step_rows(len(split), training, step)
+        if training.group_by_length:
+            size = len(rows)
+            epoch, number = divmod(step, len(split) // size)
+            order = epoch_order(training.seed, epoch, len(split))
+            rows = grouped(order, np.diff(split.offsets), size, training.seed, epoch)[number]
         total = 0.0
         # Equal micro-batches, of which the first goes in halves.
         first, *others = np.split(rows, count_of_parts)

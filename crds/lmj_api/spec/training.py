@@ -90,6 +90,8 @@ class Training(Message):
     """Samples in a batch, over all micro-batches."""
     gradient_accumulation_steps: Annotated[int, Field(ge=1)] = 1
     """Batches in one optimizer step; a step's global batch is ``batchSize`` times this."""
+    group_by_length: bool = False
+    """Make batches of rows of similar length, so that less is padded. Batches come in a random order, and each row once an epoch."""
     learning_rate: Annotated[float, Field(gt=0)] = 5e-5
     """Peak learning rate."""
     schedule: LearningRateSchedule = LearningRateSchedule.LINEAR

@@ -10,7 +10,7 @@ import torch
 
 from lmj_trainer.data.batch import collate
 from lmj_trainer.data.masking import Masking
-from lmj_trainer.data.order import Indices, micro_batches, step_rows, total_steps
+from lmj_trainer.data.order import Indices, epoch_order, grouped, micro_batches, step_rows, steps_per_epoch, total_steps
 from lmj_trainer.model.inputs import Inputs
 from lmj_trainer.task.registry import TASKS
 
@@ -47,11 +47,25 @@ class Batches:
         self.steps = total_steps(self.rows, spec.training)
         self._micro_batches = spec.pipeline.micro_batches * spec.training.gradient_accumulation_steps // self.shards
         self.samples = spec.training.batch_size * spec.training.gradient_accumulation_steps
+        self._grouped: tuple[int, Indices] | None = None
+        """The newest epoch that was asked for, and its batches."""
 
     def train(self, step: int) -> list[list[Indices]]:
         """The rows of each micro-batch of the 0-based ``step``, by shard. Each shard's first one goes in halves."""
-        rows = step_rows(self.rows, self._training, step)
+        rows = self._rows(step)
         return [micro_batches(part, self._micro_batches) for part in np.split(rows, self.shards)]
+
+    def _rows(self, step: int) -> Indices:
+        training = self._training
+        if not training.group_by_length:
+            return step_rows(self.rows, training, step)
+        epoch, place = divmod(step, steps_per_epoch(self.rows, training))
+        if self._grouped is None or self._grouped[0] != epoch:
+            lengths = np.diff(self._prepared.splits["train"].offsets)
+            order = epoch_order(training.seed, epoch, self.rows)
+            self._grouped = epoch, grouped(order, lengths, self.samples, training.seed, epoch)
+        rows: Indices = self._grouped[1][place]
+        return rows
 
     def targets(self, split: str, rows: Indices, where: Where | None = None) -> torch.Tensor:
         """The labels of a micro-batch alone, as :meth:`inputs` has them but for padding, on the CPU."""
