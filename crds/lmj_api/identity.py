@@ -13,9 +13,9 @@ from pydantic.alias_generators import to_camel
 from lmj_api.base import Message
 from lmj_api.spec.dataset import Dataset, Splits
 from lmj_api.spec.job import JobSpec
-from lmj_api.spec.model import Model
+from lmj_api.spec.model import Model, Task
 from lmj_api.spec.pipeline import DataParallel, Pipeline
-from lmj_api.spec.training import LearningRateSchedule, Training
+from lmj_api.spec.training import LearningRateSchedule, Optimizer, Training
 
 Fields = dict[str, str]
 """Field: why it is where it is."""
@@ -39,6 +39,7 @@ DATASET: Fields = {
     "max_samples": "which rows are trained on; its test cap only where test rows are cut off the training rows",
     "max_length": "the tokens",
     "packing": "the rows",
+    "mlm_probability": "which tokens are hidden",
 }
 SPLITS: Fields = {
     "train": "the rows",
@@ -51,8 +52,12 @@ TRAINING: Fields = {
     "max_steps": "length of the learning rate schedule, where it has one",
     "batch_size": "the rows of a step",
     "gradient_accumulation_steps": "the rows of a step",
+    "group_by_length": "the rows of a step",
     "learning_rate": "the update",
     "schedule": "the update",
+    "schedule_options": "the update",
+    "optimizer": "the update",
+    "momentum": "the update",
     "warmup_steps": "the update",
     "warmup_ratio": "the update",
     "weight_decay": "the update",
@@ -61,12 +66,18 @@ TRAINING: Fields = {
     "adam_epsilon": "the update",
     "max_grad_norm": "the update",
     "label_smoothing": "the loss",
+    "eval_steps": "not the weights, but which of them are the best, and when training ends",
+    "metric_for_best_model": "not the weights, but which of them are the best: scores in manifests must stay comparable",
+    "early_stopping": "when training ends, which is counted in manifests",
     "seed": "random weights, order, dropout",
     "precision": "forward and backward",
     "continues": "the state that it goes on from",
 }
 DATA_PARALLEL: Fields = {"shards": "the order of the gradient's sum, which changes its bits, and the masks of dropout"}
 PIPELINE: Fields = {"micro_batches": "the order of the gradient's sum, which changes its bits, and the masks of dropout"}
+
+_UNSET = ("eval_steps", "metric_for_best_model", "early_stopping")
+"""Fields of ``training`` that count where they are set."""
 
 IGNORED: dict[type[Message], Fields] = {
     Model: {},
@@ -104,8 +115,21 @@ IGNORED: dict[type[Message], Fields] = {
 """What the digest leaves out, and why that is right."""
 
 
-CONTINUABLE = frozenset({"epochs", "max_steps", "learning_rate", "schedule", "warmup_steps", "warmup_ratio"})
-"""Fields of ``training`` that may be others from some step on: how long, and with which learning rate. The rows of each step stay the same."""
+CONTINUABLE = frozenset(
+    {
+        "epochs",
+        "max_steps",
+        "learning_rate",
+        "schedule",
+        "schedule_options",
+        "warmup_steps",
+        "warmup_ratio",
+        "eval_steps",
+        "early_stopping",
+    }
+)
+"""Fields of ``training`` that may be others from some step on: how long, with which learning rate, and when it is evaluated. The rows of each
+step stay the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +155,7 @@ def state_fields(spec: JobSpec) -> dict[str, Any]:
     """
     return {
         "model": _model(spec.model),
-        "dataset": _dataset(spec.dataset),
+        "dataset": _dataset(spec.dataset, spec.model.task),
         "training": _training(spec.training),
         "pipeline": _pick(spec.pipeline, PIPELINE),
         **_data_parallel(spec.data_parallel),
@@ -148,6 +172,11 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields["model"].setdefault("lora", None)
     fields["training"].setdefault("continues", [])
     fields["training"].setdefault("label_smoothing", 0.0)
+    fields["training"].setdefault("group_by_length", False)
+    for name in _UNSET:
+        fields["training"].setdefault(name, None)
+    fields["training"].setdefault("schedule_options", {})
+    fields["training"] = {"optimizer": Optimizer.ADAMW.value, "momentum": 0.0} | fields["training"]
     fields["dataset"].setdefault("packing", False)
     fields.setdefault("data_parallel", {"shards": 1})
     if finished:
@@ -167,7 +196,12 @@ def _differences(above: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> 
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             yield from _differences(f"{path}.", before, after)
         else:
-            yield Difference(path, _shown(before), _shown(after), above == "training." and name in CONTINUABLE)
+            yield Difference(path, _shown(before), _shown(after), _is_continuable(path))
+
+
+def _is_continuable(path: str) -> bool:
+    part, _, rest = path.partition(".")
+    return part == "training" and rest.partition(".")[0] in map(to_camel, CONTINUABLE)
 
 
 def _shown(value: object) -> str:
@@ -200,7 +234,7 @@ def _model(model: Model) -> dict[str, Any]:
     return fields
 
 
-def _dataset(dataset: Dataset) -> dict[str, Any]:
+def _dataset(dataset: Dataset, task: Task) -> dict[str, Any]:
     splits = _pick(dataset.splits, SPLITS)
     splits |= {"train": _name(dataset.splits.train), "validation": _name(dataset.splits.validation)}
     samples = dataset.max_samples.model_dump(mode="json")
@@ -209,6 +243,10 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
     fields = _pick(dataset, DATASET) | {"source": _name(dataset.source), "splits": splits, "max_samples": samples}
     if not dataset.packing:
         del fields["packing"]  # a dataset without it is what it was before there was any
+    if task is Task.MASKED_LM:
+        fields["mlm_probability"] = dataset.masked_part
+    else:
+        del fields["mlm_probability"]
     return fields
 
 
@@ -219,11 +257,23 @@ def _data_parallel(data_parallel: DataParallel) -> dict[str, Any]:
 
 def _training(training: Training) -> dict[str, Any]:
     fields = _pick(training, TRAINING)
-    if training.schedule is LearningRateSchedule.CONSTANT and not training.warmup_ratio:
+    if training.schedule.endless and not training.warmup_ratio:
         # No step's learning rate depends on how many follow: such a job may be made longer and go on.
         del fields["epochs"], fields["max_steps"]
     if not training.continues:
         del fields["continues"]  # a run that goes on from none is what it was before any could
     if not training.label_smoothing:
         del fields["label_smoothing"]  # one without it is what it was before there was any
+    if not training.group_by_length:
+        del fields["group_by_length"]  # as without label smoothing
+    del fields["schedule_options"]
+    if training.schedule is LearningRateSchedule.COSINE_WITH_RESTARTS:
+        fields["schedule_options"] = {"cycles": training.cycles}
+    elif training.schedule is LearningRateSchedule.POLYNOMIAL:
+        fields["schedule_options"] = {"power": training.power, "end_learning_rate": training.end_learning_rate}
+    if training.optimizer is Optimizer.ADAMW:
+        del fields["optimizer"], fields["momentum"]  # as before there was another
+    for name in _UNSET:
+        if fields[name] is None:
+            del fields[name]  # as without label smoothing
     return fields

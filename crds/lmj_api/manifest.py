@@ -46,5 +46,7 @@ class Manifest(Message):
     """Step of the best validation so far."""
     best_score: Annotated[float | None, Field(validation_alias=AliasChoices("bestScore", "best_score", "bestAccuracy"))] = None
     """What that is the best by: see :attr:`~lmj_api.protocol.Evaluation.score`. Checkpoints of before tasks had scores call it ``bestAccuracy``."""
+    waited: Annotated[int, Field(ge=0)] = 0
+    """Evaluations in a row up to this step of which none was better: see ``training.earlyStopping``."""
     files: list[ManifestFile]
     """One file a rank; a tensor lives in one of them, named as in the model, with its moments as ``exp_avg/NAME`` and ``exp_avg_sq/NAME``."""

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from lmj_api.base import Message
 from lmj_api.bounds import FIRST, LARGEST, Count, Line, Name, Time
 from lmj_api.cut import Cut
+from lmj_api.spec.metric import Metric
 from lmj_api.view import MOST_RANKS, Member, View
 
 USER_ERROR = 2
@@ -83,6 +84,8 @@ class Progress(Message):
     """Estimated time to the last step."""
     replicas: Count | None = None
     """Replicas that took the step; None: the job has one shard."""
+    stopped: Line | None = None
+    """Why training ended at this step, before its last one; None: it did not."""
     activity: Line = "train"
     """What it does now: ``train``, ``evaluate``, ``checkpoint``, ``export`` or ``prepare``, with details after it."""
 
@@ -113,6 +116,8 @@ class Evaluation(Message):
     """Of a task whose labels are numbers; None: of others."""
     correlation: Annotated[float | None, BeforeValidator(_number)] = None
     """Pearson's, of such a task; None: of others, and where all numbers are the same."""
+    metric: Metric | None = None
+    """What the best weights are chosen by; None: what they are in this task where nothing is said."""
     labels: Annotated[list[str], FIRST] = []
     """Names of the labels, the order of ``confusion``; none where the task has none."""
     confusion: Annotated[list[Annotated[list[Count], FIRST]], FIRST] = []
@@ -120,7 +125,12 @@ class Evaluation(Message):
 
     @property
     def score(self) -> float:
-        """What the best weights are chosen by; larger is better. The accuracy; of language models and numbers the loss, as a negative number."""
+        """What the best weights are chosen by; larger is better. ``metric``; or the accuracy; of language models and numbers the loss, as a
+        negative number.
+        """
+        if self.metric is not None:
+            value: float | None = getattr(self, _FIELDS[self.metric])
+            return -math.inf if value is None else value if self.metric.larger_is_better else -value
         if self.f1 is not None and self.accuracy is not None:
             return self.accuracy
         return -math.inf if self.loss is None else -self.loss
@@ -146,6 +156,17 @@ class Evaluation(Message):
     def scores_text(self) -> str:
         """The scores and the loss for people."""
         return ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items()) + f", loss {self.loss_text}"
+
+
+_FIELDS = {
+    Metric.LOSS: "loss",
+    Metric.ACCURACY: "accuracy",
+    Metric.F1: "f1",
+    Metric.PERPLEXITY: "perplexity",
+    Metric.MEAN_ABSOLUTE_ERROR: "mean_absolute_error",
+    Metric.CORRELATION: "correlation",
+}
+"""Of an evaluation."""
 
 
 def _told(whole: Evaluation) -> Evaluation:

@@ -10,6 +10,8 @@ from pydantic import BaseModel
 
 from lmj_api import names
 from lmj_api.spec.job import JobSpec, Metadata
+from lmj_api.spec.metric import Metric
+from lmj_api.spec.model import Task
 from lmj_api.status import JobStatus
 from lmj_api.view import MOST_RANKS
 
@@ -26,6 +28,22 @@ _VOLUME = [
         "storageClassName, accessMode and deleteWithJob belong to size, not to the existing claim claimName",
     ),
 ]
+
+
+def _metrics() -> list[tuple[str, str]]:
+    """Which tasks have the metric that the best weights are chosen by."""
+    task = f"(has(self.model.task) ? self.model.task : '{Task.SEQUENCE_CLASSIFICATION}')"
+    asked = "has(self.training.metricForBestModel) && self.training.metricForBestModel"
+    return [
+        (
+            f"!({asked} == '{metric}') || {task} in {[str(name) for name in metric.tasks]}",
+            f"training.metricForBestModel {metric} is for model.task {', '.join(metric.tasks)}",
+        )
+        for metric in Metric
+        if metric.tasks != tuple(Task)
+    ]
+
+
 RULES: dict[str, list[tuple[str, str]]] = {
     "": [
         (
@@ -37,16 +55,25 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "pipeline.microBatches times training.gradientAccumulationSteps must be a multiple of dataParallel.shards",
         ),
         (
-            "(has(self.model.task) && self.model.task == 'CausalLM') != has(self.dataset.label)",
-            "dataset.label is the column of the label: every model.task but CausalLM needs it",
+            "(has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM']) != has(self.dataset.label)",
+            "dataset.label is the column of the label: every model.task but CausalLM and MaskedLM needs it",
         ),
         (
             "(has(self.model.task) && self.model.task == 'CausalLM') || !(has(self.dataset.packing) && self.dataset.packing)",
             "dataset.packing is for model.task CausalLM",
         ),
         (
-            "!(has(self.model.task) && self.model.task in ['CausalLM', 'Regression', 'QuestionAnswering']) || !has(self.model.labels)",
-            "model.labels: model.task CausalLM, Regression and QuestionAnswering have no labels",
+            "(has(self.model.task) && self.model.task == 'MaskedLM') || !has(self.dataset.mlmProbability)",
+            "dataset.mlmProbability is for model.task MaskedLM",
+        ),
+        (
+            "!(has(self.model.task) && self.model.task == 'MaskedLM') || size(self.dataset.text) == 1",
+            "dataset.text: model.task MaskedLM takes one column of texts",
+        ),
+        (
+            "!(has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM', 'Regression', 'QuestionAnswering'])"
+            " || !has(self.model.labels)",
+            "model.labels: model.task CausalLM, MaskedLM, Regression and QuestionAnswering have no labels",
         ),
         (
             "!(has(self.model.task) && self.model.task in ['MultiLabelClassification', 'Regression', 'QuestionAnswering'])"
@@ -57,6 +84,7 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || size(self.dataset.text) == 2",
             "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
         ),
+        *_metrics(),
         (
             "self.dataParallel.minReplicas <= self.dataParallel.replicas",
             "dataParallel.minReplicas is at most dataParallel.replicas",
@@ -85,6 +113,22 @@ RULES: dict[str, list[tuple[str, str]]] = {
         (
             "self.training.warmupSteps == 0 || self.training.warmupRatio == 0.0",
             "training: set warmupSteps or warmupRatio, not both",
+        ),
+        *(
+            (
+                f"!has(self.training.scheduleOptions.{name}) || self.training.schedule == '{schedule}'",
+                f"training.scheduleOptions.{name} is for schedule {schedule}",
+            )
+            for name, schedule in (("cycles", "CosineWithRestarts"), ("power", "Polynomial"), ("endLearningRate", "Polynomial"))
+        ),
+        (
+            "self.training.schedule != 'Polynomial' || (has(self.training.scheduleOptions.endLearningRate)"
+            " ? self.training.scheduleOptions.endLearningRate : 0.0000001) < self.training.learningRate",
+            "training.scheduleOptions.endLearningRate is less than training.learningRate",
+        ),
+        (
+            "self.training.momentum == 0.0 || self.training.optimizer == 'SGD'",
+            "training.momentum is for optimizer SGD",
         ),
         # Each pod carries the spec that it was made with, and all ranks of a view must agree on these.
         *(

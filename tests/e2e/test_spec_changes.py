@@ -50,6 +50,20 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no label": ({"dataset": {"label": None}}, "dataset.label is the column of the label"),
     "packed rows of labels": ({"dataset": {"packing": True}}, "dataset.packing is for model.task CausalLM"),
+    "hidden tokens of labels": ({"dataset": {"mlmProbability": 0.2}}, "dataset.mlmProbability is for model.task MaskedLM"),
+    "a metric of another task": (
+        {"training": {"metricForBestModel": "Perplexity"}},
+        "training.metricForBestModel Perplexity is for model.task CausalLM, MaskedLM",
+    ),
+    "an option of another schedule": (
+        {"training": {"scheduleOptions": {"cycles": 2}}},
+        "training.scheduleOptions.cycles is for schedule CosineWithRestarts",
+    ),
+    "no fall": (
+        {"training": {"schedule": "Polynomial", "learningRate": 1e-8}},
+        "training.scheduleOptions.endLearningRate is less than training.learningRate",
+    ),
+    "momentum of another optimizer": ({"training": {"momentum": 0.9}}, "training.momentum is for optimizer SGD"),
     "two origins": ({"model": {"source": "bert-base-uncased"}}, "set exactly one of source"),
     "nothing to train on": ({"dataset": {"splits": {"validationFraction": 0.5, "testFraction": 0.5}}}, "leave no training rows"),
 }

@@ -1,6 +1,7 @@
 """The same training as a plain loop in one process: a ``transformers`` model, ``torch.optim.AdamW``, ``clip_grad_norm_``. No engine.
 
-It shares two facts with the engine, by their definition: which rows make a micro-batch, and the seed of dropout in each unit. Run as a
+It shares three facts with the engine, by their definition: which rows make a micro-batch, the seed of dropout in each unit, and which tokens are
+hidden. Run as a
 program, so that threads and environment are its own: ``plain.py JOB.json OUT.safetensors LOSSES.json``.
 """
 
@@ -16,14 +17,17 @@ import torch
 from safetensors.torch import save_file
 from transformers import (
     AutoModelForCausalLM,
+    AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
 
 from lmj_api.layout import Layout
-from lmj_api.spec import LiveMigrationJob, Task
-from lmj_trainer.data.order import step_rows, total_steps
+from lmj_api.spec import LiveMigrationJob, Optimizer, Task
+from lmj_trainer.data.batch import Batch
+from lmj_trainer.data.masking import Masking
+from lmj_trainer.data.order import epoch_order, grouped, step_rows, total_steps
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.randomness import derive_seed, dropout_seed
 
@@ -31,6 +35,7 @@ KINDS = {
     Task.SEQUENCE_CLASSIFICATION: AutoModelForSequenceClassification,
     Task.TOKEN_CLASSIFICATION: AutoModelForTokenClassification,
     Task.CAUSAL_LM: AutoModelForCausalLM,
+    Task.MASKED_LM: AutoModelForMaskedLM,
     Task.MULTI_LABEL_CLASSIFICATION: AutoModelForSequenceClassification,
     Task.QUESTION_ANSWERING: AutoModelForQuestionAnswering,
 }
@@ -62,25 +67,27 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     split = prepared.splits["train"]
     steps = total_steps(len(split), training)
     language, several = spec.model.task is Task.CAUSAL_LM, spec.model.task is Task.MULTI_LABEL_CLASSIFICATION
-    asked = spec.model.task is Task.QUESTION_ANSWERING
+    asked, hides = spec.model.task is Task.QUESTION_ANSWERING, spec.model.task is Task.MASKED_LM
     model = KINDS[spec.model.task].from_pretrained(spec.model.source, dtype=torch.float32)
     whole = model
     if (lora := spec.model.lora) is not None:
         from peft import LoraConfig, TaskType, get_peft_model
         from peft.tuners.lora import LoraLayer
 
+        kind = TaskType.CAUSAL_LM if language else TaskType.FEATURE_EXTRACTION if hides else TaskType.SEQ_CLS
         config = {"r": lora.r, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout, "target_modules": lora.target_modules}
-        whole = get_peft_model(model, LoraConfig(task_type=TaskType.CAUSAL_LM if language else TaskType.SEQ_CLS, **config))
+        whole = get_peft_model(model, LoraConfig(task_type=kind, **config))
         # peft's own first values, each adapter's drawn by itself.
         for name, module in model.named_modules():
             if isinstance(module, LoraLayer):
                 torch.manual_seed(derive_seed(training.seed, f"lora:{name}"))
                 module.reset_lora_parameters("default", True)
     ends = []
-    if language and lora is None and model.config.tie_word_embeddings:
+    if (language or hides) and lora is None and model.config.tie_word_embeddings:
         # One table at both ends: each end's part of its gradient is added up by itself.
-        ends = [model.get_input_embeddings().weight, torch.nn.Parameter(model.lm_head.weight.detach().clone())]
-        model.lm_head.weight = ends[1]
+        output = model.get_output_embeddings()
+        ends = [model.get_input_embeddings().weight, torch.nn.Parameter(output.weight.detach().clone())]
+        output.weight = ends[1]
     whole.train()
 
     place = [0, 0]
@@ -104,13 +111,12 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
 
     plain = [p for n, p in model.named_parameters() if n.endswith(".bias") or NORM.search(n)]
     decayed = [p for p in model.parameters() if not any(p is q for q in plain)]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": training.weight_decay}, {"params": plain, "weight_decay": 0.0}],
-        lr=training.learning_rate,
-        betas=(training.adam_beta1, training.adam_beta2),
-        eps=training.adam_epsilon,
-        fused=True,
-    )
+    groups = [{"params": decayed, "weight_decay": training.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    if training.optimizer is Optimizer.SGD:
+        optimizer = torch.optim.SGD(groups, lr=training.learning_rate, momentum=training.momentum, fused=True)
+    else:
+        betas = (training.adam_beta1, training.adam_beta2)
+        optimizer = torch.optim.AdamW(groups, lr=training.learning_rate, betas=betas, eps=training.adam_epsilon, fused=True)
     warmup = training.warmup_steps
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda k: k / max(1, warmup) if k < warmup else max(0.0, (steps - k) / max(1, steps - warmup))
@@ -119,10 +125,22 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     losses = []
     for step in range(steps):
         rows = step_rows(len(split), training, step)
+        if training.group_by_length:
+            size = len(rows)
+            epoch, number = divmod(step, len(split) // size)
+            order = epoch_order(training.seed, epoch, len(split))
+            rows = grouped(order, np.diff(split.offsets), size, training.seed, epoch)[number]
         total = 0.0
         # Equal micro-batches, of which the first goes in halves.
         first, *others = np.split(rows, count_of_parts)
         parts = [padded(split, part, prepared.pad_id) for part in (first[: len(first) // 2], first[len(first) // 2 :], *others)]
+        if hides:
+            places = [(step, place) for place in range(len(rows))]
+            masking = Masking(training.seed, spec.dataset.masked_part, prepared.mask_id, prepared.vocab_size)
+            for i, (ids, mask, labels) in enumerate(parts):
+                whole_batch = Batch(ids.numpy(), mask.numpy(), None, labels.numpy())
+                batch = masking.hidden(whole_batch, [places.pop(0) for _ in ids])
+                parts[i] = torch.from_numpy(batch.input_ids), mask, torch.from_numpy(batch.labels)
         if language:
             # Each token is to be told from those before it.
             parts = [(ids, mask, torch.nn.functional.pad(labels, (0, 1), value=-100)[:, 1:]) for ids, mask, labels in parts]
@@ -144,6 +162,9 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
             loss = loss * (count / sum(counts))
             loss.backward()
             total += loss.item()
+        for unused in (p for p in model.parameters() if p.requires_grad and p.grad is None):
+            # BERT's cls.predictions.bias, where the decoder has its own: the engine counts its norm of 0 among the others.
+            unused.grad = torch.zeros_like(unused)
         for table in ends[1:]:
             ends[0].grad += table.grad
             table.grad = None
@@ -158,8 +179,8 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
         adapter = Path(weights).parents[1] / "adapter"
         whole.save_pretrained(adapter, save_embedding_layers=False)
         model = whole.merge_and_unload()
-    tied = ["lm_head.weight"] * len(ends[1:])
-    save_file({n: p.detach().clone() for n, p in model.named_parameters() if n not in tied}, weights)
+    saved = [(n, p) for n, p in model.named_parameters() if not any(p is table for table in ends[1:])]
+    save_file({n: p.detach().clone() for n, p in saved}, weights)
     Path(losses_path).write_text(json.dumps(losses))
 
 

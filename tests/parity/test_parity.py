@@ -18,7 +18,12 @@ from parity_jobs import make_data, make_job, make_model, make_questions, make_wo
 from peft import PeftModel
 from ranks import DEADLINE, Group, forked, group, run
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoModelForQuestionAnswering, AutoModelForSequenceClassification
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+)
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
@@ -113,6 +118,36 @@ def test_labels_of_words_are_a_plain_loop(model: Path, tmp_path: Path) -> None:
     for stages in (1, 2):
         output = tmp_path / f"out{stages}"
         run(make_job(output, words, model, stages, **changes), output / "logs")
+        same(output, loop)
+
+
+ENCODERS = ("bert", "distilbert", "roberta", "electra")
+
+
+@pytest.mark.parametrize(
+    ("family", "tied"),
+    [
+        ("bert", True),
+        *(pytest.param(f, True, marks=pytest.mark.slow) for f in ENCODERS[1:]),
+        pytest.param("bert", False, marks=pytest.mark.slow),
+    ],
+)
+def test_hidden_tokens_are_a_plain_loop(family: str, tied: bool, data: Path, tmp_path: Path) -> None:
+    source = make_model(tmp_path / family, family, kind=AutoModelForMaskedLM, tie_word_embeddings=tied)
+    changes = {"model": {"task": "MaskedLM"}, "dataset": {"label": None}, "training": {"maxSteps": 8}}
+    loop = plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain")
+    for stages in (1, 2):
+        output = tmp_path / f"out{stages}"
+        run(make_job(output, data, source, stages, **changes), output / "logs")
+        same(output, loop)
+
+
+def test_batches_by_length_and_sgd_are_a_plain_loop(data: Path, model: Path, tmp_path: Path) -> None:
+    training = {"maxSteps": 14, "groupByLength": True, "optimizer": "SGD", "momentum": 0.9, "learningRate": 0.05}
+    loop = plain(make_job(tmp_path / "plain", data, model, 1, training=training), tmp_path / "plain")
+    for stages in (1, 2):
+        output = tmp_path / f"out{stages}"
+        run(make_job(output, data, model, stages, training=training), output / "logs")
         same(output, loop)
 
 
@@ -226,6 +261,28 @@ def test_a_table_at_both_ends_outlives_either_of_them(data: Path, tmp_path: Path
     changes = {"model": {"task": "CausalLM"}, "dataset": {"label": None}, "training": {"maxSteps": 12}}
     survive(make_job(tmp_path / "killed", data, source, 2, **changes), tmp_path / "logs", victim)
     same(tmp_path / "killed", plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain"))
+
+
+@pytest.mark.slow
+def test_hidden_tokens_outlive_a_worker(data: Path, tmp_path: Path) -> None:
+    source = make_model(tmp_path / "bert", "bert", kind=AutoModelForMaskedLM)
+    changes = {"model": {"task": "MaskedLM"}, "dataset": {"label": None}, "training": {"maxSteps": 12}}
+    survive(make_job(tmp_path / "killed", data, source, 2, **changes), tmp_path / "logs", 1)
+    same(tmp_path / "killed", plain(make_job(tmp_path / "plain", data, source, 1, **changes), tmp_path / "plain"))
+
+
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_killed_run_stops_early_where_it_would_have(data: Path, model: Path, tmp_path: Path, victim: int) -> None:
+    """No accuracy is better by more than 1: the first evaluation, of step 2, is followed by four that do not count as better."""
+    training = {"evalSteps": 2, "earlyStopping": {"patience": 4, "threshold": 1.0}}
+    changes = {"dataset": {"splits": {"validationFraction": 0.2}}, "training": training, "output": {"weights": "Best"}}
+    run(make_job(tmp_path / "whole", data, model, 2, **changes), tmp_path / "whole-logs")
+    assert len(losses(tmp_path / "whole")) == 10
+    survive(make_job(tmp_path / "killed", data, model, 2, **changes), tmp_path / "logs", victim)
+    same(tmp_path / "whole", tmp_path / "killed")
+    evaluations = [json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("whole", "killed")]
+    assert evaluations[0] == evaluations[1]
+    assert [entry["step"] for entry in evaluations[0]] == [2, 4, 6, 8, 10]
 
 
 def newest_folder(output: Path) -> Path:

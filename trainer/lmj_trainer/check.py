@@ -156,10 +156,22 @@ def check_rows(spec: JobSpec, rows: Mapping[str, int]) -> None:
             f"{spec.training.batch_size} x gradientAccumulationSteps {spec.training.gradient_accumulation_steps}): "
             "lower training.batchSize"
         )
-    if spec.output.weights is Weights.BEST and "validation" not in rows:
+    if "validation" in rows:
+        return
+    if spec.output.weights is Weights.BEST:
         raise UserError(
             "output.weights Best needs validation rows: set dataset.splits.validation or validationFraction, or weights: Last"
         )
+    training = spec.training
+    for name, asked in (
+        ("earlyStopping", training.early_stopping),
+        ("evalSteps", training.eval_steps),
+        ("metricForBestModel", training.metric_for_best_model),
+    ):
+        if asked is not None:
+            raise UserError(
+                f"training.{name} needs validation rows: set dataset.splits.validation or validationFraction, or leave it out"
+            )
 
 
 def _check_device(device: Device) -> None:

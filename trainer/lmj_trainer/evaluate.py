@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmj_api.protocol import USER_ERROR, Evaluation
+from lmj_api.spec.dataset import MLM_PROBABILITY
 from lmj_trainer.cli import Parser
+from lmj_trainer.data.masking import Masking
 from lmj_trainer.data.source import DataSource
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.errors import UserError
@@ -37,7 +39,12 @@ def evaluate(
     encoded = task.encode(saved.tokenizer, rows, ids, longest, saved.types and len(text) == 2, ticker, data)
     objective = task.objective(saved.labels, {split: encoded})
     counts, done = objective.counts(), 0
-    for number, (output, targets) in enumerate(saved.outputs(encoded, batch_size)):
+    masking = None
+    if task.masked:
+        trained, tokenizer = read_trained(model_folder(folder)), saved.tokenizer
+        part = trained.mlm_probability or MLM_PROBABILITY
+        masking = Masking(trained.seed, part, tokenizer.mask_token_id, len(tokenizer))
+    for number, (output, targets) in enumerate(saved.outputs(encoded, batch_size, masking)):
         counts.add(number, output, targets)
         done += len(targets)
         ticker.tick(f"evaluating: row {done} of {len(encoded)}")

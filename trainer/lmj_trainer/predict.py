@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
         if not texts:
             raise UserError(f"stdin is empty, so there is no text to predict: {_HOW.format(model=arguments.model)}")
         saved = replace(SavedModel.load(arguments.model), chat=arguments.chat)
-        if arguments.chat and not saved.task.heads.vocabulary:
+        if arguments.chat and saved.task.pipeline != "text-generation":
             raise UserError(f"--chat is for a model that writes: {arguments.model} is a {saved.task.noun}")
         results = saved.task.predict(saved, texts, Ticker(lambda line: print(line, file=sys.stderr)))
     except UserError as error:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.batch import collate
+from lmj_trainer.data.masking import Masking
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.tokens import load_tokenizer
 from lmj_trainer.errors import UserError
@@ -80,14 +81,18 @@ class SavedModel:
         """Tokens at which rows are cut: as in training, where that is known."""
         return min(self.longest, self.trained_length or self.tokenizer.model_max_length)
 
-    def outputs(self, split: Split, batch_size: int) -> Iterator[tuple["torch.Tensor", "torch.Tensor"]]:
-        """What the head gives, and the targets, batch by batch in the order of the rows."""
+    def outputs(
+        self, split: Split, batch_size: int, masking: Masking | None = None
+    ) -> Iterator[tuple["torch.Tensor", "torch.Tensor"]]:
+        """What the head gives, and the targets, batch by batch in the order of the rows. ``masking``: hides tokens; None: none are hidden."""
         import torch
 
         pad = self.tokenizer.pad_token_id
         for start in range(0, len(split), batch_size):
             rows = np.arange(start, min(start + batch_size, len(split)))
             batch = collate(split, rows, pad, self.task.targets)
+            if masking is not None:
+                batch = masking.hidden(batch, [(int(row),) for row in rows])
             inputs = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
             if batch.token_type_ids is not None:
                 inputs["token_type_ids"] = batch.token_type_ids

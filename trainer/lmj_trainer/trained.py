@@ -24,12 +24,19 @@ class Trained(Message):
     """Column of the label; None: of a task that has none."""
     max_length: Annotated[int, Field(ge=2)] | None = None
     """Tokens at which rows were cut; None: not known."""
+    mlm_probability: float | None = None
+    """The part of tokens that were hidden; None: none were."""
+    seed: int = 0
+    """What decides which tokens are hidden."""
 
 
-def write_trained(folder: Path, dataset: Dataset) -> None:
-    """Leave it in the model's ``folder``."""
+def write_trained(folder: Path, dataset: Dataset, seed: int | None = None) -> None:
+    """Leave it in the model's ``folder``. ``seed``: of a task that hides tokens."""
     trained = Trained(text=list(dataset.text), label=dataset.label, max_length=dataset.max_length)
-    (folder / FILE).write_text(trained.to_json() + "\n", encoding="utf-8")
+    if seed is not None:
+        trained = trained.model_copy(update={"mlm_probability": dataset.masked_part, "seed": seed})
+    left_out = None if seed is not None else {"mlm_probability", "seed"}
+    (folder / FILE).write_text(trained.model_dump_json(by_alias=True, exclude=left_out) + "\n", encoding="utf-8")
 
 
 def read_trained(folder: Path) -> Trained:

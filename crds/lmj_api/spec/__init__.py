@@ -11,7 +11,7 @@ from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
 from lmj_api.spec.recovery import AvoidNode, Recovery, RecoveryRule, RuleAction, Straggler, StragglerAction
 from lmj_api.spec.storage import AccessMode, Storage, Volume
-from lmj_api.spec.training import Device, LearningRateSchedule, Precision, Training
+from lmj_api.spec.training import Device, EarlyStopping, LearningRateSchedule, Optimizer, Precision, ScheduleOptions, Training
 
 __all__ = [
     "AccessMode",
@@ -22,6 +22,7 @@ __all__ = [
     "DataParallel",
     "Dataset",
     "Device",
+    "EarlyStopping",
     "JobSpec",
     "LearningRateSchedule",
     "LiveMigrationJob",
@@ -31,6 +32,7 @@ __all__ = [
     "MigrationStrategy",
     "MigrationTimeout",
     "Model",
+    "Optimizer",
     "Output",
     "Pipeline",
     "Placement",
@@ -38,6 +40,7 @@ __all__ = [
     "Recovery",
     "RecoveryRule",
     "RuleAction",
+    "ScheduleOptions",
     "Scratch",
     "Splits",
     "StagePlacement",

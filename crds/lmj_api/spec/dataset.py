@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from lmj_api.base import Message
 
+MLM_PROBABILITY = 0.15
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -65,7 +66,7 @@ class Dataset(Message):
     label: Name | None = None
     """Column of the label: names as in ``model.labels``, or their numbers; of words a list of as many, or these with spaces between; for
     ``MultiLabelClassification`` a list, or names with commas between; for ``Regression`` numbers; for ``QuestionAnswering`` answers
-    with where they begin, as SQuAD has them, or texts. Unset for ``CausalLM``, which has none."""
+    with where they begin, as SQuAD has them, or texts. Unset for ``CausalLM`` and ``MaskedLM``, which have none."""
     splits: Splits = Splits()
     """Train, validation and test rows."""
     max_samples: MaxSamples = MaxSamples()
@@ -74,3 +75,10 @@ class Dataset(Message):
     """Tokens of a sample; longer ones are cut, or for ``QuestionAnswering`` become several. At most what the model can read."""
     packing: bool = False
     """For ``CausalLM``: put texts end to end and train on all of that, in samples of ``maxLength`` tokens. No text is cut off, and none is padded."""
+    mlm_probability: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """For ``MaskedLM``: the part of a text's tokens that are hidden and learned, one at least. Unset: 0.15, as BERT's."""
+
+    @property
+    def masked_part(self) -> float:
+        """``mlm_probability``, or what it is where it is unset."""
+        return MLM_PROBABILITY if self.mlm_probability is None else self.mlm_probability

@@ -10,6 +10,7 @@ from lmj_api.run import UUID, Run
 from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import Dataset
 from lmj_api.spec.lifecycle import CleanPodPolicy
+from lmj_api.spec.metric import Metric
 from lmj_api.spec.migration import Migration
 from lmj_api.spec.model import Model, Task
 from lmj_api.spec.output import Output
@@ -78,10 +79,14 @@ class JobSpec(Message):
         task, dataset = self.model.task, self.dataset
         if task.labelled and dataset.label is None:
             raise ValueError(f"dataset.label is missing: name the column of the label, which model.task {task} learns")
-        if task.labelled and dataset.packing:
+        if task is not Task.CAUSAL_LM and dataset.packing:
             raise ValueError(
-                f"dataset.packing is for model.task CausalLM, whose samples may be of several texts: {task}'s have a label each"
+                f"dataset.packing is for model.task CausalLM, whose samples may be of several texts: {task}'s are of one each"
             )
+        if task is not Task.MASKED_LM and dataset.mlm_probability is not None:
+            raise ValueError(f"dataset.mlmProbability is for model.task MaskedLM: with {task} no token is hidden: leave it out")
+        if task is Task.MASKED_LM and len(dataset.text) != 1:
+            raise ValueError(f"dataset.text: model.task {task} takes one column of texts")
         if not task.labelled and dataset.label is not None:
             raise ValueError(f"dataset.label: model.task {task} has no labels: leave it out")
         if task is Task.QUESTION_ANSWERING and len(dataset.text) != 2:
@@ -92,6 +97,10 @@ class JobSpec(Message):
             raise ValueError(
                 f"training.labelSmoothing: the loss of model.task {task} is no cross entropy over labels: leave it out"
             )
+        metric = self.training.metric_for_best_model
+        if metric is not None and task not in metric.tasks:
+            fitting = ", ".join(each for each in Metric if task in each.tasks)
+            raise ValueError(f"training.metricForBestModel {metric}: evaluations of model.task {task} have {fitting}")
         if not task.named and self.model.labels is not None:
             raise ValueError(f"model.labels: model.task {task} has no labels: leave it out")
         return self

@@ -11,7 +11,7 @@ from lmj_api.base import Message
 class Task(StrEnum):
     """What the model learns. ``SequenceClassification``: one label for each text or pair of texts. ``MultiLabelClassification``: any number of
     labels. ``Regression``: a number. ``TokenClassification``: a label for each word. ``CausalLM``: each token of a text from those before it.
-    ``QuestionAnswering``: the part of a text that answers a question.
+    ``MaskedLM``: tokens that are hidden from it. ``QuestionAnswering``: the part of a text that answers a question.
     """
 
     SEQUENCE_CLASSIFICATION = "SequenceClassification"
@@ -19,22 +19,23 @@ class Task(StrEnum):
     REGRESSION = "Regression"
     TOKEN_CLASSIFICATION = "TokenClassification"  # noqa: S105 - of a text
     CAUSAL_LM = "CausalLM"
+    MASKED_LM = "MaskedLM"
     QUESTION_ANSWERING = "QuestionAnswering"
 
     @property
     def labelled(self) -> bool:
         """Whether its rows have a label."""
-        return self is not Task.CAUSAL_LM
+        return self not in (Task.CAUSAL_LM, Task.MASKED_LM)
 
     @property
     def smoothed(self) -> bool:
         """Whether its loss is a cross entropy over labels or tokens, which ``training.labelSmoothing`` changes."""
-        return self in (Task.SEQUENCE_CLASSIFICATION, Task.TOKEN_CLASSIFICATION, Task.CAUSAL_LM)
+        return self in (Task.SEQUENCE_CLASSIFICATION, Task.TOKEN_CLASSIFICATION, Task.CAUSAL_LM, Task.MASKED_LM)
 
     @property
     def named(self) -> bool:
         """Whether its labels have names."""
-        return self not in (Task.CAUSAL_LM, Task.REGRESSION, Task.QUESTION_ANSWERING)
+        return self not in (Task.CAUSAL_LM, Task.MASKED_LM, Task.REGRESSION, Task.QUESTION_ANSWERING)
 
 
 class Architecture(StrEnum):

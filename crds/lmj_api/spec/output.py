@@ -9,7 +9,9 @@ from lmj_api.base import Message
 
 
 class Weights(StrEnum):
-    """Which weights become the final model: those of the last step, or of the best validation accuracy."""
+    """Which weights become the final model: those of the last step, or of the best validation
+    (``training.metricForBestModel``).
+    """
 
     LAST = "Last"
     BEST = "Best"

@@ -24,9 +24,15 @@ def completed(scene: Scene) -> Plan | None:
     others = [f for f in scene.ranks if f.rank in members and f.agent is not None and not f.in_phase(*ENDED)]
     left = scene.left_since + COMPLETION_GRACE_SECONDS - scene.now
     if others and left > 0:
-        status = status_of(scene, scene.observed.status.phase, "trained to the end; the last ranks leave")
+        status = status_of(scene, scene.observed.status.phase, f"{_ending(scene)}; the last ranks leave")
         return Plan(status, status.message, (), min(left, CHANGING_SECONDS), left)
-    return end(scene, Phase.SUCCEEDED, "trained to the end; the model is saved")
+    return end(scene, Phase.SUCCEEDED, f"{_ending(scene)}; the model is saved")
+
+
+def _ending(scene: Scene) -> str:
+    """How training ended."""
+    told = (f.worker.progress for f in scene.ranks if f.worker is not None)
+    return next((at.stopped for at in told if at is not None and at.stopped is not None), "trained to the end")
 
 
 def expired(scene: Scene) -> Plan | None:

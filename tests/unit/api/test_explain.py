@@ -12,7 +12,10 @@ from lmj_api.problems import SpecError
         ("training.batchSize", "spec.training.batchSize: whole number at least 1, default 32"),
         ("spec.training.learningRate", "spec.training.learningRate: number more than 0, default 5e-05"),
         ("training.warmupRatio", "spec.training.warmupRatio: number at least 0 and less than 1, default 0.0"),
-        ("training.schedule", "spec.training.schedule: Linear | Cosine | Constant, default Linear"),
+        (
+            "training.schedule",
+            "spec.training.schedule: Linear | Cosine | Constant | CosineWithRestarts | Polynomial | InverseSqrt, default Linear",
+        ),
         ("training.maxSteps", "spec.training.maxSteps: whole number at least 1, unset by default"),
         ("dataset.text", "spec.dataset.text: list of text (1 to 2 items), required"),
         ("suspend", "spec.suspend: true or false, default false"),

@@ -83,9 +83,13 @@ def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
         ({"suspend": "yes"}, "spec.suspend: 'yes' is text; true or false is needed"),
         (
             {"training": {"schedule": "linear"}},
-            "spec.training.schedule: 'linear' is not one of Linear, Cosine, Constant; did you mean Linear?",
+            "spec.training.schedule: 'linear' is not one of Linear, Cosine, Constant, CosineWithRestarts, Polynomial, InverseSqrt;"
+            " did you mean Linear?",
         ),
-        ({"training": {"schedule": "zzz"}}, "spec.training.schedule: 'zzz' is not one of Linear, Cosine, Constant"),
+        (
+            {"training": {"schedule": "zzz"}},
+            "spec.training.schedule: 'zzz' is not one of Linear, Cosine, Constant, CosineWithRestarts, Polynomial, InverseSqrt",
+        ),
         ({"strategy": 3}, "spec.strategy: 3 is not one of Pipeline"),
         ({"dataset": {"text": "review"}}, "spec.dataset.text: 'review' is text; a list is needed: [review]"),
         ({"dataset": {"text": []}}, "spec.dataset.text: 0 items; at least 1 are needed"),

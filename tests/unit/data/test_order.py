@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lmj_api.spec import Training
-from lmj_trainer.data.order import epoch_order, micro_batches, selection_order, step_rows, steps_per_epoch, total_steps
+from lmj_trainer.data.order import epoch_order, grouped, micro_batches, selection_order, step_rows, steps_per_epoch, total_steps
 
 
 def test_an_epochs_order_is_a_permutation_that_seed_and_epoch_decide() -> None:
@@ -62,3 +64,37 @@ def test_micro_batches_keep_the_order() -> None:
     assert [part.tolist() for part in micro_batches(np.arange(2), 2)] == [[0], [1]]
     with pytest.raises(ValueError, match="6 rows cannot be cut into 4"):
         micro_batches(np.arange(6), 4)
+
+
+@given(st.integers(1, 400), st.integers(1, 7), st.integers(0, 2**32 - 1), st.integers(0, 9))
+def test_batches_by_length_have_each_row_once(n: int, size: int, seed: int, epoch: int) -> None:
+    size = min(size, n)
+    lengths = np.random.RandomState([seed, n]).randint(1, 30, n)
+    order = epoch_order(seed, epoch, n)
+    batches = grouped(order, lengths, size, seed, epoch)
+    assert batches.shape == (n // size, size)
+    assert sorted(batches.ravel()) == sorted(order[: n // size * size]), "those that an order without lengths has"
+    assert (batches == grouped(order, lengths, size, seed, epoch)).all()
+
+
+def test_batches_by_length_are_of_similar_length_and_in_no_order_of_it() -> None:
+    n, size = 4000, 8
+    lengths = np.random.RandomState(1).randint(1, 100, n)
+    order = epoch_order(3, 0, n)
+    batches = grouped(order, lengths, size, 3, 0)
+
+    def padding(rows: np.ndarray) -> float:
+        return float((lengths[rows].max(1, keepdims=True) - lengths[rows]).sum() / lengths[rows].sum())
+
+    assert padding(batches) < 0.05 < 0.6 < padding(order.reshape(-1, size))
+    longest = lengths[batches].max(1)
+    assert abs(np.corrcoef(np.arange(len(longest)), longest)[0, 1]) < 0.1
+    # Another epoch has other batches, of other rows together.
+    others = grouped(epoch_order(3, 1, n), lengths, size, 3, 1)
+    assert {frozenset(batch) for batch in batches.tolist()}.isdisjoint(frozenset(batch) for batch in others.tolist())
+
+
+def test_the_batches_stay_what_they_are() -> None:
+    """A run may be gone on with by a later version."""
+    lengths = np.array([3, 9, 4, 8, 1, 7, 2, 6, 5])
+    assert grouped(epoch_order(7, 2, 9), lengths, 2, 7, 2).tolist() == [[6, 4], [8, 2], [5, 7], [1, 3]]

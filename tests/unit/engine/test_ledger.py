@@ -18,7 +18,7 @@ from lmj_api.protocol import Holding
 from lmj_api.spec import Model, Training
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.ledger import Count, Ledger
-from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.state.optimizer import AdamW, Optimizer, optimizer_of
 from lmj_trainer.state.stage_state import Best, StageState
 from lmj_trainer.state.weights import freeze, initialise
 from lmj_trainer.task.sequence_classification.heads import HEADS
@@ -28,12 +28,13 @@ from .conftest import RANDOM, small_config
 pytestmark = pytest.mark.integration
 
 TRAINING = Training(weight_decay=0.02)
+SGD = Training.model_validate({"optimizer": "SGD", "momentum": 0.9, "weightDecay": 0.02})
 COEFFICIENT, RATE = 0.37, 1e-3
 SMALL = small_config(vocab_size=1201, num_hidden_layers=1)
 """Of a few groups."""
 ADAPTED = small_config()
 ADAPTERS = Model.model_validate({"scratch": {}, "lora": {}})
-CALLS = ("_foreach_copy_", "mul", "_fused_adamw_", "_foreach_zero_")
+CALLS = ("_foreach_copy_", "mul", "_fused_adamw_", "_fused_sgd_", "_foreach_zero_")
 
 
 class Killed(Exception):  # noqa: N818
@@ -111,7 +112,7 @@ def give_gradients(state: StageState, step: int) -> None:
     state.prepare()
 
 
-def train(state: StageState, optimizer: AdamW, steps: int) -> None:
+def train(state: StageState, optimizer: Optimizer, steps: int) -> None:
     while state.step < steps:
         give_gradients(state, state.step)
         state.commit(COEFFICIENT, RATE)
@@ -127,9 +128,9 @@ def draw(state: StageState) -> StageState:
     return state
 
 
-def undisturbed(steps: int, started: Callable[[int | None], StageState] = fresh) -> torch.Tensor:
+def undisturbed(steps: int, started: Callable[[int | None], StageState] = fresh, training: Training = TRAINING) -> torch.Tensor:
     state = started(None)
-    train(state, AdamW(state, TRAINING), steps)
+    train(state, optimizer_of(state, training), steps)
     return state.saved.clone()
 
 
@@ -184,9 +185,10 @@ def test_gradients_that_were_forgotten_are_not_prepared(memory: int) -> None:
     assert not any(slot.grad.any() for slot in state.slots)
 
 
-def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("training", [TRAINING, SGD], ids=["AdamW", "SGD"])
+def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.MonkeyPatch, training: Training) -> None:
     """The call that is cut off has spoilt what it was to change; the next process goes on to the same bits."""
-    expected = undisturbed(3)
+    expected = undisturbed(3, training=training)
     real = {name: getattr(torch, name) for name in CALLS}
     calls = 0
     fatal = -1
@@ -196,7 +198,8 @@ def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.Monk
             nonlocal calls
             calls += 1
             if calls == fatal:
-                changed = [options["out"]] if name == "mul" else [*first, *others[1], *others[2]] if "adamw" in name else first
+                moments = [each for part in others[1:3] for each in part] if "fused" in name else []
+                changed = [options["out"]] if name == "mul" else [*first, *moments]
                 for tensor in changed[: 1 + len(changed) // 2]:
                     tensor.view(-1)[: 1 + tensor.numel() // 2] = float("nan")
                 raise Killed
@@ -207,20 +210,20 @@ def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.Monk
     for name in CALLS:
         monkeypatch.setattr(torch, name, instead(name))
     state = fresh(memory)
-    train(state, AdamW(state, TRAINING), 1)
+    train(state, optimizer_of(state, training), 1)
     start, of_one_step = state.block.clone(), calls
-    assert of_one_step >= 4 * len(CALLS)
+    assert of_one_step >= 16
     for number in range(1, of_one_step + 1):
         state.fill(-1)
         state.block.copy_(start)
         state.fill(1)
         calls, fatal = 0, number
         with pytest.raises(Killed):
-            train(state, AdamW(state, TRAINING), 3)
+            train(state, optimizer_of(state, training), 3)
         fatal = -1
         successor = attach(memory)
         assert successor.holding == Holding(step=1, prepared=True)
-        optimizer = AdamW(successor, TRAINING)
+        optimizer = optimizer_of(successor, training)
         optimizer.apply()
         assert successor.step == 2
         assert not any(slot.grad.any() for slot in successor.slots)

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.operator.seen import facts, observed, pod, view, worker
 
 from lmj_api.cut import Cut
-from lmj_api.protocol import CheckpointInfo, WorkerPhase
+from lmj_api.protocol import CheckpointInfo, Progress, WorkerPhase
 from lmj_api.status import Condition, JobStatus, Phase, RankStatus, RecutFollower, RecutStatus
 from lmj_api.topology import Topology
 from lmj_operator.plan import Drain, PodObserved, PodPhase, PodWait
@@ -78,6 +78,22 @@ def test_the_last_ranks_are_waited_for_no_longer_than_they_have(left: float, wak
     plan = completed(scene_of(observed(*pods, status=status), 100.0))
     assert plan is not None
     assert (plan.status.phase, plan.wake_after, plan.due_after) == (Phase.RUNNING, wake, left)
+
+
+def test_a_job_that_stopped_early_says_why() -> None:
+    ended = Progress(step=7, steps=12, epoch=1.75, stopped="stopped early at step 7")
+    pods = (
+        pod(0, 1, worker(WorkerPhase.COMPLETED).model_copy(update={"progress": ended})),
+        pod(1, 1, worker(WorkerPhase.COMPLETED)),
+    )
+    status = JobStatus(phase=Phase.RUNNING, view=view(*pods), left_since=100.0, serials={"0": 1, "1": 1})
+    plan = completed(scene_of(observed(*pods, status=status), 100.0))
+    assert plan is not None
+    assert (plan.status.phase, plan.status.message) == (Phase.SUCCEEDED, "stopped early at step 7; the model is saved")
+    succeeded = next(c for c in plan.status.conditions if c.type == "Succeeded")
+    assert (succeeded.status, succeeded.message) == ("True", "stopped early at step 7; the model is saved")
+    assert plan.status.progress is not None
+    assert plan.status.progress.stopped == "stopped early at step 7"
 
 
 @pytest.mark.parametrize(("since", "told"), [(97.0, True), (97.5, False)])

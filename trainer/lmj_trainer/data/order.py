@@ -12,6 +12,9 @@ from lmj_api.spec import Training
 
 Indices = NDArray[np.int64]
 
+_POOL = 50
+"""Batches whose rows are sorted together."""
+
 
 @lru_cache(maxsize=4)
 def epoch_order(seed: int, epoch: int, n: int) -> Indices:
@@ -46,13 +49,26 @@ def total_steps(n: int, training: Training) -> int:
 
 
 def step_rows(n: int, training: Training, step: int) -> Indices:
-    """Row indices of the global batch of ``step`` (from 0), int64 ``[global batch]``."""
+    """Row indices of the global batch of ``step`` (from 0), int64 ``[global batch]``; of an order that knows no lengths."""
     per_epoch = steps_per_epoch(n, training)
     if per_epoch == 0 or step < 0:
         raise ValueError(f"no step {step} with {n} rows and a global batch of {global_batch(training)}")
     epoch, place = divmod(step, per_epoch)
     size = global_batch(training)
     return epoch_order(training.seed, epoch, n)[place * size : (place + 1) * size]
+
+
+def grouped(rows: Indices, lengths: NDArray[np.int64], size: int, seed: int, epoch: int) -> Indices:
+    """Batches ``[batches, size]`` of ``rows``, an order of ``epoch``, each of rows of similar length.
+
+    ``lengths``: of all rows there are. Of each ``_POOL`` batches, in their order, the longest rows make a batch, the next ones another, and
+    so on; and all batches come in an order of the seed, so that a row's length does not say when it is read. What does not fill a batch is
+    left out first, as it is without lengths: it is not always the shortest.
+    """
+    kept = rows[: len(rows) // size * size]
+    pools = [kept[start : start + _POOL * size] for start in range(0, len(kept), _POOL * size)]
+    batches = np.concatenate([pool[np.argsort(-lengths[pool], kind="stable")] for pool in pools]).reshape(-1, size)
+    return batches[np.random.RandomState([seed, epoch, 0x4C454E47]).permutation(len(batches))]
 
 
 def micro_batches(rows: Indices, parts: int) -> list[Indices]:

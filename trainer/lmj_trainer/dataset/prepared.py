@@ -50,6 +50,8 @@ class PreparedDataset:
     """Folder of the tokenizer, as ``save_pretrained`` wrote it."""
     splits: Mapping[str, Split]
     """``train``, and ``validation`` and ``test`` where there are any."""
+    mask_id: int | None = None
+    """Token that stands for a hidden one; None: the tokenizer has none, or nobody asked."""
 
 
 def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> PreparedDataset:
@@ -107,7 +109,9 @@ def load(folder: Path) -> PreparedDataset:
     try:
         meta = json.loads((folder / _META).read_text(encoding="utf-8"))
         splits = {name: _map(folder, name, rows, meta["maxLength"]) for name, rows in meta["splits"].items()}
-        return PreparedDataset(folder.name, tuple(meta["labels"]), meta["padId"], meta["vocabSize"], folder / "tokenizer", splits)
+        return PreparedDataset(
+            folder.name, tuple(meta["labels"]), meta["padId"], meta["vocabSize"], folder / "tokenizer", splits, meta.get("maskId")
+        )
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"the tokenized dataset in {folder} is damaged ({error}): remove that folder, it is made again"
@@ -134,6 +138,7 @@ def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
         "labels": list(selection.labels.names),
         "padId": int(tokenizer.pad_token_id),
         "vocabSize": len(tokenizer),
+        "maskId": tokenizer.mask_token_id,
         "maxLength": spec.dataset.max_length,
         "splits": rows,
     }

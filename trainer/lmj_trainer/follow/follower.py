@@ -13,13 +13,12 @@ from lmj_trainer.follow.sourced import Sourced, problem_of
 from lmj_trainer.follow.tally import Tally
 from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.journal import Line
-from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.feed import FeedOverError, Offer
 from lmj_trainer.transport.parts import Abandoned, Body, Committed, Gradients, InSync, Over, Prepared, State
 
 if TYPE_CHECKING:
     from lmj_trainer.follow.port import Control
-    from lmj_trainer.state.optimizer import AdamW
+    from lmj_trainer.state.optimizer import Optimizer
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.transport.feed import Feed
     from lmj_trainer.transport.port import Transport
@@ -48,7 +47,7 @@ class Follower:
         self,
         feed: Feed,
         state: StageState,
-        optimizer: AdamW,
+        optimizer: Optimizer,
         transport: Transport,
         control: Control,
         rehearse: Callable[[], None] = lambda: None,
@@ -244,8 +243,7 @@ class Follower:
             self._tell(f"is at step {self._state.step}")
 
     def _remember(self, facts: Facts) -> None:
-        self._state.seconds, self._state.evaluated = facts.seconds, facts.evaluated
-        self._state.best = Best(facts.best_step, facts.best_score)
+        self._state.facts = facts
 
     def _tell(self, message: str) -> None:
         self._told = time.monotonic()

@@ -360,8 +360,7 @@ class Source:
         self._send(stream, InSync(self._state.step, self._facts(), digest, self._state.committed))
 
     def _facts(self) -> Facts:
-        state = self._state
-        return Facts(state.seconds, state.evaluated, state.best.step, state.best.score)
+        return self._state.facts
 
     def _send(self, stream: Stream, body: Body, size: int = 0) -> None:
         def done(problem: str | None, answer: int) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from lmj_trainer.state.optimizer import AdamW
+    from lmj_trainer.state.optimizer import Optimizer
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.transport.feed import Offer
     from lmj_trainer.transport.parts import Begin, Gradients
@@ -32,7 +32,7 @@ def problem_of(begin: Begin, state: StageState) -> str | None:
 class Sourced:
     """One stream. It is of a step of its own until all that are followed are in sync."""
 
-    def __init__(self, offer: Offer, state: StageState, optimizer: AdamW) -> None:
+    def __init__(self, offer: Offer, state: StageState, optimizer: Optimizer) -> None:
         self.stream, self.sender = offer.stream, offer.begin.sender
         self.names = offer.begin.names
         self.step = state.step

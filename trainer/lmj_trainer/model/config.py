@@ -208,7 +208,12 @@ def parameter_count(config: Any, heads: Heads) -> int:
     embeddings = (int(config.vocab_size) + positions + types + 2) * embedded
     projection = (embedded + 1) * hidden if embedded != hidden else 0
     layer = 4 * (hidden + 1) * hidden + (hidden + 1) * inner + (inner + 1) * hidden + 4 * hidden
-    head = dense * (hidden + 1) * hidden + (hidden + 1) * int(config.num_labels)
+    if heads.vocabulary:
+        # A layer as wide as a token's row of the table, its norm, and a bias for each token.
+        table = 0 if config.tie_word_embeddings else int(config.vocab_size) * embedded
+        head = (hidden + 1) * embedded + 2 * embedded + int(config.vocab_size) + table
+    else:
+        head = dense * (hidden + 1) * hidden + (hidden + 1) * int(config.num_labels)
     return embeddings + projection + layers * layer + head
 
 

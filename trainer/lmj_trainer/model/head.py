@@ -20,6 +20,8 @@ class Head:
     """Its modules in the model. Their weights may be missing from a pretrained file: then they start at random."""
     compute: Callable[[nn.Module, Tensor, Inputs], Tensor]
     """``(model, hidden [b, t, h], inputs) -> output``: of a classifier, logits ``[b, labels]`` or ``[b, t, labels]``."""
+    table: str | None = None
+    """Its module that compares with a table of tokens, which may be the one that the embeddings look tokens up in; None: there is none."""
 
     @property
     def prefixes(self) -> tuple[str, ...]:
@@ -47,5 +49,5 @@ class Heads:
     def made(self, architecture: str) -> bool:
         """Whether a class of transformers of this name is of the task: ``BertForSequenceClassification``."""
         return architecture.endswith(self.auto.removeprefix("AutoModel")) or (
-            self.vocabulary and architecture == "GPT2LMHeadModel"
+            self.vocabulary and "gpt2" in self.by_family and architecture == "GPT2LMHeadModel"
         )

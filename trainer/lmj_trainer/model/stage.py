@@ -58,9 +58,13 @@ class Stage:
             self.model: Any = getattr(transformers, heads.auto).from_config(config, dtype=torch.float32)
             self.tied: dict[str, str] = {}
             """Parameters of the head that are copies of others on the first stage, and these: of ``lm_head.weight``, the table of tokens."""
-            if heads.vocabulary and config.tie_word_embeddings:
-                self.tied = {"lm_head.weight": f"{self.family.embeddings[0]}.weight"}
-                self.model.lm_head.weight = nn.Parameter(torch.empty_like(self.model.lm_head.weight))
+            if self.head.table is not None and config.tie_word_embeddings:
+                inner, tokens = self.model.get_submodule(self.head.table), self.model.get_input_embeddings()
+                original = next(name for name, module in self.model.named_modules() if module is tokens)
+                self.tied = {f"{self.head.table}.weight": f"{original}.weight"}
+                inner.weight = nn.Parameter(torch.empty_like(inner.weight))
+                self._padding = tokens.padding_idx
+        self._aliases = _aliases(self.model)
         self.peft: Any = None if lora is None else adapted(self.model, lora, heads.adapters, source)
         """peft's model around ``model``, which has its adapters in it; None: all weights are trained."""
         self.frozen: dict[str, str] = {}
@@ -114,12 +118,24 @@ class Stage:
             return
         reseed(derive_seed(self.seed, f"weights:{plain_name(name)}"), torch.device("cpu"))
         self.model._init_weights(module)
+        if (original := self.tied.get(f"{plain_name(name)}.weight")) is not None:
+            # The values of what it is a copy of.
+            table = nn.Embedding(*module.weight.shape, padding_idx=self._padding)  # type: ignore[misc]
+            self.initialise(original.rpartition(".")[0], table)
+            module.weight.copy_(table.weight)  # type: ignore[operator]
         if plain_name(name).endswith(self.family.drawn):
             self.model._init_weights(self.model.get_submodule(plain_name(name).rpartition(".")[0]))
+
+    def rename(self) -> None:
+        """Have parameters that were replaced replaced under their other names too."""
+        for alias, name in self._aliases.items():
+            module, _, key = alias.rpartition(".")
+            setattr(self.model.get_submodule(module), key, self.model.get_parameter(name))
 
     def materialise(self, device: torch.device) -> None:
         """Drop what other stages hold and refill the constant buffers, which a build without memory leaves empty."""
         self.device = device
+        self.rename()
         for name, module in self.modules_by_name():
             for key, buffer in list(module.named_buffers(recurse=False)):
                 if key == "position_ids":
@@ -183,3 +199,9 @@ class Stage:
     def set_training(self, training: bool) -> None:
         """Dropout on (training) or off (evaluation)."""
         self.model.train(training)
+
+
+def _aliases(model: nn.Module) -> dict[str, str]:
+    """Further names of parameters that have several, with the first: ``cls.predictions.decoder.bias``, of ``cls.predictions.bias``."""
+    first = {parameter: name for name, parameter in model.named_parameters()}
+    return {name: first[p] for name, p in model.named_parameters(remove_duplicate=False) if name != first[p]}

@@ -13,3 +13,7 @@ class Facts:
     """The newest step that was evaluated; -1: none."""
     best_step: int | None
     best_score: float | None
+    waited: int = 0
+    """Evaluations in a row of which none was better."""
+    counted: int = -1
+    """The step of the newest evaluation in that; -1: none was counted."""

@@ -38,6 +38,8 @@ class Count(IntEnum):
     """The newest step that was evaluated, or needed no evaluation; -1: none."""
     BEST_STEP = 7
     """Step of the best validation; -1: none."""
+    WAITED = 8
+    """Evaluations in a row of which none was better, and the step of the newest of them: see :func:`packed_wait`."""
 
 
 class Measure(IntEnum):
@@ -51,6 +53,19 @@ class Measure(IntEnum):
     """Accuracy of the best validation."""
     SECONDS = 19
     """Time of training so far."""
+
+
+_WAIT_BITS = 20
+
+
+def packed_wait(waited: int, counted: int) -> int:
+    """Both numbers of early stopping in one word, so that they change at once: the evaluation of a step is counted once, or not yet."""
+    return (counted + 1) << _WAIT_BITS | waited
+
+
+def unpacked_wait(word: int) -> tuple[int, int]:
+    """``(waited, counted)`` of :func:`packed_wait`."""
+    return word & ((1 << _WAIT_BITS) - 1), (word >> _WAIT_BITS) - 1
 
 
 class Ledger:

@@ -1,14 +1,16 @@
-"""AdamW on a stage's state, one pass over memory a step, that can be broken off anywhere and gone on with by another process."""
+"""AdamW or SGD on a stage's state, one pass over memory a step, that can be broken off anywhere and gone on with by another process."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from lmj_api.spec import Optimizer as Name
 from lmj_trainer.state.share import CHUNK
 from lmj_trainer.state.stage_state import Group
 
@@ -60,10 +62,10 @@ class Unit:
     """Gradients, the whole span."""
 
 
-class AdamW:
-    """``torch.optim.AdamW(fused=True)``'s arithmetic with clipping before and clearing after, chunk by chunk while it is in cache.
+class Optimizer(ABC):
+    """The arithmetic of torch's fused optimizers with clipping before and clearing after, chunk by chunk while it is in cache.
 
-    AdamW is elementwise, so chunks give the same bits as whole tensors; a chunk's start is a multiple of every vector width. Before a
+    It is elementwise, so chunks give the same bits as whole tensors; a chunk's start is a multiple of every vector width. Before a
     group of tensors changes its values are copied aside, and the ledger says how many groups are done: so a process that maps the
     state of one that was killed within a step restores the group in work and finishes the rest.
     """
@@ -120,14 +122,25 @@ class AdamW:
             unit.gradient.zero_()
 
     def _update(self, group: Unit, step: int, coefficient: float, rate: float) -> None:
-        training = self._training
-        self._count.fill_(step)
         if coefficient != 1.0:
             for grad, clipped in zip(group.grads, group.clipped, strict=True):
                 torch.mul(grad, coefficient, out=clipped)
+        self._change(group, group.grads if coefficient == 1.0 else group.clipped, step, rate)
+
+    @abstractmethod
+    def _change(self, group: Unit, grads: list[Tensor], step: int, rate: float) -> None:
+        """Take ``step``, counted from 1, with clipped ``grads``, which stay as they are."""
+
+
+class AdamW(Optimizer):
+    """``torch.optim.AdamW(fused=True)``."""
+
+    def _change(self, group: Unit, grads: list[Tensor], step: int, rate: float) -> None:
+        training = self._training
+        self._count.fill_(step)
         torch._fused_adamw_(
             group.weights,
-            group.grads if coefficient == 1.0 else group.clipped,
+            grads,
             group.first,
             group.second,
             [],
@@ -140,6 +153,33 @@ class AdamW:
             amsgrad=False,
             maximize=False,
         )
+
+
+class SGD(Optimizer):
+    """``torch.optim.SGD(fused=True)``. Momentum is where AdamW has the first moments; the second ones stay zero."""
+
+    def _change(self, group: Unit, grads: list[Tensor], step: int, rate: float) -> None:
+        training = self._training
+        torch._fused_sgd_(
+            group.weights,
+            grads,
+            group.first if training.momentum else [],
+            weight_decay=training.weight_decay if group.decay else 0.0,
+            momentum=training.momentum,
+            lr=rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+            is_first_step=step == 1,
+        )
+
+
+_KINDS: dict[Name, type[Optimizer]] = {Name.ADAMW: AdamW, Name.SGD: SGD}
+
+
+def optimizer_of(state: StageState, training: Training) -> Optimizer:
+    """The one that ``training`` names."""
+    return _KINDS[training.optimizer](state, training)
 
 
 def _tensors(state: StageState, group: Group, *, undone: bool = True) -> Unit:

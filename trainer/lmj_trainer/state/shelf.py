@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lmj_trainer.state.facts import Facts
-from lmj_trainer.state.ledger import HEADER
+from lmj_trainer.state.ledger import HEADER, packed_wait, unpacked_wait
 
 SLOTS = 2
 """The newest, and the one before it, which counts until the newest is everywhere."""
@@ -33,6 +33,8 @@ class _Word(IntEnum):
     BEST_SCORE = 3
     """A number with a fraction, as SECONDS."""
     SECONDS = 4
+    WAITED = 5
+    """As of the ledger."""
 
 
 def digest_of(layout: str) -> int:
@@ -103,7 +105,8 @@ class Shelf:
         counts, measures, at = self._counts, self._measures, _FIRST + slot * _WORDS
         best = counts[at + _Word.BEST_STEP]
         accuracy = None if best < 0 else measures[at + _Word.BEST_SCORE]
-        return Facts(measures[at + _Word.SECONDS], counts[at + _Word.EVALUATED], None if best < 0 else best, accuracy)
+        wait = unpacked_wait(counts[at + _Word.WAITED])
+        return Facts(measures[at + _Word.SECONDS], counts[at + _Word.EVALUATED], None if best < 0 else best, accuracy, *wait)
 
     def clear(self) -> int:
         """A slot to write into, which counts no more: one that has nothing, else the older. The newest snapshot is never touched."""
@@ -120,6 +123,7 @@ class Shelf:
         self._set(slot, _Word.BEST_STEP, -1 if facts.best_step is None else facts.best_step)
         self._measures[at + _Word.BEST_SCORE] = 0.0 if facts.best_score is None else facts.best_score
         self._measures[at + _Word.SECONDS] = facts.seconds
+        self._set(slot, _Word.WAITED, packed_wait(facts.waited, facts.counted))
         self._set(slot, _Word.STEP, step)
 
     def forget(self, after: int) -> None:

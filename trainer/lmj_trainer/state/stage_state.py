@@ -10,8 +10,9 @@ import xxhash
 from torch import Tensor
 
 from lmj_api.protocol import Holding
+from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.journal import Journal
-from lmj_trainer.state.ledger import HEADER, Count, Ledger, Measure
+from lmj_trainer.state.ledger import HEADER, Count, Ledger, Measure, packed_wait, unpacked_wait
 from lmj_trainer.state.share import ALIGN, CHUNK, Placed
 
 if TYPE_CHECKING:
@@ -59,6 +60,10 @@ class Best:
 
     step: int | None = None
     score: float | None = None
+    waited: int = 0
+    """Evaluations in a row, up to the newest, of which none was better; counted where training may stop early."""
+    counted: int = -1
+    """The step of the newest evaluation in that; -1: none was counted."""
 
 
 class StageState:
@@ -262,13 +267,27 @@ class StageState:
     def best(self) -> Best:
         """The best validation."""
         step = self._ledger.counts[Count.BEST_STEP]
-        return Best() if step < 0 else Best(step, self._ledger.measures[Measure.BEST_SCORE])
+        wait = unpacked_wait(self._ledger.counts[Count.WAITED])
+        return Best(None, None, *wait) if step < 0 else Best(step, self._ledger.measures[Measure.BEST_SCORE], *wait)
 
     @best.setter
     def best(self, best: Best) -> None:
-        # The step first: an evaluation that is done again knows by it that its step was the best, whatever the score says.
+        # First: an evaluation that is done again is not counted again, and whether it was better is not to be told any more.
+        self._ledger.counts[Count.WAITED] = packed_wait(best.waited, best.counted)
+        # The step next: an evaluation that is done again knows by it that its step was the best, whatever the score says.
         self._ledger.counts[Count.BEST_STEP] = -1 if best.step is None else best.step
         self._ledger.measures[Measure.BEST_SCORE] = 0.0 if best.score is None else best.score
+
+    @property
+    def facts(self) -> Facts:
+        """All that goes where the tensors go."""
+        best = self.best
+        return Facts(self.seconds, self.evaluated, best.step, best.score, best.waited, best.counted)
+
+    @facts.setter
+    def facts(self, facts: Facts) -> None:
+        self.seconds, self.evaluated = facts.seconds, facts.evaluated
+        self.best = Best(facts.best_step, facts.best_score, facts.waited, facts.counted)
 
     def digest(self, runs: Sequence[slice] | None = None) -> str:
         """XXH3-128 of weights and moments, hex; of ``runs`` of the arrays (None: of all). They must not change meanwhile."""

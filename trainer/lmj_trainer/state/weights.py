@@ -46,6 +46,7 @@ def freeze(stage: Stage, model: Model, device: torch.device) -> list[str]:
     for name, value in values.items():
         module, _, key = name.rpartition(".")
         setattr(stage.model.get_submodule(module), key, torch.nn.Parameter(value.to(device), requires_grad=False))
+    stage.rename()
     return sorted(map(plain_name, fresh)) if model.source is not None else []
 
 
@@ -65,7 +66,8 @@ def _fill(stage: Stage, wanted: Mapping[str, torch.Tensor], model: Model) -> set
                 setattr(module, key, torch.nn.Parameter(torch.empty(parameter.shape)))
             stage.initialise(name, module)
             for key, parameter in own.items():
-                wanted[f"{name}.{key}"].copy_(getattr(module, key))
+                if f"{name}.{key}" in wanted:  # not the second name of another
+                    wanted[f"{name}.{key}"].copy_(getattr(module, key))
                 setattr(module, key, parameter)
     return fresh
 

@@ -36,6 +36,8 @@ class Task(Protocol):
     """Rows of a micro-batch without a backward pass."""
     windows: bool
     """Whether a long row becomes several of a split."""
+    masked: bool
+    """Whether tokens of a batch are hidden from the model, by :class:`~lmj_trainer.data.masking.Masking`: its targets are those that may be."""
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """Those of a job: ``given`` ones, those that the dataset brings, or those found in the training ``rows``; none where the task has none.

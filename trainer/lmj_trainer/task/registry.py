@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmj_api.spec import Task as Name
 from lmj_trainer.task.causal_lm.task import CausalLM
+from lmj_trainer.task.masked_lm.task import MaskedLM
 from lmj_trainer.task.multi_label.task import MultiLabelClassification
 from lmj_trainer.task.question_answering.task import QuestionAnswering
 from lmj_trainer.task.regression.task import Regression
@@ -22,6 +23,7 @@ TASKS: dict[Name, Task] = {
     Name.REGRESSION: Regression(),
     Name.TOKEN_CLASSIFICATION: TokenClassification(),
     Name.CAUSAL_LM: CausalLM(),
+    Name.MASKED_LM: MaskedLM(),
     Name.QUESTION_ANSWERING: QuestionAnswering(),
 }
 

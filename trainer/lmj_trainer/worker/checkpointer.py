@@ -57,6 +57,7 @@ class ManifestFacts:
     accuracy: float | None
     best_step: int | None
     best_score: float | None
+    waited: int = 0
 
 
 class Checkpointer:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from lmj_api.protocol import Evaluation
+    from lmj_api.spec.metric import Metric
     from lmj_trainer.strategy.port import Strategy
     from lmj_trainer.task.port import Objective
     from lmj_trainer.worker.control import Control
@@ -29,10 +30,15 @@ class Evaluator:
     objective: Objective
     control: Control
     pace: Pace
+    every: int | None = None
+    """Steps after which validation runs; None: those of an epoch."""
+    metric: Metric | None = None
+    """What the best is chosen by; None: as the task has it."""
 
     def due(self, committed: int) -> bool:
-        """Whether validation runs after ``committed`` steps: at the end of each epoch and of training."""
-        ends = committed > 0 and (committed % self.pace.per_epoch == 0 or committed == self.pace.steps)
+        """Whether validation runs after ``committed`` steps: after each epoch or every so many steps, and at the end of training."""
+        every = self.every or self.pace.per_epoch
+        ends = committed > 0 and (committed % every == 0 or committed == self.pace.steps)
         return ends and "validation" in self.splits
 
     def run(self, split: str, recorder: Recorder | None, step: int) -> Evaluation | None:
@@ -48,7 +54,7 @@ class Evaluator:
         counts = self.strategy.evaluate(split, step, tick)
         if counts is None or recorder is None:
             return None
-        result = self.objective.evaluation(counts, split, step)
+        result = self.objective.evaluation(counts, split, step).model_copy(update={"metric": self.metric})
         recorder.evaluation(result)
         return result
 

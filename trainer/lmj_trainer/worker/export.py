@@ -76,7 +76,7 @@ def export(
     for file in prepared.tokenizer.iterdir():
         shutil.copyfile(file, partial / file.name)
     (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results, task))
-    write_trained(partial, spec.dataset)
+    write_trained(partial, spec.dataset, spec.training.seed if task.masked else None)
     _finish(partial, layout.model, allowed)
 
 
@@ -126,6 +126,7 @@ def _finish(partial: Path, target: Path, allowed: Callable[[], None]) -> None:
 
 def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results: list[Evaluation], task: Task) -> str:
     training = spec.training
+    decay = f"weight decay {training.weight_decay:g}"
     lora = spec.model.lora
     adapter = (
         f"\n- Low-rank adapters of rank {lora.r}, alpha {lora.alpha}, are merged into the weights" if lora is not None else ""
@@ -157,7 +158,7 @@ A {task.noun}{labels}, trained by LiveMigrationJob in
 - From: {origin}{adapter}
 - Data: {Path(spec.dataset.source).name}, columns {columns}
 - Steps: {step}; batch {training.batch_size} x {training.gradient_accumulation_steps}; at most {spec.dataset.max_length} tokens
-- AdamW, peak learning rate {training.learning_rate:g} ({training.schedule}), weight decay {training.weight_decay:g}, seed {training.seed}
+- {training.optimizer}, peak learning rate {training.learning_rate:g} ({training.schedule}), {decay}, seed {training.seed}
 
 {table}
 

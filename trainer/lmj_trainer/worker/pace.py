@@ -16,8 +16,15 @@ class Pace:
     def __init__(self, steps: int, steps_per_epoch: int, samples: int) -> None:
         """``samples``: of one step."""
         self.steps, self.per_epoch, self._samples = steps, steps_per_epoch, samples
+        self.last = steps
+        """The step after which training ends."""
+        self._stopped: str | None = None
         self._recent: deque[float] = deque(maxlen=1000)
         self.begin()
+
+    def ends(self, step: int, why: str | None) -> None:
+        """Training ends after ``step`` because of ``why``; None: it does not end before all of its steps."""
+        self.last, self._stopped = (self.steps if why is None else step), why
 
     def begin(self) -> None:
         """Throughput starts again: what was done last was no step."""
@@ -44,4 +51,4 @@ class Pace:
 
     def at(self, step: int, activity: str = "train") -> Progress:
         """Progress at ``step``, without what only a commit tells."""
-        return Progress(step=step, steps=self.steps, epoch=step / self.per_epoch, activity=activity)
+        return Progress(step=step, steps=self.steps, epoch=step / self.per_epoch, stopped=self._stopped, activity=activity)

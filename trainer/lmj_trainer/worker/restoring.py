@@ -71,7 +71,7 @@ class Restoring:
             self.source.restart()
             load_state(folder, state)
         # The checkpoint of an evaluated step is written after the evaluation.
-        state.best = Best(manifest.best_step, manifest.best_score)
+        state.best = Best(manifest.best_step, manifest.best_score, manifest.waited, manifest.step)
         state.seconds, state.evaluated = manifest.seconds, manifest.step
 
     def _from_memory(self, view: View) -> None:

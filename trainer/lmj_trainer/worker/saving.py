@@ -85,10 +85,10 @@ class Saving:
     def due(self, committed: int) -> bool:
         """Whether a checkpoint is to be begun after ``committed`` steps, were it only for its step and the time. Rank 0 decides."""
         every = self._job.spec.checkpoint
-        if committed == self._pace.steps or self._checkpointer.busy:
+        if committed == self._pace.last or self._checkpointer.busy:
             self._checkpointer.complain()
             # The last step's checkpoint is always taken, and waited for; any other may be late, never in the way.
-            return committed == self._pace.steps
+            return committed == self._pace.last
         by_step = every.every_steps is not None and committed % every.every_steps == 0
         return by_step or (every.every_seconds is not None and time.monotonic() - self._saved_at >= every.every_seconds)
 
@@ -107,6 +107,7 @@ class Saving:
                 accuracy=accuracy,
                 best_step=best.step,
                 best_score=best.score,
+                waited=best.waited,
             )
         self._saved_at = time.monotonic()
         self._checkpointer.start(self._group.rank, self._group.topology, self._patience, facts, attempt, awaited=awaited)

@@ -12,7 +12,6 @@ import torch
 from lmj_api.protocol import Snapshots
 from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.shelf import Shelf, digest_of
-from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import yield_to_compute
@@ -145,7 +144,7 @@ class MemorySnapshots:
         state.fill(-1)
         state.forget_gradients()
         state.saved.copy_(self._own.values(slot))
-        state.seconds, state.evaluated, state.best = facts.seconds, facts.evaluated, Best(facts.best_step, facts.best_score)
+        state.facts = facts
         state.fill(step)
         if giving is not None:
             giving.join()  # as long as its patience lasts
@@ -177,8 +176,7 @@ class MemorySnapshots:
         return slot
 
     def _start(self, step: int, copy: Callable[[], torch.Tensor | None] | None, *, shared: bool = False) -> None:
-        state = self._state
-        facts = Facts(state.seconds, state.evaluated, state.best.step, state.best.score)
+        facts = self._state.facts
         self._sent = False
         if copy is not None:
             self._taken.clear()

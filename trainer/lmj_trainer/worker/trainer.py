@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 from lmj_api.layout import Layout
@@ -16,7 +17,7 @@ from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
-from lmj_trainer.state.optimizer import AdamW
+from lmj_trainer.state.optimizer import optimizer_of
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.strategy.registry import STRATEGIES
@@ -35,6 +36,7 @@ from lmj_trainer.worker.restoring import Restoring
 from lmj_trainer.worker.saving import Saving
 from lmj_trainer.worker.snapshots import MemorySnapshots
 from lmj_trainer.worker.step_times import StepTimes
+from lmj_trainer.worker.stopping import Stopping
 
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
@@ -76,7 +78,7 @@ class Trainer:
         self._batches, self._state = batches, state
         self._transport, self._control = transport, control
         self._layout = Layout.of(spec)
-        self.optimizer = AdamW(state, spec.training)
+        self.optimizer = optimizer_of(state, spec.training)
         # Shorter than what counts as a hang, so that the rank that waits says for which, and only that one is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
@@ -90,7 +92,10 @@ class Trainer:
         )
         self._pace = Pace(batches.steps, steps_per_epoch(batches.rows, spec.training), batches.samples)
         self._times = StepTimes()
-        self._evaluator = Evaluator(prepared.splits, self.strategy, objective, control, self._pace)
+        training = spec.training
+        every, metric = training.eval_steps, training.metric_for_best_model
+        self._evaluator = Evaluator(prepared.splits, self.strategy, objective, control, self._pace, every, metric)
+        self._stopping = Stopping(training.early_stopping)
         self._saving = Saving(job, owner, state, self._group, self._checkpointer, control, self._pace, self._patience)
         self._ending = Ending(job, prepared, stage, state, self._group, self._checkpointer, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
@@ -154,6 +159,10 @@ class Trainer:
             self._group.send(self._group.leader, Kind.TOLD, step, payload={"committed": state.committed, "line": state.line})
         if recorder is None:
             word = self._group.take(Kind.RESUME, step)
+            if not word["evaluates"]:
+                # One that died may have told it to some alone, and any may lead the next view.
+                state.best, state.evaluated = Best(*word["best"]), word["evaluated"]
+                self._end(step)
         else:
             committed, line = state.committed, state.line
             if resume.told_by != self._group.leader:
@@ -168,10 +177,13 @@ class Trainer:
             if best:
                 # Of the view that broke: another try would be of the same, and a best one that is lost is lost for good.
                 self._checkpointer.settle()
+            if not evaluates:
+                self._end(step)
             due = step > 0 and not evaluates and (self._saving.due(step) or (best and not self._checkpointer.busy))
             # Only then: which are known is still looked for, and training waits for no storage.
             checkpoint = due and not any(c.step == step for c in self._checkpointer.known)
             word = {"committed": committed, "evaluates": evaluates, "checkpoint": checkpoint, "lacks": recorder.lacks(step)}
+            word |= {"best": astuple(state.best), "evaluated": state.evaluated}
             self._group.tell(Kind.RESUME, step, payload=word)
         if word["lacks"]:
             self._share_journal(step)
@@ -191,6 +203,10 @@ class Trainer:
         # By one clock. What the boundary lacked would have taken its time without another view, too.
         self._paused = time.monotonic() - updated if updated is not None else None
         return self._boundary(recorder) if word["evaluates"] else Decision(checkpoint=word["checkpoint"])
+
+    def _end(self, step: int) -> None:
+        """Have training end at the boundary of ``step``, if what evaluations have said up to there is a reason."""
+        self._pace.ends(step, self._stopping.why(self._state.best))
 
     def _share_journal(self, step: int) -> None:
         """Have rank 0 know what the others know of what is to be recorded: its predecessor could not, and died or moved."""
@@ -232,7 +248,7 @@ class Trainer:
     def _train(self, recorder: Recorder | None, decision: Decision) -> WorkerPhase:
         """From boundary to boundary; ``decision``: what is done at the first."""
         while True:
-            last = self._state.step == self._batches.steps
+            last = self._state.step == self._pace.last
             if decision.checkpoint:
                 awaited = decision.stop or last
                 self.snapshots.release()
@@ -335,7 +351,7 @@ class Trainer:
 
     def _decision(self, step: int, wish: Wish, *, best: bool = False) -> Decision:
         """On rank 0: what is done at the boundary of ``step``. ``wish``: what anybody needs; ``best``: its weights are the best so far."""
-        more = step < self._batches.steps
+        more = step < self._pace.last
         stop = wish.stop and more
         # A checkpoint that is being written gets its time: with its view it would be given up, and the best is never written again.
         pause = wish.pause and more and not stop and not self._checkpointer.promising
@@ -356,14 +372,13 @@ class Trainer:
             self._state.journal.settle(decision.recorded)
             # Whichever rank leads the next view.
             self._state.best, self._state.evaluated = Best(*word["best"]), step
+            self._end(step)
             return decision
-        before = self._state.best
-        # Done again after a death in it, it was the best once already.
-        best = before.score is None or before.step == step or result.score > before.score
-        if best:
-            self._state.best = Best(step, result.score)
+        self._state.best = self._stopping.judged(self._state.best, step, result.score)
         self._state.evaluated = step
+        best = self._state.best.step == step
         self._evaluator.report(result, best)
+        self._end(step)
         asked, self._asked = self._asked, _UNASKED
         decision = self._decision(step, asked | Wish(stop=self._control.draining.is_set()), best=best)
         self._group.tell(
@@ -372,7 +387,7 @@ class Trainer:
             payload={
                 "decision": vars(decision),
                 "evaluation": result.to_json(),
-                "best": (self._state.best.step, self._state.best.score),
+                "best": astuple(self._state.best),
             },
         )
         return decision

@@ -35,7 +35,7 @@ def progress(ranks: tuple[RankFacts, ...], view: View | None, old: Progress | No
     if best is None or old is None or best.step != old.step:
         return best
     # While it evaluates or exports it speaks of its activity alone: what was known of the step stays true.
-    facts = ("loss", "learning_rate", "grad_norm", "samples_per_second", "eta_seconds", "replicas")
+    facts = ("loss", "learning_rate", "grad_norm", "samples_per_second", "eta_seconds", "replicas", "stopped")
     kept = {name: getattr(old, name) for name in facts if getattr(best, name) is None}
     return best.model_copy(update=kept)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from lmj_api.shards import share
 from lmj_trainer.model.inputs import Inputs
 from lmj_trainer.model.stage import Place
+from lmj_trainer.strategy.batches import Where
 from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.strategy.pipeline.schedule import Op, Work, most_deferred, order
@@ -114,16 +115,17 @@ class Pipeline:
     def _pieces(self, step: int) -> tuple[list[_Piece], int]:
         """The micro-batches of this replica, and the samples of all replicas'."""
         mine: list[_Piece] = []
-        samples, number = 0, 0
+        samples, number, first = 0, 0, 0
         for shard, parts in enumerate(self._batches.train(step)):
             for rows in parts:
+                where = Where(step, first)
                 if shard in self._shards:
-                    inputs = self._batches.inputs("train", rows)
+                    inputs = self._batches.inputs("train", rows, where)
                     mine.append(_Piece(number, shard, inputs))
                     samples += self._objective.samples(inputs.labels)
                 else:
-                    samples += self._objective.samples(self._batches.targets("train", rows))
-                number += 1
+                    samples += self._objective.samples(self._batches.targets("train", rows, where))
+                number, first = number + 1, first + len(rows)
         return mine, samples
 
     def whole(self, reports: Sequence[Report]) -> tuple[float, Tensor]:
@@ -139,7 +141,7 @@ class Pipeline:
 
         Nothing is sent, and neither weights nor gradients change.
         """
-        inputs = self._batches.inputs("train", self._batches.train(0)[0][0])
+        inputs = self._batches.inputs("train", self._batches.train(0)[0][0], Where(0, 0))
         hidden = None
         if not self._stage.first:
             size = self._stage.config.hidden_size

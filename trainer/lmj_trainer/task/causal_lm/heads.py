@@ -21,6 +21,6 @@ HEADS = Heads(
     adapters="CAUSAL_LM",
     problem_type=None,
     dense=0,
-    by_family=dict.fromkeys(("gpt2", "llama", "mistral", "qwen2"), Head(("lm_head",), _language)),
+    by_family=dict.fromkeys(("gpt2", "llama", "mistral", "qwen2"), Head(("lm_head",), _language, "lm_head")),
     vocabulary=True,
 )

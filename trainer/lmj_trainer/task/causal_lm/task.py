@@ -50,6 +50,7 @@ class CausalLM:
     noun = "language model"
     evaluation_rows = 8
     windows = False
+    masked = False
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """None."""

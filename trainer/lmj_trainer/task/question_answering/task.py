@@ -50,6 +50,7 @@ class QuestionAnswering:
     noun = "model that answers questions"
     evaluation_rows = 32
     windows = True
+    masked = False
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """Of the two outputs."""

@@ -56,6 +56,7 @@ class SequenceClassification:
     noun = "text classifier"
     evaluation_rows = 32
     windows = False
+    masked = False
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """A value of the column is a label."""

@@ -56,6 +56,7 @@ class TokenClassification:
     noun = "classifier of words"
     evaluation_rows = 32
     windows = False
+    masked = False
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
         """A value of the column's lists is a label."""

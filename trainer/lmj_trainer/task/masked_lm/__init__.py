@@ -1,0 +1,1 @@
+"""Tokens of a text that are hidden from the model: models that read."""
