@@ -21,7 +21,7 @@ from lmj_api.places import resolve
 from lmj_api.problems import SpecError, show
 from lmj_api.spec.job import LiveMigrationJob
 
-__all__ = ["SpecError", "load_job"]
+__all__ = ["SpecError", "load_job", "read_document"]
 
 # YAML 1.1 parsers read 5e-5 as text for want of a dot; an API server's reads a number.
 _EXPONENT = re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9]*)?[eE][-+]?[0-9]+")
@@ -39,6 +39,12 @@ def load_job(
     path is what is absolute, begins with ``./`` or ``../``, or ends as a data file does.
     Raises :class:`SpecError` with a line for each mistake (five at most).
     """
+    job = read_document(document, sets)
+    return job.model_copy(update={"spec": resolve(job.spec, base.absolute(), (outputs or base).absolute(), here)})
+
+
+def read_document(document: object, sets: Sequence[str] = ()) -> LiveMigrationJob:
+    """The same with paths as they are written. Raises :class:`SpecError`."""
     if document is None:
         raise SpecError("the file is empty; a job has apiVersion, kind, metadata and spec")
     if not isinstance(document, Mapping):
@@ -46,10 +52,9 @@ def load_job(
     _check_kind(document)
     plain = _plain(override({**document}, sets), field_type(LiveMigrationJob), "")
     try:
-        job = LiveMigrationJob.model_validate_json(json.dumps(plain), strict=True, by_alias=True, by_name=False)
+        return LiveMigrationJob.model_validate_json(json.dumps(plain), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise SpecError(*complaints(error)) from None
-    return job.model_copy(update={"spec": resolve(job.spec, base.absolute(), (outputs or base).absolute(), here)})
 
 
 def _check_kind(document: Mapping[object, object]) -> None:

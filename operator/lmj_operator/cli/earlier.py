@@ -78,9 +78,9 @@ def with_parts_of(job: LiveMigrationJob, old: LiveMigrationJob) -> LiveMigration
     return job if job.spec.training.continues else _continuing(job, old.spec.training.continues)
 
 
-def continued(job: LiveMigrationJob, found: Earlier, say: Callable[[str], None]) -> tuple[LiveMigrationJob, str]:
+async def continued(job: LiveMigrationJob, found: Earlier, say: Callable[[str], None]) -> tuple[LiveMigrationJob, str]:
     """``job`` as what goes on from ``found``, and what that means, for people. Checks the job. Raises CommandError when it cannot."""
-    said = continuation(with_parts_of(job, found.job), found.job, say)
+    said = await continuation(with_parts_of(job, found.job), found.job, say)
     parts = [Continued.model_validate(part) for part in said["continues"]]
     line = (
         f"goes on from step {said['step']} of {said['steps']} ({found.changes}): what was trained, recorded and evaluated up to there stays; "

@@ -1,10 +1,13 @@
 """From a file's name to a job that is ready to run here."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from lmj_api.load import SpecError, load_job
+from lmj_api.load import SpecError, load_job, read_document
+from lmj_api.overrides import override
 from lmj_api.spec.job import LiveMigrationJob
 from lmj_operator.cli.errors import CommandError
 from lmj_operator.cli.yaml_file import LARGEST, YamlProblem, parse
@@ -12,17 +15,34 @@ from lmj_operator.cli.yaml_file import LARGEST, YamlProblem, parse
 
 def read_job(file: Path, sets: Sequence[str]) -> LiveMigrationJob:
     """The job in ``file`` with ``sets`` (``path=value``) applied. Raises CommandError with a line for each mistake."""
+    with _complaining(file):
+        return load_job(_parsed(file), base=file.absolute().parent, sets=sets)
+
+
+def written_job(file: Path, sets: Sequence[str]) -> tuple[dict[Any, Any], LiveMigrationJob]:
+    """What ``file`` holds with ``sets`` applied, and the job that this is, its paths as they are written. Raises as :func:`read_job`."""
+    with _complaining(file):
+        document = _parsed(file)
+        job = read_document(document, sets)
+        assert isinstance(document, Mapping)
+        return override(document, sets), job
+
+
+@contextmanager
+def _complaining(file: Path) -> Iterator[None]:
     try:
-        with file.open("rb") as opened:
-            data = opened.read(LARGEST + 1)
+        yield
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}") from error
-    try:
-        return load_job(parse(data), base=file.absolute().parent, sets=sets)
     except YamlProblem as error:
         raise CommandError(f"{file}: {error}") from error
     except SpecError as error:
         raise CommandError(*(f"{file}: {line}" for line in str(error).splitlines())) from error
+
+
+def _parsed(file: Path) -> object:
+    with file.open("rb") as opened:
+        return parse(opened.read(LARGEST + 1))
 
 
 def check_output(job: LiveMigrationJob) -> None:

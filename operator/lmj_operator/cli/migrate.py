@@ -39,6 +39,7 @@ def migrate(
     """
     from lmj_operator.cli.errors import CommandError
     from lmj_operator.cli.move_progress import MoveProgress
+    from lmj_operator.cli.moving import ranks_to_move
     from lmj_operator.cli.place import layout_of
     from lmj_operator.cli.training import ClusterTraining, LocalTraining, Training, move_request
 
@@ -50,12 +51,7 @@ def migrate(
     else:
         job = LocalTraining(layout_of(target, list(sets or ())).run)
     before = job.status()
-    if not before.ranks:
-        raise CommandError("the job has no ranks yet: ask again when it trains")
-    ranks = sorted(set(rank)) if rank else [r.rank for r in before.ranks]
-    wrong = [r for r in ranks if not 0 <= r < len(before.ranks)]
-    if wrong:
-        raise CommandError(f"the job has no rank {wrong[0]}: its ranks are 0 to {len(before.ranks) - 1}")
+    ranks = ranks_to_move(before, rank)
     asked = move_request(ranks, to)
     job.ask(asked)
     if output is Output.TEXT:
@@ -69,8 +65,8 @@ def migrate(
 
 def _wait(job: "Training", before: "JobStatus", asked: str, ranks: list[int], show: "Show") -> "JobStatus":
     """The status once all of ``ranks`` have moved, and trained on. Raises CommandError when one does not."""
-    from lmj_api.status import IncidentKind
     from lmj_operator.cli.errors import FAILED, CommandError
+    from lmj_operator.cli.moving import has_moved
 
     limit = time.monotonic() + _LONGEST_SECONDS
     seen = before
@@ -78,17 +74,8 @@ def _wait(job: "Training", before: "JobStatus", asked: str, ranks: list[int], sh
         now = job.status()
         show(seen, now)
         seen = now
-        fresh = [i for i in now.incidents if i not in before.incidents and i.kind is IncidentKind.MOVED]
-        if now.migrations >= before.migrations + len(ranks) and all(i.seconds is not None for i in fresh):
+        if has_moved(before, now, asked, ranks, job.runs):
             return now
-        if now.move_request == asked and now.move_refused is not None:
-            raise CommandError(now.move_refused, code=FAILED)
-        # One that goes on through a checkpoint moves yet.
-        failed = next((m for m in now.moves if m.rank in ranks and m.given_up is not None and m.strategy == "Live"), None)
-        if failed is not None and now.move_request == asked:
-            raise CommandError(f"rank {failed.rank}: {failed.given_up}", code=FAILED)
-        if not job.runs():
-            raise CommandError("the run ended before all ranks had moved", code=FAILED)
         if time.monotonic() > limit:
             raise CommandError("nothing came of it within an hour: is the run stopped?", code=FAILED)
         time.sleep(job.poll_seconds)

@@ -10,7 +10,6 @@ import typer
 from lmj_operator.cli.options import Output, OutputOption, SetOption
 
 if TYPE_CHECKING:
-    from lmj_api.status import JobStatus
     from lmj_operator.cli.training import Training
 
 
@@ -43,12 +42,11 @@ def scale(
 
     On a cluster (JOB, with -n NAMESPACE) it changes spec.dataParallel.replicas and spec.pipeline.stages.
     """
-    from lmj_operator.cli.errors import CommandError
     from lmj_operator.cli.place import layout_of
+    from lmj_operator.cli.scaling import asked_for
     from lmj_operator.cli.training import ClusterTraining, LocalTraining, Training
 
-    if replicas is None and stages is None:
-        raise CommandError("give --replicas, --stages, or both")
+    asked = asked_for(replicas, stages)
     job: Training = (
         ClusterTraining(str(target), namespace)
         if namespace is not None
@@ -58,39 +56,23 @@ def scale(
     job.scale(replicas, stages)
     if seconds > 0:
         _wait(job, replicas, stages, seconds)
-    asked = [f"{count} {what}" for count, what in ((replicas, "replicas"), (stages, "stages")) if count is not None]
     if output is Output.JSON:
         # As before there were stages: that of the replicas.
         told = {"before": before.replicas, "replicas": replicas, "stagesBefore": before.stages, "stages": stages}
         typer.echo(json.dumps({name: value for name, value in told.items() if value is not None}))
     else:
-        typer.echo(f"{' of '.join(asked)} train" if seconds > 0 else f"asked for {' of '.join(asked)}")
+        typer.echo(f"{asked} train" if seconds > 0 else f"asked for {asked}")
 
 
 def _wait(job: "Training", replicas: int | None, stages: int | None, seconds: float) -> None:
     """Until so many train. Raises CommandError when that does not come."""
-    from lmj_operator.cli.errors import FAILED, CommandError
+    from lmj_operator.cli.scaling import has_scaled, late
 
     limit = time.monotonic() + seconds
     while True:
         status = job.status()
-        if status.replicas == (replicas or status.replicas) and status.stages == (stages or status.stages):
+        if has_scaled(status, replicas, stages, job.runs):
             return
-        if not job.runs():
-            raise CommandError(f"the run ended before {_asked(replicas, stages)} trained", code=FAILED)
-        if stages is not None and (given_up := _given_up(status, stages)) is not None:
-            raise CommandError(f"the layers stay in {status.cut}: {given_up}", code=FAILED)
         if time.monotonic() > limit:
-            message = f"{status.replicas} replicas of {status.stages} stages train after {seconds:g} s: {status.message}"
-            raise CommandError(message, code=FAILED)
+            raise late(status, seconds)
         time.sleep(job.poll_seconds)
-
-
-def _asked(replicas: int | None, stages: int | None) -> str:
-    return " of ".join(f"{count} {what}" for count, what in ((replicas, "replicas"), (stages, "stages")) if count is not None)
-
-
-def _given_up(status: "JobStatus", stages: int) -> str | None:
-    """Why the layers are not cut into so many."""
-    recut = status.recut
-    return recut.given_up if recut is not None and recut.cut.stages == stages else None

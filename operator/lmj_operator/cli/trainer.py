@@ -38,22 +38,23 @@ def become(command: str, arguments: Sequence[str]) -> NoReturn:
     os.execv(sys.executable, [*PYTHON, command, *arguments])  # noqa: S606
 
 
-def check_job(job: LiveMigrationJob, say: Callable[[str], None]) -> str:
+async def check_job(job: LiveMigrationJob, say: Callable[[str], None]) -> str:
     """Have the trainer look at the job's data and model, before anything is started; returns what it printed.
 
     ``say`` gets a line at once, because it takes seconds, and each that the check says meanwhile. Raises CommandError with its ``error:`` line,
     and exit code 2 when the job is at fault, 1 when the check is.
     """
-    return _asked("check", {"--job": job}, say)
+    return await _asked("check", {"--job": job}, say)
 
 
-def continuation(job: LiveMigrationJob, old: LiveMigrationJob, say: Callable[[str], None]) -> dict[str, Any]:
+async def continuation(job: LiveMigrationJob, old: LiveMigrationJob, say: Callable[[str], None]) -> dict[str, Any]:
     """Where ``job`` goes on from what ``old`` has trained in its folder, as the trainer says. Checks it, and raises, as :func:`check_job`."""
-    found: dict[str, Any] = json.loads(_asked("continue", {"--job": job, "--earlier": old}, say).splitlines()[-1])
+    told = await _asked("continue", {"--job": job, "--earlier": old}, say)
+    found: dict[str, Any] = json.loads(told.splitlines()[-1])
     return found
 
 
-def _asked(command: str, jobs: Mapping[str, LiveMigrationJob], say: Callable[[str], None]) -> str:
+async def _asked(command: str, jobs: Mapping[str, LiveMigrationJob], say: Callable[[str], None]) -> str:
     """What the trainer's ``command`` about ``jobs``, by option, printed."""
     require_trainer()
     say("checking the data and the model")
@@ -63,7 +64,7 @@ def _asked(command: str, jobs: Mapping[str, LiveMigrationJob], say: Callable[[st
             file = Path(folder) / f"{option.strip('-')}.json"
             file.write_text(job.to_json(), encoding="utf-8")
             arguments += [option, str(file)]
-        code, out, told = asyncio.run(_run([*PYTHON, command, *arguments], say))
+        code, out, told = await _run([*PYTHON, command, *arguments], say)
     if code == 0:
         return out.strip()
     lines = [line.removeprefix(ERROR) for line in told if line.startswith(ERROR)]

@@ -1,23 +1,24 @@
 """A job that trains, for commands that ask it for something: on this machine, or on a cluster."""
 
-import json
-import subprocess
+import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pydantic import ValidationError
 
-from lmj_api.names import GROUP, MIGRATE, PLURAL
-from lmj_api.spec import DataParallel
 from lmj_api.status import JobStatus
 from lmj_operator.backend.local.lock import lock_holder
 from lmj_operator.backend.local.store import RunStore, Scale, StoreError
 from lmj_operator.cli.errors import FAILED, CommandError
+from lmj_operator.cli.scaling import check_replicas, refused
 from lmj_operator.plan.report.phases import TERMINAL
 
-KUBECTL_SECONDS = 30.0
-"""Longest time of a call."""
+if TYPE_CHECKING:
+    from lmj_operator.backend.kubernetes.jobs import Jobs
+
+T = TypeVar("T")
 
 
 class Training(Protocol):
@@ -76,7 +77,7 @@ class LocalTraining:
         try:
             job.spec.scaled(replicas, stages)
         except ValidationError as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         self._store.write_scale(Scale(replicas=replicas, stages=stages))
 
     def _none(self) -> CommandError:
@@ -88,19 +89,17 @@ class ClusterTraining:
 
     poll_seconds = 1.0
 
-    def __init__(self, name: str, namespace: str, kubectl: str = "kubectl") -> None:
-        self._what = (f"{PLURAL}.{GROUP}", name, f"--namespace={namespace}")
-        self._name = f"{namespace}/{name}"
-        self._kubectl = kubectl
+    def __init__(self, name: str, namespace: str) -> None:
+        self._name, self._namespace = name, namespace
 
     def status(self) -> JobStatus:
         """As the protocol says."""
-        found = self._object()
+        found = self._call(lambda jobs: jobs.get(self._namespace, self._name))
         try:
             return JobStatus.model_validate(found.get("status") or {}, extra="ignore")
         except ValidationError as error:
             wrong = ".".join(str(part) for part in error.errors(include_url=False)[0]["loc"])
-            raise CommandError(f"{self._name}: its status is not one of this version's ({wrong})", code=FAILED) from error
+            raise CommandError(f"{self}: its status is not one of this version's ({wrong})", code=FAILED) from error
 
     def runs(self) -> bool:
         """As the protocol says."""
@@ -109,51 +108,34 @@ class ClusterTraining:
     def ask(self, request: str) -> None:
         """As the protocol says."""
         if not self.runs():
-            raise CommandError(f"{self._name}: the job has ended", code=FAILED)
-        self._call("annotate", *self._what, f"{MIGRATE}={request}", "--overwrite")
+            raise CommandError(f"{self}: the job has ended", code=FAILED)
+        self._call(lambda jobs: jobs.ask(self._namespace, self._name, request))
 
     def scale(self, replicas: int | None, stages: int | None) -> None:
         """As the protocol says."""
         if not self.runs():
-            raise CommandError(f"{self._name}: the job has ended", code=FAILED)
-        # The server refuses it too, in more words.
-        known = (self._object().get("spec") or {}).get("dataParallel") or {}
+            raise CommandError(f"{self}: the job has ended", code=FAILED)
+        found = self._call(lambda jobs: jobs.get(self._namespace, self._name))
+        check_replicas(found.get("spec") or {}, replicas)
+        self._call(lambda jobs: jobs.scale(self._namespace, self._name, replicas, stages))
+
+    def __str__(self) -> str:
+        return f"{self._namespace}/{self._name}"
+
+    def _call(self, call: "Callable[[Jobs], Awaitable[T]]") -> T:
+        """What ``call`` comes to, by a connection of its own: a command makes few, and a token may have a short life."""
+        from lmj_operator.backend.kubernetes.api import ApiError
+        from lmj_operator.backend.kubernetes.connection import NoCluster
+        from lmj_operator.backend.kubernetes.jobs import NoSuchJob, connected
+
+        async def connect() -> T:
+            async with connected() as (jobs, _):
+                return await call(jobs)
+
         try:
-            if replicas is not None:
-                DataParallel.model_validate({**known, "replicas": replicas}, extra="ignore")
-        except ValidationError as error:
-            raise _refused(error) from error
-        if stages is None:
-            # Its subresource: who may scale need not be allowed to change the job.
-            self._call("scale", *self._what, f"--replicas={replicas}")
-            return
-        parts: dict[str, dict[str, int]] = {"pipeline": {"stages": stages}}
-        if replicas is not None:
-            parts["dataParallel"] = {"replicas": replicas}
-        self._call("patch", *self._what, "--type=merge", f"--patch={json.dumps({'spec': parts}, sort_keys=True)}")
-
-    def _object(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._call("get", *self._what, "--output=json"))
-        return found
-
-    def _call(self, *arguments: str) -> str:
-        try:
-            done = subprocess.run(
-                [self._kubectl, *arguments], capture_output=True, text=True, timeout=KUBECTL_SECONDS, check=False
-            )
-        except FileNotFoundError as error:
-            raise CommandError("kubectl is not installed here: it is what speaks to the cluster", code=FAILED) from error
-        except subprocess.TimeoutExpired as error:
-            raise CommandError(f"kubectl {arguments[0]} did not end within {KUBECTL_SECONDS:g} s", code=FAILED) from error
-        if done.returncode != 0:
-            said = done.stderr.strip().splitlines()
-            raise CommandError(f"kubectl: {said[-1] if said else f'exit code {done.returncode}'}", code=FAILED)
-        return done.stdout
-
-
-def _refused(error: ValidationError) -> CommandError:
-    """Why a job cannot have so many replicas, in a line."""
-    return CommandError(str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, "))
+            return asyncio.run(connect())
+        except (ApiError, NoCluster, NoSuchJob) as error:
+            raise CommandError(str(error), code=FAILED) from error
 
 
 def move_request(ranks: list[int], node: str | None) -> str:

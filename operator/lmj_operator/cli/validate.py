@@ -9,6 +9,8 @@ from lmj_operator.cli.options import JobFile, Output, OutputOption, SetOption
 
 def validate(file: JobFile, sets: SetOption = None, output: OutputOption = Output.TEXT) -> None:
     """Check the job in FILE: its fields, its data and its model. Starts nothing, writes nothing."""
+    import asyncio
+
     from lmj_operator.cli.errors import CommandError
     from lmj_operator.cli.load import check_output, read_job
     from lmj_operator.cli.notices import without_effect
@@ -18,7 +20,7 @@ def validate(file: JobFile, sets: SetOption = None, output: OutputOption = Outpu
     try:
         job = read_job(file, list(sets or ()))
         check_output(job)
-        facts = check_job(job, lambda line: said.append(line) if line.startswith(WARNING) else None)
+        facts = asyncio.run(check_job(job, lambda line: said.append(line) if line.startswith(WARNING) else None))
     except CommandError as error:
         if output is Output.JSON:
             typer.echo(json.dumps({"valid": False, "errors": list(error.lines)}, ensure_ascii=False))

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +10,11 @@ from urllib.request import getproxies
 
 import aiohttp
 import kopf
-from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
 from lmj_api.names import GROUP
 from lmj_operator.backend.kubernetes.api import Api
+from lmj_operator.backend.kubernetes.connection import NoCluster, find
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.watch import Watch
 from lmj_operator.controller.controller import Controller, registry, watches
@@ -139,11 +138,8 @@ async def _inform(controller: Controller, watching: Sequence[Watch]) -> None:
 
 
 async def _find_cluster() -> None:
-    """The cluster of KUBECONFIG, else the one that this pod is in, else that of the user's own configuration. Raises :class:`StartError`."""
+    """Have all clients lead to the operator's cluster. Raises :class:`StartError`."""
     try:
-        if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
-            config.load_incluster_config()  # type: ignore[no-untyped-call]
-        else:
-            await config.load_kube_config()  # type: ignore[no-untyped-call]
-    except config.ConfigException as error:
-        raise StartError(f"no cluster: {' '.join(str(error).split())}; set KUBECONFIG") from error
+        await find()
+    except NoCluster as error:
+        raise StartError(str(error)) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ["crds", "operator", "trainer", "benchmarks", "tools", "examples"]
+FOLDERS = ["crds", "operator", "python", "trainer", "benchmarks", "tools", "examples"]
 MOST_LINES = 60
 
 

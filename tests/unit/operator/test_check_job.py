@@ -1,5 +1,6 @@
 """The check of a job, in a process of its own: what it says comes at once, what it complains of is an error, and its end is always told."""
 
+import asyncio
 import sys
 from collections.abc import Sequence
 
@@ -31,7 +32,7 @@ def check(program: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[str]
 
     monkeypatch.setattr(trainer, "_run", run)
     said: list[str] = []
-    return trainer.check_job(JOB, said.append), said
+    return asyncio.run(trainer.check_job(JOB, said.append)), said
 
 
 def test_a_person_hears_at_once_that_something_is_done_and_then_what(monkeypatch: pytest.MonkeyPatch) -> None:

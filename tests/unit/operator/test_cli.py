@@ -29,12 +29,12 @@ from lmj_api.status import (
 from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
 from lmj_operator.backend.port import PodEvent
+from lmj_operator.cli.ended import exit_code, summary
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, CommandError
 from lmj_operator.cli.lines import changes, event_line, progress_line
 from lmj_operator.cli.load import check_output, read_job
 from lmj_operator.cli.notices import without_effect
 from lmj_operator.cli.reporter import JsonReporter, PlainReporter
-from lmj_operator.cli.session import exit_code, summary
 from lmj_operator.cli.table import status_lines
 from lmj_operator.plan import Plan
 from lmj_operator.plan.observe.units import duration, size

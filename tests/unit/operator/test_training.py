@@ -1,10 +1,12 @@
 """What ``lmj migrate`` asks of a job, and how it hears of it."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from api_server import JOBS, ApiServer
 from click.testing import Result
 from planned import job_spec
 from typer.testing import CliRunner
@@ -22,17 +24,22 @@ from lmj_operator.plan.moves.request import MoveRequest, parse_request
 RANKS = [RankStatus(rank=rank, state="Running") for rank in (0, 1)]
 
 
-def kubectl(folder: Path, script: str) -> str:
-    """A kubectl that does what ``script`` says."""
-    program = folder / "kubectl"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return str(program)
+PLACE = JOBS.format("team") + "/tiny"
 
 
-def answer(folder: Path, status: JobStatus) -> str:
-    (folder / "job.json").write_text(json.dumps({"status": json.loads(status.to_json())}))
-    return kubectl(folder, f'echo "$@" >> {folder}/calls; cat {folder}/job.json')
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    """A cluster."""
+    with ApiServer() as made:
+        monkeypatch.setenv("KUBECONFIG", str(made.kubeconfig(tmp_path)))
+        yield made
+
+
+def there(server: ApiServer, status: JobStatus) -> ClusterTraining:
+    """A job with ``status`` there."""
+    body = {"metadata": {"name": "tiny", "namespace": "team"}, "status": json.loads(status.to_json())}
+    server.put(PLACE, body)
+    return ClusterTraining("tiny", "team")
 
 
 def test_a_request_is_what_the_plan_reads() -> None:
@@ -40,55 +47,53 @@ def test_a_request_is_what_the_plan_reads() -> None:
     assert parse_request(move_request([1], None), 2) == MoveRequest((1,))
 
 
-def test_a_job_on_a_cluster_is_asked_by_an_annotation(tmp_path: Path) -> None:
-    job = ClusterTraining("tiny", "team", answer(tmp_path, JobStatus(phase=Phase.RUNNING, ranks=RANKS)))
+def test_a_job_on_a_cluster_is_asked_by_an_annotation(server: ApiServer) -> None:
+    job = there(server, JobStatus(phase=Phase.RUNNING, ranks=RANKS))
     assert len(job.status().ranks) == 2
     job.ask("1 to=n 7")
-    assert (tmp_path / "calls").read_text().splitlines()[-1] == (
-        "annotate livemigrationjobs.lmj.dev tiny --namespace=team lmj.dev/migrate=1 to=n 7 --overwrite"
-    )
+    assert server.objects[PLACE]["metadata"]["annotations"] == {"lmj.dev/migrate": "1 to=n 7"}
 
 
-@pytest.mark.parametrize(
-    ("script", "says"),
-    [
-        ('echo warning >&2; echo "Error from server (NotFound): no tiny" >&2; exit 1', "kubectl: Error from server"),
-        ("exit 3", "kubectl: exit code 3"),
-        ('echo \'{"status": {"phase": "Levitating"}}\'', "team/tiny: its status is not one of this version's .phase."),
-    ],
-)
-def test_a_cluster_that_says_no(tmp_path: Path, script: str, says: str) -> None:
-    with pytest.raises(CommandError, match=says):
-        ClusterTraining("tiny", "team", kubectl(tmp_path, script)).status()
+def test_a_cluster_that_says_no(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = ClusterTraining("tiny", "team")
+    with pytest.raises(CommandError, match=r"^team/tiny: there is no such job$"):
+        job.status()
+    there(server, JobStatus())
+    server.refuse["GET"] = [(403, {"message": "you may not"})]
+    with pytest.raises(CommandError, match=r"403 you may not$"):
+        job.status()
+    server.status(PLACE, phase="Levitating")
+    with pytest.raises(CommandError, match=r"team/tiny: its status is not one of this version's .phase."):
+        job.status()
+    monkeypatch.setenv("KUBECONFIG", "/none")
+    with pytest.raises(CommandError, match=r"^no cluster: .*set KUBECONFIG$"):
+        job.status()
 
 
-def test_without_kubectl_it_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="kubectl is not installed here"):
-        ClusterTraining("tiny", "team", str(tmp_path / "none")).status()
-
-
-def test_a_job_that_has_ended_is_not_asked(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="team/tiny: the job has ended"):
-        ClusterTraining("tiny", "team", answer(tmp_path, JobStatus(phase=Phase.SUCCEEDED))).ask("1")
-    with pytest.raises(CommandError, match="no job runs here: start it with lmj run"):
+def test_a_job_that_has_ended_is_not_asked(server: ApiServer, tmp_path: Path) -> None:
+    job = there(server, JobStatus(phase=Phase.SUCCEEDED))
+    for ask in (lambda: job.ask("1"), lambda: job.scale(2, None)):
+        with pytest.raises(CommandError, match=r"team/tiny: the job has ended"):
+            ask()
+    with pytest.raises(CommandError, match=r"no job runs here: start it with lmj run"):
         LocalTraining(tmp_path).ask("1")
 
 
-def cluster_job(folder: Path, replicas: int) -> ClusterTraining:
+def cluster_job(server: ApiServer, replicas: int) -> ClusterTraining:
     """A job that trains with so many of its shards."""
-    value = {
-        "spec": {"dataParallel": {"shards": 8, "replicas": replicas, "minReplicas": 2, "maxReplicas": 4, "later": 1}},
-        "status": {"phase": "Running"},
-    }
-    (folder / "job.json").write_text(json.dumps(value))
-    return ClusterTraining("tiny", "team", kubectl(folder, f'echo "$@" >> {folder}/calls; cat {folder}/job.json'))
+    parts = {"shards": 8, "replicas": replicas, "minReplicas": 2, "maxReplicas": 4, "later": 1}
+    body = {"metadata": {"name": "tiny", "namespace": "team"}, "spec": {"dataParallel": parts}, "status": {"phase": "Running"}}
+    server.put(PLACE, body)
+    return ClusterTraining("tiny", "team")
 
 
-def test_a_job_on_a_cluster_is_scaled_as_kubectl_does(tmp_path: Path) -> None:
-    cluster_job(tmp_path, 2).scale(4, None)
-    assert (tmp_path / "calls").read_text().splitlines()[-1] == (
-        "scale livemigrationjobs.lmj.dev tiny --namespace=team --replicas=4"
-    )
+def changes(server: ApiServer) -> list[tuple[str, Any]]:
+    return [(path, body) for method, path, body in server.calls if method == "PATCH"]
+
+
+def test_a_job_on_a_cluster_is_scaled_as_kubectl_does(server: ApiServer) -> None:
+    cluster_job(server, 2).scale(4, None)
+    assert changes(server) == [(f"{PLACE}/scale?fieldManager=lmj", {"spec": {"replicas": 4}})]
 
 
 BOUNDS = [
@@ -98,11 +103,13 @@ BOUNDS = [
 
 
 @pytest.mark.parametrize(("replicas", "says"), BOUNDS)
-def test_more_or_fewer_replicas_than_the_job_may_have_are_refused_in_a_line(tmp_path: Path, replicas: int, says: str) -> None:
+def test_more_or_fewer_replicas_than_the_job_may_have_are_refused_in_a_line(
+    server: ApiServer, tmp_path: Path, replicas: int, says: str
+) -> None:
     with pytest.raises(CommandError) as told:
-        cluster_job(tmp_path, 2).scale(replicas, None)
+        cluster_job(server, 2).scale(replicas, None)
     assert told.value.lines == (says,)
-    assert "scale" not in (tmp_path / "calls").read_text()
+    assert changes(server) == []
     folder = tmp_path / ".lmj"
     folder.mkdir()
     store = RunStore(folder)
@@ -222,12 +229,11 @@ def test_what_cannot_be_had_is_said(
     assert told.exception.lines[0].startswith(says)
 
 
-def test_a_job_on_a_cluster_is_scaled_by_a_change_of_its_spec(tmp_path: Path) -> None:
-    job = cluster_job(tmp_path, 2)
+def test_a_job_on_a_cluster_is_scaled_by_a_change_of_its_spec(server: ApiServer) -> None:
+    job = cluster_job(server, 2)
     job.scale(3, 3)
     job.scale(None, 3)
-    patch = "patch livemigrationjobs.lmj.dev tiny --namespace=team --type=merge --patch="
-    assert [call for call in (tmp_path / "calls").read_text().splitlines() if call.startswith("patch")] == [
-        f'{patch}{{"spec": {{"dataParallel": {{"replicas": 3}}, "pipeline": {{"stages": 3}}}}}}',
-        f'{patch}{{"spec": {{"pipeline": {{"stages": 3}}}}}}',
+    assert changes(server) == [
+        (f"{PLACE}?fieldManager=lmj", {"spec": {"dataParallel": {"replicas": 3}, "pipeline": {"stages": 3}}}),
+        (f"{PLACE}?fieldManager=lmj", {"spec": {"pipeline": {"stages": 3}}}),
     ]

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -27,7 +27,10 @@ BUSY_TRIES = 3
 QUIET_SECONDS = 120.0
 """A watch on which nothing comes is not believed longer: the server sends a bookmark about once a minute."""
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=QUIET_SECONDS)
+TEXT_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
+"""A log may be silent for as long as nothing is logged: who follows it has a deadline, or another source that says when it ends."""
 JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
 _METADATA = JSON + ";as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 MANAGER = "lmj"
 """Field manager of everything that is applied."""
@@ -110,6 +113,26 @@ class Api:
         finally:
             self._count("watch", resource.plural, code)
 
+    async def text(
+        self, resource: Resource, namespace: str, name: str, subresource: str, query: Mapping[str, str]
+    ) -> AsyncGenerator[str]:
+        """Lines of a subresource that is text, as they come, until the server ends it: the log of a pod. Raises :class:`ApiError`."""
+        path, code = resource.path(namespace, name, subresource), 0
+        try:
+            answer = await self._request("GET", path, None, query, JSON, TEXT_TIMEOUT, "*/*")
+            code = answer.status
+            try:
+                if code >= 400:
+                    raise _error("get", path, code, await answer.read())
+                async for line in lines(answer.response.content):
+                    yield line.decode(errors="replace")
+            finally:
+                answer.response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError("get", path, 0, "Unreachable", str(error) or type(error).__name__) from error
+        finally:
+            self._count("get", resource.plural, code)
+
     async def create(self, resource: Resource, body: Object) -> Object:
         """Make an object. Raises :class:`ApiError` (status 409: there is one of this name)."""
         path = resource.path(body["metadata"].get("namespace"))
@@ -120,6 +143,13 @@ class Api:
         path = resource.path(body["metadata"].get("namespace"), body["metadata"]["name"], subresource)
         query = {"fieldManager": MANAGER, "force": "true" if force else "false"}
         return await self._call("patch", "PATCH", resource, path, body, query, "application/apply-patch+yaml")
+
+    async def merge(
+        self, resource: Resource, namespace: str, name: str, change: Object, *, subresource: str | None = None
+    ) -> Object:
+        """Change the fields that ``change`` names, whoever set them. Raises :class:`ApiError`."""
+        path = resource.path(namespace, name, subresource)
+        return await self._call("patch", "PATCH", resource, path, change, {"fieldManager": MANAGER}, MERGE_PATCH)
 
     async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str, grace: int | None = None) -> bool:
         """Delete the object with ``uid``; False: it is gone already, or another has its name. Raises :class:`ApiError`."""
