@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmj.errors import RunError
 from lmj_api.layout import Layout
 from lmj_api.protocol import Evaluation
 from lmj_api.status import Incident, JobStatus, Phase
@@ -74,12 +75,18 @@ class Result:
         return self._saved(self._layout.adapter) if self._layout is not None else None
 
     def losses(self) -> dict[int, float]:
-        """The loss of each step, as ``metrics.jsonl`` in the output folder has it; empty for a job on a cluster."""
+        """The loss of each step, as ``metrics.jsonl`` in the output folder has it; empty for a job on a cluster. Raises :class:`lmj.RunError`
+        when the file cannot be read.
+        """
+        from lmj_operator.cli.errors import CommandError
         from lmj_operator.cli.report.sources import read_records
 
         if self._layout is None:
             return {}
-        records, _ = read_records(self._layout.metrics)
+        try:
+            records, _ = read_records(self._layout.metrics)
+        except CommandError as error:
+            raise RunError(str(error)) from error
         return {record.step: record.loss for record in records}
 
     @property

@@ -221,3 +221,12 @@ def test_a_jobs_file_will_do(fake: Any, tmp_path: Path) -> None:
     lmj.run(file)
     lmj.run(str(file))
     assert [made.spec.output.path for made in ran] == [str(tmp_path / "out")] * 2
+
+
+def test_losses_that_cannot_be_read_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path) -> None:
+        raise CommandError(f"{path.name}: Input/output error")
+
+    monkeypatch.setattr("lmj_operator.cli.report.sources.read_records", broken)
+    with pytest.raises(lmj.RunError, match=r"^metrics.jsonl: Input/output error$"):
+        lmj.Result(JobStatus(), tmp_path).losses()
