@@ -28,6 +28,8 @@ MOST_SNAPSHOTS = 1000
 MOST_NAMES = 8
 """Of checkpoints that an agent is told to look for."""
 
+DELIVERY_SECONDS = 90.0
+"""The agent of rank 0 has told a run's trackers the rest within so long after its worker completed: nobody waits for longer."""
 
 Seconds = Annotated[float, Field(ge=0, le=LARGEST)]
 
@@ -314,6 +316,8 @@ class AgentState(Message):
     """It was told to end (SIGTERM) while its worker ran, and drains by itself unless it may stay for a while."""
     staying: bool = False
     """``POST /v1/stay`` was received: it has its worker go on for a part of its grace period, for another pod to take its place."""
+    delivered: bool = False
+    """Its worker completed, and what was to be done with the results (``output.trackers``) is done, or given up."""
     draining: bool = False
     """``POST /v1/drain`` was received, or its time to leave has come."""
 

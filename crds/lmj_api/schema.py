@@ -134,6 +134,20 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "a rule needs exitCodes or logPattern: without either it would match every exit",
         ),
     ],
+    "output.trackers.[]": [
+        (
+            "self.kind != 'MLflow' || has(self.uri)",
+            "uri is missing: MLflow needs the address of its tracking server, as in http://mlflow:5000",
+        ),
+        (
+            "!has(self.space) || (self.kind == 'Trackio' && !has(self.uri))",
+            "space is for Trackio, in the place of uri: leave one of them out",
+        ),
+        (
+            "!(has(self.offline) && self.offline) || (self.kind == 'WandB' && !has(self.uri))",
+            "offline is for WandB without uri: leave one of them out",
+        ),
+    ],
     "storage.output": _VOLUME,
     "storage.data": _VOLUME,
 }

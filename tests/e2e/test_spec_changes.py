@@ -50,6 +50,10 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "no label": ({"dataset": {"label": None}}, "dataset.label is the column of the label"),
     "packed rows of labels": ({"dataset": {"packing": True}}, "dataset.packing is for model.task CausalLM"),
+    "a tracker without a server": (
+        {"output": {"path": "x", "trackers": [{"kind": "MLflow", "project": "p"}]}},
+        "MLflow needs the address of its tracking server",
+    ),
     "two origins": ({"model": {"source": "bert-base-uncased"}}, "set exactly one of source"),
     "nothing to train on": ({"dataset": {"splits": {"validationFraction": 0.5, "testFraction": 0.5}}}, "leave no training rows"),
 }

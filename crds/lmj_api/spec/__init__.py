@@ -10,7 +10,9 @@ from lmj_api.spec.output import Output, Weights
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
 from lmj_api.spec.recovery import AvoidNode, Recovery, RecoveryRule, RuleAction, Straggler, StragglerAction
+from lmj_api.spec.secret import SecretKey
 from lmj_api.spec.storage import AccessMode, Storage, Volume
+from lmj_api.spec.tracker import Tracker, TrackerKind
 from lmj_api.spec.training import Device, LearningRateSchedule, Precision, Training
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "RecoveryRule",
     "RuleAction",
     "Scratch",
+    "SecretKey",
     "Splits",
     "StagePlacement",
     "Storage",
@@ -46,6 +49,8 @@ __all__ = [
     "StragglerAction",
     "Strategy",
     "Task",
+    "Tracker",
+    "TrackerKind",
     "Training",
     "Volume",
     "Weights",

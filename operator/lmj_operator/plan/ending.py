@@ -1,13 +1,14 @@
 """The end of a job: when it has come, and what is left to do then."""
 
 from lmj_api.cut import Cut
-from lmj_api.protocol import WorkerPhase
+from lmj_api.protocol import DELIVERY_SECONDS, WorkerPhase
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.status import Phase
 from lmj_operator.plan.actions import DeletePod
 from lmj_operator.plan.observe.facts import ENDED
 from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
+from lmj_operator.plan.report.report import leader
 from lmj_operator.plan.scene import Scene
 from lmj_operator.plan.status import status_of
 
@@ -26,7 +27,23 @@ def completed(scene: Scene) -> Plan | None:
     if others and left > 0:
         status = status_of(scene, scene.observed.status.phase, "trained to the end; the last ranks leave")
         return Plan(status, status.message, (), min(left, CHANGING_SECONDS), left)
+    delivering = _delivering(scene)
+    if delivering is not None:
+        told = "trained to the end; the model is saved, and rank 0 tells output.trackers the rest"
+        status = status_of(scene, scene.observed.status.phase, told)
+        return Plan(status, status.message, (), min(delivering, CHANGING_SECONDS), delivering)
     return end(scene, Phase.SUCCEEDED, "trained to the end; the model is saved")
+
+
+def _delivering(scene: Scene) -> float | None:
+    """For how many seconds at most it may still be done with the results what is to be done; None: nobody waits for that."""
+    first = leader(scene.ranks, scene.newest)
+    if not scene.observed.spec.output.delivers or first.pod is None or first.pod.phase is PodPhase.GONE:
+        return None
+    if first.agent is not None and (first.agent.delivered or not first.in_phase(WorkerPhase.COMPLETED)):
+        return None
+    left = (scene.left_since or scene.now) + DELIVERY_SECONDS - scene.now
+    return left if left > 0 else None
 
 
 def expired(scene: Scene) -> Plan | None:

@@ -1,12 +1,14 @@
 """What the stored status says of a pass: of each rank, of the phase, and at a job's end."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tests.unit.operator.seen import facts, observed, pod, view, worker
 
 from lmj_api.cut import Cut
-from lmj_api.protocol import CheckpointInfo, WorkerPhase
+from lmj_api.protocol import DELIVERY_SECONDS, CheckpointInfo, WorkerPhase
+from lmj_api.spec import Tracker, TrackerKind
 from lmj_api.status import Condition, JobStatus, Phase, RankStatus, RecutFollower, RecutStatus
 from lmj_api.topology import Topology
 from lmj_operator.plan import Drain, PodObserved, PodPhase, PodWait
@@ -78,6 +80,46 @@ def test_the_last_ranks_are_waited_for_no_longer_than_they_have(left: float, wak
     plan = completed(scene_of(observed(*pods, status=status), 100.0))
     assert plan is not None
     assert (plan.status.phase, plan.wake_after, plan.due_after) == (Phase.RUNNING, wake, left)
+
+
+TRACKER = Tracker(kind=TrackerKind.TRACKIO, project="p")
+
+
+@pytest.mark.parametrize(
+    ("phase", "told", "since", "over"),
+    [
+        (WorkerPhase.COMPLETED, {}, 100.0, False),
+        (WorkerPhase.COMPLETED, {}, 100.0 - DELIVERY_SECONDS + 0.5, False),
+        (WorkerPhase.COMPLETED, {}, 100.0 - DELIVERY_SECONDS, True),
+        (WorkerPhase.COMPLETED, {"delivered": True}, 100.0, True),
+        (WorkerPhase.EXITED, {}, 80.0, True),
+    ],
+)
+def test_a_job_that_is_shown_elsewhere_ends_when_all_is_told_or_time_is_up(
+    phase: WorkerPhase, told: dict[str, bool], since: float, over: bool
+) -> None:
+    pods = pod(0, 1, worker(phase), agent=told), pod(1, 1, worker(WorkerPhase.COMPLETED))
+    status = JobStatus(phase=Phase.RUNNING, view=view(*pods), left_since=since, serials={"0": 1, "1": 1})
+    seen = observed(*pods, status=status)
+    plain = completed(scene_of(seen, 100.0))
+    assert plain is not None
+    assert plain.status.phase is Phase.SUCCEEDED, "of a job that is shown nowhere else nothing is waited for"
+    output = seen.spec.output.model_copy(update={"trackers": [TRACKER]})
+    plan = completed(scene_of(replace(seen, spec=seen.spec.model_copy(update={"output": output})), 100.0))
+    assert plan is not None
+    assert plan.status.phase is (Phase.SUCCEEDED if over else Phase.RUNNING)
+    assert over or plan.due_after == since + DELIVERY_SECONDS - 100.0
+
+
+def test_a_pod_that_is_gone_delivers_nothing() -> None:
+    gone = replace(pod(0, 1), phase=PodPhase.GONE)
+    pods = gone, pod(1, 1, worker(WorkerPhase.COMPLETED))
+    status = JobStatus(phase=Phase.RUNNING, view=view(*pods), left_since=80.0, serials={"0": 1, "1": 1})
+    seen = observed(*pods, status=status)
+    output = seen.spec.output.model_copy(update={"trackers": [TRACKER]})
+    plan = completed(scene_of(replace(seen, spec=seen.spec.model_copy(update={"output": output})), 100.0))
+    assert plan is not None
+    assert plan.status.phase is Phase.SUCCEEDED
 
 
 @pytest.mark.parametrize(("since", "told"), [(97.0, True), (97.5, False)])

@@ -186,6 +186,11 @@ class Supervisor:
         self.state = self.state.model_copy(update={"warm": self.state.rank is None})
         self._tell(EventKind.WARM, message)
 
+    def delivered(self) -> None:
+        """What was to be done with the results is done, or given up."""
+        self.state = self.state.model_copy(update={"delivered": True})
+        self._notify()
+
     def found(self, checkpoints: Sequence[CheckpointInfo], number: int = 0) -> None:
         """The checkpoint folder was looked through, after view ``number`` was over."""
         before = set(self.state.checkpoints)
