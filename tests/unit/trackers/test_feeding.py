@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from tests.unit.trackers.run_folder import RUN, RunFolder
 
+from lmj_api.spec import Tracker
 from lmj_trainer.trackers import tracking as tracking_module
 from lmj_trainer.trackers.cursor import CursorFile
 from lmj_trainer.trackers.feeding import Orders, feed
+from lmj_trainer.trackers.main import name_of
 from lmj_trainer.trackers.port import Begun, Note, Row
 from lmj_trainer.trackers.records import Records
 from lmj_trainer.trackers.tracking import Tracking
@@ -179,6 +181,14 @@ def test_one_that_leaves_lets_go_and_the_next_goes_on(run: RunFolder) -> None:
     second = Fed(run, Memory())
     assert second.start().finish() is True
     assert steps(second.tracker) == [6, 7]
+
+
+def test_one_without_its_credential_is_called_so() -> None:
+    plain = Tracker.model_validate(MLFLOW)
+    assert name_of(plain, {}) == "MLflow (http://127.0.0.1:1)"
+    told = Tracker.model_validate({**MLFLOW, "token": {"name": "tracking", "key": "mlflow"}})
+    assert name_of(told, {}) == "MLflow (http://127.0.0.1:1) without MLFLOW_TRACKING_TOKEN (Secret tracking, key mlflow)"
+    assert name_of(told, {"MLFLOW_TRACKING_TOKEN": "t"}) == name_of(plain, {})
 
 
 def test_one_that_is_held_logs_nothing_until_it_goes_on(run: RunFolder) -> None:

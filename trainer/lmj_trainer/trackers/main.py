@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lmj_api.layout import Layout
 from lmj_api.results import ResultsError, trained_job
-from lmj_api.spec import JobSpec, LiveMigrationJob
+from lmj_api.spec import LiveMigrationJob, Tracker
 from lmj_trainer.cli import Parser
 from lmj_trainer.errors import UserError
 from lmj_trainer.trackers.cursor import CursorFile
@@ -114,9 +114,13 @@ def _feed(job: LiveMigrationJob, number: int, orders: Orders, warn: Say, show: S
     tracking = Tracking(
         lambda: open_tracker(subject), Records(layout), CursorFile(layout.trackers, tracker), job.metadata.run.id, begins
     )
-    name = f"{tracker.kind} ({tracker.uri or tracker.space or tracker.project})"
-    return feed(tracking, orders, warn, show, name=name, secrets=_secrets(spec, number, os.environ), again=again)
+    secrets = [os.environ.get(name, "") for name in (token_variable(tracker), "MLFLOW_TRACKING_PASSWORD")]
+    return feed(tracking, orders, warn, show, name=name_of(tracker, os.environ), secrets=secrets, again=again)
 
 
-def _secrets(spec: JobSpec, number: int, environment: Mapping[str, str]) -> list[str]:
-    return [environment.get(token_variable(spec.output.trackers[number]), "")]
+def name_of(tracker: Tracker, environment: Mapping[str, str]) -> str:
+    """``tracker`` for people, with the credential that it should have and has not."""
+    name, variable = f"{tracker.kind} ({tracker.uri or tracker.space or tracker.project})", token_variable(tracker)
+    if tracker.token is None or variable in environment:
+        return name
+    return f"{name} without {variable} (Secret {tracker.token.name}, key {tracker.token.key})"
