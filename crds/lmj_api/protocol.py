@@ -30,6 +30,8 @@ MOST_NAMES = 8
 
 DELIVERY_SECONDS = 90.0
 """The agent of rank 0 has told a run's trackers the rest within so long after its worker completed: nobody waits for longer."""
+PUSH_SECONDS = 1800.0
+"""A model that is not on the hub within so long after its worker completed is not pushed."""
 
 Seconds = Annotated[float, Field(ge=0, le=LARGEST)]
 
@@ -274,6 +276,17 @@ class WorkerState(Message):
     """How it ended; set when ``Exited``."""
 
 
+class Publication(Message):
+    """What came of pushing a model to the hub."""
+
+    url: Annotated[str, Field(max_length=2048)] | None = None
+    """Where it is; None: it was not pushed."""
+    commit: Name | None = None
+    """Its commit there."""
+    problem: Line | None = None
+    """Why it was not pushed."""
+
+
 class AgentState(Message):
     """Answer of ``GET /v1/state``."""
 
@@ -317,7 +330,9 @@ class AgentState(Message):
     staying: bool = False
     """``POST /v1/stay`` was received: it has its worker go on for a part of its grace period, for another pod to take its place."""
     delivered: bool = False
-    """Its worker completed, and what was to be done with the results (``output.trackers``) is done, or given up."""
+    """Its worker completed, and what was to be done with the results (``output.trackers``, ``output.hub``) is done, or given up."""
+    publication: Publication | None = None
+    """What came of pushing the model (``output.hub``); None: nothing yet."""
     draining: bool = False
     """``POST /v1/drain`` was received, or its time to leave has come."""
 

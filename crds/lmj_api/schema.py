@@ -58,6 +58,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
         ),
         (
+            "!has(self.output.hub) || self.output.hub.content != 'Adapter' || has(self.model.lora)",
+            "output.hub.content Adapter needs model.lora: push the Model, or train an adapter",
+        ),
+        (
             "self.dataParallel.minReplicas <= self.dataParallel.replicas",
             "dataParallel.minReplicas is at most dataParallel.replicas",
         ),

@@ -4,6 +4,8 @@ from lmj_api.spec.output import Output
 from lmj_api.spec.secret import SecretKey
 
 PREFIX = "LMJ_TOKEN_"
+HUB = f"{PREFIX}HUB"
+"""The variable with the credential of ``output.hub``."""
 
 
 def tracker_token(number: int) -> str:
@@ -14,4 +16,6 @@ def tracker_token(number: int) -> str:
 def references(output: Output) -> dict[str, SecretKey]:
     """Variables and what each is to have."""
     tokens = {tracker_token(number): tracker.token for number, tracker in enumerate(output.trackers)}
+    if output.hub is not None:
+        tokens[HUB] = output.hub.token
     return {name: token for name, token in tokens.items() if token is not None}

@@ -2,6 +2,7 @@
 
 from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import Dataset, Splits
+from lmj_api.spec.hub import Hub, HubContent
 from lmj_api.spec.job import JobSpec, LiveMigrationJob, Metadata
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
@@ -24,6 +25,8 @@ __all__ = [
     "DataParallel",
     "Dataset",
     "Device",
+    "Hub",
+    "HubContent",
     "JobSpec",
     "LearningRateSchedule",
     "LiveMigrationJob",

@@ -31,6 +31,11 @@ def track(context: typer.Context) -> None:
     _become("track", context)
 
 
+def push(context: typer.Context) -> None:
+    """Push a run's model or adapter to the hub: lmj push OUTPUT [OPTION...]."""
+    _become("push", context)
+
+
 def _become(command: str, context: typer.Context) -> None:
     from lmj_operator.cli.trainer import become
 

@@ -1,13 +1,17 @@
 """The end of a job: when it has come, and what is left to do then."""
 
+from dataclasses import replace
+
 from lmj_api.cut import Cut
-from lmj_api.protocol import DELIVERY_SECONDS, WorkerPhase
+from lmj_api.protocol import DELIVERY_SECONDS, PUSH_SECONDS, WorkerPhase
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.status import Phase
 from lmj_operator.plan.actions import DeletePod
 from lmj_operator.plan.observe.facts import ENDED
 from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
+from lmj_operator.plan.report.conditions import PUBLISHED, with_condition
+from lmj_operator.plan.report.publishing import publication
 from lmj_operator.plan.report.report import leader
 from lmj_operator.plan.scene import Scene
 from lmj_operator.plan.status import status_of
@@ -28,11 +32,19 @@ def completed(scene: Scene) -> Plan | None:
         status = status_of(scene, scene.observed.status.phase, "trained to the end; the last ranks leave")
         return Plan(status, status.message, (), min(left, CHANGING_SECONDS), left)
     delivering = _delivering(scene)
+    plan = end(scene, Phase.SUCCEEDED, "trained to the end; the model is saved")
     if delivering is not None:
-        told = "trained to the end; the model is saved, and rank 0 tells output.trackers the rest"
-        status = status_of(scene, scene.observed.status.phase, told)
-        return Plan(status, status.message, (), min(delivering, CHANGING_SECONDS), delivering)
-    return end(scene, Phase.SUCCEEDED, "trained to the end; the model is saved")
+        status = status_of(scene, scene.observed.status.phase, f"trained to the end; the model is saved, and {_told(scene)}")
+        plan = Plan(status, status.message, (), min(delivering, CHANGING_SECONDS), delivering)
+    if scene.observed.spec.output.hub is None:
+        return plan
+    said = publication(scene.observed.spec.output, leader(scene.ranks, scene.newest).agent, delivering is not None)
+    return replace(plan, status=with_condition(plan.status, PUBLISHED, *said, scene.observed.generation, scene.now))
+
+
+def _told(scene: Scene) -> str:
+    hub = scene.observed.spec.output.hub
+    return f"pushed to {hub.repository}" if hub is not None else "rank 0 tells output.trackers the rest"
 
 
 def _delivering(scene: Scene) -> float | None:
@@ -42,7 +54,8 @@ def _delivering(scene: Scene) -> float | None:
         return None
     if first.agent is not None and (first.agent.delivered or not first.in_phase(WorkerPhase.COMPLETED)):
         return None
-    left = (scene.left_since or scene.now) + DELIVERY_SECONDS - scene.now
+    limit = DELIVERY_SECONDS if scene.observed.spec.output.hub is None else PUSH_SECONDS + DELIVERY_SECONDS
+    left = (scene.left_since or scene.now) + limit - scene.now
     return left if left > 0 else None
 
 

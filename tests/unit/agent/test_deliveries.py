@@ -14,15 +14,16 @@ from jobs import job_document
 
 from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
-from lmj_api.tokens import references, tracker_token
+from lmj_api.tokens import HUB, references, tracker_token
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.agent import deliveries as deliveries_module
 from lmj_trainer.agent.deliveries import Deliveries, leads, without_tokens
 from lmj_trainer.agent.helper import Helper
-from lmj_trainer.agent.trackers import tracker_environment
+from lmj_trainer.agent.starting import hub_environment, tracker_environment
 
 pytestmark = pytest.mark.integration
 
+PUSHED = '{"url": "http://hub/me/tiny", "commit": "c1"}'
 FAKE = str(Path(__file__).with_name("fake_helper.py"))
 POD = "job-r0-1"
 RUN = "0a1b2c3d-1111-2222-3333-444455556666"
@@ -34,10 +35,11 @@ COMPLETES = 'ready view commit:3 say:{"time":1,"kind":"completed"} wait'
 Make = Callable[..., Any]
 
 
-def job(output: Path, *trackers: dict[str, Any]) -> LiveMigrationJob:
+def job(output: Path, *trackers: dict[str, Any], hub: dict[str, Any] | None = None) -> LiveMigrationJob:
     document = job_document(output)
     document["metadata"] |= {"uid": RUN, "creationTimestamp": "2026-11-24T00:00:00Z"}
     document["spec"]["output"]["trackers"] = list(trackers)
+    document["spec"]["output"]["hub"] = hub
     return LiveMigrationJob.model_validate(yaml.safe_load(yaml.safe_dump(document)))
 
 
@@ -50,15 +52,19 @@ def of(number: int, *pods: str) -> View:
 class Delivered:
     """A supervisor's deliveries, whose helpers do as ``acts`` say, the last one again after that."""
 
-    def __init__(self, it: Any, folder: Path, *acts: str, trackers: int = 1) -> None:
+    def __init__(self, it: Any, folder: Path, *acts: str, trackers: int = 1, push: str | None = None) -> None:
         self.it, self.log, self.folder = it, folder / "heard", folder
         self.acts = list(acts)
-        self.deliveries = Deliveries(job(folder, *[MLFLOW] * trackers), it.supervisor, self.start)
+        made = job(folder, *[MLFLOW] * trackers, hub=None if push is None else {"repository": "me/tiny"})
+        self.deliveries = Deliveries(made, it.supervisor, self.start, lambda: self.push(push or ""))
         self.task = asyncio.create_task(self.deliveries.run())
 
     def start(self, number: int) -> Helper:
         act = self.acts.pop(0) if len(self.acts) > 1 else self.acts[0]
         return Helper.start([sys.executable, "-S", FAKE, str(self.log), act], {}, self.it.children)
+
+    def push(self, says: str) -> Helper:
+        return Helper.start([sys.executable, "-S", "-c", f"print({says!r})"], {}, self.it.children)
 
     def heard(self) -> list[str]:
         return [line.split()[0] for line in self.log.read_text().splitlines()] if self.log.exists() else []
@@ -77,9 +83,11 @@ class Delivered:
 async def make(rig: Make, make_view: Make, tmp_path: Path) -> AsyncIterator[Make]:
     made: list[Delivered] = []
 
-    async def begin(*acts: str, worker: str = WORKS, view: View | None = None, rank: int = 0, trackers: int = 1) -> Delivered:
+    async def begin(
+        *acts: str, worker: str = WORKS, view: View | None = None, rank: int = 0, trackers: int = 1, push: str | None = None
+    ) -> Delivered:
         it = rig(worker, rank=rank)
-        made.append(Delivered(it, tmp_path, *acts, trackers=trackers))
+        made.append(Delivered(it, tmp_path, *acts, trackers=trackers, push=push))
         await it.supervisor.put_worker(1)
         await it.until(lambda s: s.worker.phase is WorkerPhase.READY)
         it.supervisor.put_view(view or make_view(1))
@@ -155,6 +163,23 @@ async def test_one_that_does_not_end_is_killed_and_the_job_is_delivered(make: Ma
     assert it.warned() == [f"output.trackers[0] did not end in time: lmj track {it.folder} sends what it lacks"]
 
 
+@pytest.mark.parametrize(
+    ("says", "came"),
+    [
+        (PUSHED, ("http://hub/me/tiny", "c1", None)),
+        ('{"problem": "the hub answers 403"}', (None, None, "the hub answers 403")),
+        ("nothing of ours", (None, None, "the process that pushes it ended with exit code 0; see the pod's log")),
+    ],
+)
+async def test_what_came_of_a_push_is_known_before_the_results_are_delivered(
+    make: Make, says: str, came: tuple[str | None, ...]
+) -> None:
+    it = await make("good", worker=COMPLETES, trackers=0, push=says)
+    state = await it.it.until(lambda s: s.delivered)
+    told = state.publication
+    assert (told.url, told.commit, told.problem) == came
+
+
 def test_a_credential_reaches_the_process_that_it_is_for_and_no_other(tmp_path: Path) -> None:
     it = job(tmp_path, MLFLOW, SPACE)
     assert {name: (key.name, key.key) for name, key in references(it.spec.output).items()} == {
@@ -165,5 +190,6 @@ def test_a_credential_reaches_the_process_that_it_is_for_and_no_other(tmp_path: 
     assert without_tokens(pod) == {"PATH": "/bin"}
     assert tracker_environment(it, 0, pod) == {"PATH": "/bin", "MLFLOW_TRACKING_TOKEN": "first"}
     assert tracker_environment(it, 1, pod) == {"PATH": "/bin", "HF_TOKEN": "second"}
+    assert hub_environment({**pod, HUB: "third"}) == {"PATH": "/bin", "HF_TOKEN": "third"}
     # lmj run: the environment's own.
     assert tracker_environment(it, 0, {"MLFLOW_TRACKING_TOKEN": "mine"}) == {"MLFLOW_TRACKING_TOKEN": "mine"}

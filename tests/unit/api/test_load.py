@@ -119,6 +119,10 @@ def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
             {"output": {"trackers": [{"kind": "Trackio", "project": "p", "offline": True}]}},
             "spec.output.trackers[0]: offline is for WandB without uri: leave one of them out",
         ),
+        (
+            {"output": {"hub": {"repository": "me/tiny", "content": "Adapter"}}},
+            "spec: output.hub.content Adapter needs model.lora: push the Model, or train an adapter",
+        ),
         ({"model": {"scratch": {"hiddenSize": 10}}}, "spec.model.scratch: hiddenSize 10 is not a multiple of heads 4"),
         ({"model": {"labels": ["a", "a"]}}, "spec.model: labels holds a name twice"),
         (

@@ -22,13 +22,17 @@ BEGUN = 1_700_000_000.0
 class RunFolder:
     """The files that rank 0 writes."""
 
-    def __init__(self, output: Path, trackers: list[dict[str, Any]], run: str = RUN) -> None:
+    def __init__(
+        self, output: Path, trackers: list[dict[str, Any]], run: str = RUN, *, hub: Any = None, model: Any = None
+    ) -> None:
         self.layout = Layout(output, output / "checkpoints")
         self.run = Run(id=run, begun=BEGUN)
         output.mkdir(parents=True, exist_ok=True)
         document = job_document(output)
         document["metadata"] |= {"uid": run, "creationTimestamp": "2026-11-24T00:00:00Z"}
         document["spec"]["output"]["trackers"] = trackers
+        document["spec"]["output"]["hub"] = hub
+        document["spec"]["model"] |= model or {}
         document["spec"]["template"] = {
             "spec": {"containers": [{"name": "trainer", "env": [{"name": "A", "value": "concealed"}]}]}
         }

@@ -8,7 +8,7 @@ from typing import Any
 
 from lmj_api.clock import steady_time
 from lmj_api.layout import Layout
-from lmj_api.protocol import USER_ERROR, AgentState, WorkerPhase
+from lmj_api.protocol import PUSH_SECONDS, USER_ERROR, AgentState, Publication, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.tokens import PREFIX
 from lmj_api.view import View
@@ -29,6 +29,7 @@ PAUSES = (2.0, 10.0, 30.0, 60.0, 120.0)
 _END = f"end {END_SECONDS:g}"
 
 Start = Callable[[int], Helper]
+Push = Callable[[], Helper]
 
 
 def without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
@@ -47,9 +48,11 @@ def leads(state: AgentState) -> View | None:
 class Deliveries:
     """Lives in the agent's event loop. Of a job that is shown nowhere else it does nothing."""
 
-    def __init__(self, job: LiveMigrationJob, supervisor: Supervisor, start: Start) -> None:
-        """``start``: the process that feeds a tracker, by its number."""
+    def __init__(self, job: LiveMigrationJob, supervisor: Supervisor, start: Start, push: Push) -> None:
+        """``start``: the process that feeds a tracker, by its number. ``push``: the one that pushes the model to the hub."""
         self._job, self._supervisor, self._start = job, supervisor, start
+        self._push = push
+        self._pushing: Helper | None = None
         self._output, self._views = job.spec.output.path, Layout.of(job.spec).views
         self._numbers = range(len(job.spec.output.trackers))
         self._feeding: dict[int, asyncio.Task[None]] = {}
@@ -80,6 +83,8 @@ class Deliveries:
 
     async def close(self) -> None:
         """Let go of all that runs."""
+        if self._pushing is not None:
+            self._pushing.kill()
         await self._leave()
         for task in self._noting:
             task.cancel()
@@ -156,6 +161,7 @@ class Deliveries:
     async def _complete(self) -> None:
         """The worker has completed: everything is to be told, and then this is done, whatever came of it."""
         self._over.set()
+        pushing = asyncio.create_task(self._publish()) if self._job.spec.output.hub is not None else None
         for helper in self._helpers.values():
             helper.say(_END)
         await self._wait(END_SECONDS + LEAVE_SECONDS)
@@ -163,7 +169,30 @@ class Deliveries:
         await self._leave()
         for number in late:
             self._supervisor.warn(f"output.trackers[{number}] did not end in time: lmj track {self._output} sends what it lacks")
+        if pushing is not None:
+            await pushing
         self._supervisor.delivered()
+
+    async def _publish(self) -> None:
+        """Push the model, and say what came of it, whatever that is."""
+        told: dict[str, str] = {}
+        try:
+            helper = self._pushing = self._push()
+        except OSError as error:
+            self._supervisor.published(Publication(problem=f"it could not be begun: {error}"))
+            return
+        try:
+            async with asyncio.timeout(PUSH_SECONDS):
+                told = {kind: text async for kind, text in helper.words()}
+        except TimeoutError:
+            helper.kill()
+            told = {"problem": f"it was not done within {PUSH_SECONDS:g} s"}
+        finally:
+            code = await asyncio.shield(helper.ended(LEAVE_SECONDS))
+            self._pushing = None
+        if not told.keys() & {"url", "problem"}:
+            told = {"problem": f"the process that pushes it ended with exit code {code}; see the pod's log"}
+        self._supervisor.published(Publication(url=told.get("url"), commit=told.get("commit"), problem=told.get("problem")))
 
     async def _leave(self) -> None:
         for helper in self._helpers.values():

@@ -27,8 +27,8 @@ from lmj_trainer.agent.kind import WorkerKind, worker_kind
 from lmj_trainer.agent.launch import Program
 from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.memory import open_memory
+from lmj_trainer.agent.starting import start_push, start_tracker
 from lmj_trainer.agent.supervisor import Supervisor
-from lmj_trainer.agent.trackers import start_tracker
 from lmj_trainer.checkpoint.fence import declare_over
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import scan, scan_in_thread
@@ -121,7 +121,12 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     try:
         _announce(arguments.dir, host, int(runner.addresses[0][1]))
         scanning = asyncio.create_task(begin(supervisor, job, kind))
-        deliveries = Deliveries(job, supervisor, lambda number: start_tracker(job, arguments.job, number, children))
+        deliveries = Deliveries(
+            job,
+            supervisor,
+            lambda number: start_tracker(job, arguments.job, number, children),
+            lambda: start_push(arguments.job, children),
+        )
         delivering = asyncio.create_task(deliveries.run())
         stopping = asyncio.create_task(stop.wait())
         # An agent that cannot look, or cannot watch its worker, is of no use: its error ends it, and the pod is replaced.
