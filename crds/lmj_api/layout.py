@@ -60,6 +60,16 @@ class Layout:
         return self.output / "tensorboard"
 
     @property
+    def trackers(self) -> Path:
+        """How far each experiment tracker is, and what those keep that ask no server."""
+        return self.output / "trackers"
+
+    @property
+    def views(self) -> Path:
+        """The views and why each was formed, a JSON line each, for a job whose run is shown elsewhere."""
+        return self.output / ".views.jsonl"
+
+    @property
     def cache(self) -> Path:
         """Tokenized datasets and trained tokenizers, a folder for each digest."""
         return self.output / "cache"

@@ -29,6 +29,10 @@ MOST_SNAPSHOTS = 1000
 MOST_NAMES = 8
 """Of checkpoints that an agent is told to look for."""
 
+DELIVERY_SECONDS = 90.0
+"""The agent of rank 0 has told a run's trackers the rest within so long after its worker completed: nobody waits for longer."""
+PUSH_SECONDS = 1800.0
+"""A model that is not on the hub within so long after its worker completed is not pushed."""
 
 Seconds = Annotated[float, Field(ge=0, le=LARGEST)]
 
@@ -293,6 +297,17 @@ class WorkerState(Message):
     """How it ended; set when ``Exited``."""
 
 
+class Publication(Message):
+    """What came of pushing a model to the hub."""
+
+    url: Annotated[str, Field(max_length=2048)] | None = None
+    """Where it is; None: it was not pushed."""
+    commit: Name | None = None
+    """Its commit there."""
+    problem: Line | None = None
+    """Why it was not pushed."""
+
+
 class AgentState(Message):
     """Answer of ``GET /v1/state``."""
 
@@ -335,6 +350,10 @@ class AgentState(Message):
     """It was told to end (SIGTERM) while its worker ran, and drains by itself unless it may stay for a while."""
     staying: bool = False
     """``POST /v1/stay`` was received: it has its worker go on for a part of its grace period, for another pod to take its place."""
+    delivered: bool = False
+    """Its worker completed, and what was to be done with the results (``output.trackers``, ``output.hub``) is done, or given up."""
+    publication: Publication | None = None
+    """What came of pushing the model (``output.hub``); None: nothing yet."""
     draining: bool = False
     """``POST /v1/drain`` was received, or its time to leave has come."""
 

@@ -86,6 +86,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
         ),
         *_metrics(),
         (
+            "!has(self.output.hub) || self.output.hub.content != 'Adapter' || has(self.model.lora)",
+            "output.hub.content Adapter needs model.lora: push the Model, or train an adapter",
+        ),
+        (
             "self.dataParallel.minReplicas <= self.dataParallel.replicas",
             "dataParallel.minReplicas is at most dataParallel.replicas",
         ),
@@ -176,6 +180,20 @@ RULES: dict[str, list[tuple[str, str]]] = {
         (
             "has(self.exitCodes) || has(self.logPattern)",
             "a rule needs exitCodes or logPattern: without either it would match every exit",
+        ),
+    ],
+    "output.trackers.[]": [
+        (
+            "self.kind != 'MLflow' || has(self.uri)",
+            "uri is missing: MLflow needs the address of its tracking server, as in http://mlflow:5000",
+        ),
+        (
+            "!has(self.space) || (self.kind == 'Trackio' && !has(self.uri))",
+            "space is for Trackio, in the place of uri: leave one of them out",
+        ),
+        (
+            "!(has(self.offline) && self.offline) || (self.kind == 'WandB' && !has(self.uri))",
+            "offline is for WandB without uri: leave one of them out",
         ),
     ],
     "storage.output": _VOLUME,

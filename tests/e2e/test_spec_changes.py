@@ -64,6 +64,10 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
         "training.scheduleOptions.endLearningRate is less than training.learningRate",
     ),
     "momentum of another optimizer": ({"training": {"momentum": 0.9}}, "training.momentum is for optimizer SGD"),
+    "a tracker without a server": (
+        {"output": {"path": "x", "trackers": [{"kind": "MLflow", "project": "p"}]}},
+        "MLflow needs the address of its tracking server",
+    ),
     "two origins": ({"model": {"source": "bert-base-uncased"}}, "set exactly one of source"),
     "nothing to train on": ({"dataset": {"splits": {"validationFraction": 0.5, "testFraction": 0.5}}}, "leave no training rows"),
 }

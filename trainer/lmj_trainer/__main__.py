@@ -16,6 +16,8 @@ COMMANDS = {
     "continue": ("lmj_trainer.continuing", "say where a run goes on that is to be longer (started by lmj run)"),
     "init": ("lmj_trainer.init", "write a job's file for a file of rows"),
     "evaluate": ("lmj_trainer.evaluate", "evaluate a saved model on labelled data"),
+    "push": ("lmj_trainer.publish.main", "push a run's model or adapter to the hub"),
+    "track": ("lmj_trainer.trackers.main", "send what a run recorded to its experiment trackers"),
     "predict": ("lmj_trainer.predict", "label texts with a saved model"),
     "checkpoints": ("lmj_trainer.checkpoint.main", "list and verify the checkpoints in a folder"),
 }

@@ -30,6 +30,7 @@ from lmj_trainer.model import lora
 from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
 from lmj_trainer.pretrained import kept
 from lmj_trainer.task.registry import TASKS
+from lmj_trainer.trackers.registry import require_trackers
 from lmj_trainer.wording import one_line
 
 _GRADIENT_BYTES, _STATE_BYTES = 4, 16
@@ -82,6 +83,7 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
     if spec.checkpoint.path is not None:
         _check_writable(checkpoints, "checkpoint.path")
     _check_device(spec.training.device)
+    require_trackers(spec.output.trackers)
     check_frozen_source(spec)
     # What a run of this job has already is not asked of anybody again.
     spec = kept(spec)

@@ -2,6 +2,7 @@
 
 from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import Dataset, Splits
+from lmj_api.spec.hub import Hub, HubContent
 from lmj_api.spec.job import JobSpec, LiveMigrationJob, Metadata
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
@@ -10,7 +11,9 @@ from lmj_api.spec.output import Output, Weights
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
 from lmj_api.spec.recovery import AvoidNode, Recovery, RecoveryRule, RuleAction, Straggler, StragglerAction
+from lmj_api.spec.secret import SecretKey
 from lmj_api.spec.storage import AccessMode, Storage, Volume
+from lmj_api.spec.tracker import Tracker, TrackerKind
 from lmj_api.spec.training import Device, EarlyStopping, LearningRateSchedule, Optimizer, Precision, ScheduleOptions, Training
 
 __all__ = [
@@ -23,6 +26,8 @@ __all__ = [
     "Dataset",
     "Device",
     "EarlyStopping",
+    "Hub",
+    "HubContent",
     "JobSpec",
     "LearningRateSchedule",
     "LiveMigrationJob",
@@ -42,6 +47,7 @@ __all__ = [
     "RuleAction",
     "ScheduleOptions",
     "Scratch",
+    "SecretKey",
     "Splits",
     "StagePlacement",
     "Storage",
@@ -49,6 +55,8 @@ __all__ = [
     "StragglerAction",
     "Strategy",
     "Task",
+    "Tracker",
+    "TrackerKind",
     "Training",
     "Volume",
     "Weights",

@@ -9,6 +9,7 @@ from lmj_api.cut import Cut
 from lmj_api.run import UUID, Run
 from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import Dataset
+from lmj_api.spec.hub import HubContent
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.metric import Metric
 from lmj_api.spec.migration import Migration
@@ -103,6 +104,12 @@ class JobSpec(Message):
             raise ValueError(f"training.metricForBestModel {metric}: evaluations of model.task {task} have {fitting}")
         if not task.named and self.model.labels is not None:
             raise ValueError(f"model.labels: model.task {task} has no labels: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _has_what_is_pushed(self) -> Self:
+        if self.output.hub is not None and self.output.hub.content is HubContent.ADAPTER and self.model.lora is None:
+            raise ValueError("output.hub.content Adapter needs model.lora: push the Model, or train an adapter")
         return self
 
     @model_validator(mode="after")

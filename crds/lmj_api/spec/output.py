@@ -6,6 +6,8 @@ from typing import Annotated
 from pydantic import Field
 
 from lmj_api.base import Message
+from lmj_api.spec.hub import Hub
+from lmj_api.spec.tracker import MOST_TRACKERS, Tracker
 
 
 class Weights(StrEnum):
@@ -26,3 +28,12 @@ class Output(Message):
     """Which weights become the final model."""
     tensorboard: bool = False
     """Also write TensorBoard event files into ``tensorboard/`` (needs the ``tensorboard`` extra)."""
+    trackers: Annotated[list[Tracker], Field(max_length=MOST_TRACKERS)] = []
+    """Experiment trackers that the run is shown in: MLflow, Weights & Biases, Trackio."""
+    hub: Hub | None = None
+    """Push the trained model to the hub. Unset: it stays in the output folder."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether the agent of rank 0 has something to do when all is trained and saved."""
+        return bool(self.trackers) or self.hub is not None

@@ -6,7 +6,7 @@ from lmj_operator.backend.port import PodEvent
 from lmj_operator.plan.failures.incidents import NOT_FAILED, OF_REPLICAS, again, cost, proof, whole
 from lmj_operator.plan.failures.replicas import named
 from lmj_operator.plan.observe.units import duration, size
-from lmj_operator.plan.report.conditions import STRAGGLER
+from lmj_operator.plan.report.conditions import PUBLISHED, STRAGGLER
 
 _NOT_FAILED = {IncidentKind.MOVED: "moved", IncidentKind.SCALED: "asked"}
 
@@ -57,6 +57,8 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
                 lines.append(f"recovered in {incident.seconds:.1f} s, {again(incident)}")
     held = {c.type for c in before.conditions if c.status == "True"}
     lines += [f"slow: {c.message}" for c in after.conditions if c.type == STRAGGLER and c.status == "True" and c.type not in held]
+    said = {(c.type, c.reason) for c in before.conditions}
+    lines += [f"hub: {c.message}" for c in after.conditions if c.type == PUBLISHED and (c.type, c.reason) not in said]
     if after.view is not None and (before.view is None or before.view.number != after.view.number):
         lines.append(f"view {after.view.number}, {len(after.view.members)} ranks: {after.view.reason}")
     return lines

@@ -18,7 +18,9 @@ LIVELY = frozenset({"Pending", "Running", "Recovering", "Suspending"})
 _DEEPEST = 6
 _MOST = 1000
 """Runs that are listed."""
-_INSIDE = frozenset({"checkpoints", "model", "adapter", "cache", "logs", "tensorboard", "node_modules", "__pycache__"})
+_INSIDE = frozenset(
+    {"checkpoints", "model", "adapter", "cache", "logs", "tensorboard", "trackers", "node_modules", "__pycache__"}
+)
 """Folders that hold no runs: those of a run, and large ones of others."""
 
 

@@ -1,4 +1,4 @@
-"""``lmj init``, ``lmj evaluate``, ``lmj predict`` and ``lmj checkpoints``: the trainer's commands, with all arguments passed on."""
+"""The trainer's commands, ``lmj init`` and those after it, with all arguments passed on."""
 
 import typer
 
@@ -24,6 +24,16 @@ def predict(context: typer.Context) -> None:
 def checkpoints(context: typer.Context) -> None:
     """List and verify the checkpoints in a folder: lmj checkpoints DIR [OPTION...]."""
     _become("checkpoints", context)
+
+
+def track(context: typer.Context) -> None:
+    """Send what a run recorded to its experiment trackers, what they do not have yet: lmj track OUTPUT."""
+    _become("track", context)
+
+
+def push(context: typer.Context) -> None:
+    """Push a run's model or adapter to the hub: lmj push OUTPUT [OPTION...]."""
+    _become("push", context)
 
 
 def _become(command: str, context: typer.Context) -> None:

@@ -14,7 +14,16 @@ from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.failures.incidents import NOT_FAILED, OF_REPLICAS, again, cost, proof, whole
 from lmj_operator.plan.failures.replicas import named
 from lmj_operator.plan.observe.times import rfc3339
-from lmj_operator.plan.report.conditions import MIGRATING, NOT_FINITE, RECONCILE_FAILED, RECUTTING, STALE, STRAGGLER, WAITING
+from lmj_operator.plan.report.conditions import (
+    MIGRATING,
+    NOT_FINITE,
+    PUBLISHED,
+    RECONCILE_FAILED,
+    RECUTTING,
+    STALE,
+    STRAGGLER,
+    WAITING,
+)
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +66,12 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
         if c.type in (WAITING, STALE, MIGRATING, RECUTTING, NOT_FINITE, STRAGGLER, RECONCILE_FAILED)
         and c.status == "True"
         and (c.type, c.reason) not in held
+    ]
+    said = {(c.type, c.reason) for c in before.conditions}
+    made += [
+        Note(PUBLISHED if c.status == "True" else c.reason, c.message, warning=c.status != "True")
+        for c in after.conditions
+        if c.type == PUBLISHED and c.reason != "Pushing" and (c.type, c.reason) not in said
     ]
     if after.move_refused is not None and after.move_request != before.move_request:
         made.append(Note("RequestRefused", after.move_refused, warning=True))

@@ -1,13 +1,18 @@
 """The end of a job: when it has come, and what is left to do then."""
 
+from dataclasses import replace
+
 from lmj_api.cut import Cut
-from lmj_api.protocol import WorkerPhase
+from lmj_api.protocol import DELIVERY_SECONDS, PUSH_SECONDS, WorkerPhase
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.status import Phase
 from lmj_operator.plan.actions import DeletePod
 from lmj_operator.plan.observe.facts import ENDED
 from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
+from lmj_operator.plan.report.conditions import PUBLISHED, with_condition
+from lmj_operator.plan.report.publishing import publication
+from lmj_operator.plan.report.report import leader
 from lmj_operator.plan.scene import Scene
 from lmj_operator.plan.status import status_of
 
@@ -26,7 +31,32 @@ def completed(scene: Scene) -> Plan | None:
     if others and left > 0:
         status = status_of(scene, scene.observed.status.phase, f"{_ending(scene)}; the last ranks leave")
         return Plan(status, status.message, (), min(left, CHANGING_SECONDS), left)
-    return end(scene, Phase.SUCCEEDED, f"{_ending(scene)}; the model is saved")
+    delivering = _delivering(scene)
+    plan = end(scene, Phase.SUCCEEDED, f"{_ending(scene)}; the model is saved")
+    if delivering is not None:
+        status = status_of(scene, scene.observed.status.phase, f"{_ending(scene)}; the model is saved, and {_told(scene)}")
+        plan = Plan(status, status.message, (), min(delivering, CHANGING_SECONDS), delivering)
+    if scene.observed.spec.output.hub is None:
+        return plan
+    said = publication(scene.observed.spec.output, leader(scene.ranks, scene.newest).agent, delivering is not None)
+    return replace(plan, status=with_condition(plan.status, PUBLISHED, *said, scene.observed.generation, scene.now))
+
+
+def _told(scene: Scene) -> str:
+    hub = scene.observed.spec.output.hub
+    return f"pushed to {hub.repository}" if hub is not None else "rank 0 tells output.trackers the rest"
+
+
+def _delivering(scene: Scene) -> float | None:
+    """For how many seconds at most it may still be done with the results what is to be done; None: nobody waits for that."""
+    first = leader(scene.ranks, scene.newest)
+    if not scene.observed.spec.output.delivers or first.pod is None or first.pod.phase is PodPhase.GONE:
+        return None
+    if first.agent is not None and (first.agent.delivered or not first.in_phase(WorkerPhase.COMPLETED)):
+        return None
+    limit = DELIVERY_SECONDS if scene.observed.spec.output.hub is None else PUSH_SECONDS + DELIVERY_SECONDS
+    left = (scene.left_since or scene.now) + limit - scene.now
+    return left if left > 0 else None
 
 
 def _ending(scene: Scene) -> str:

@@ -111,6 +111,22 @@ def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
             {"model": {"source": "bert-base-uncased"}},
             "spec.model: set exactly one of source (pretrained weights) and scratch (random weights)",
         ),
+        (
+            {"output": {"trackers": [{"kind": "MLflow", "project": "p"}]}},
+            "spec.output.trackers[0]: uri is missing: MLflow needs the address of its tracking server, as in http://mlflow:5000",
+        ),
+        (
+            {"output": {"trackers": [{"kind": "WandB", "project": "p", "space": "me/board"}]}},
+            "spec.output.trackers[0]: space is for Trackio, in the place of uri: leave one of them out",
+        ),
+        (
+            {"output": {"trackers": [{"kind": "Trackio", "project": "p", "offline": True}]}},
+            "spec.output.trackers[0]: offline is for WandB without uri: leave one of them out",
+        ),
+        (
+            {"output": {"hub": {"repository": "me/tiny", "content": "Adapter"}}},
+            "spec: output.hub.content Adapter needs model.lora: push the Model, or train an adapter",
+        ),
         ({"model": {"scratch": {"hiddenSize": 10}}}, "spec.model.scratch: hiddenSize 10 is not a multiple of heads 4"),
         ({"model": {"labels": ["a", "a"]}}, "spec.model: labels holds a name twice"),
         (

@@ -12,6 +12,7 @@ from lmj_trainer import check as check_module
 from lmj_trainer import gpu
 from lmj_trainer.check import Summary, check, read_job, run
 from lmj_trainer.errors import UserError
+from lmj_trainer.trackers import registry
 
 pytestmark = pytest.mark.integration
 
@@ -52,6 +53,15 @@ def test_bad_input_is_one_clear_line(job: Any, changes: Any, message: str) -> No
     with pytest.raises(UserError, match=message) as raised:
         check(job(**changes))
     assert "\n" not in str(raised.value)
+
+
+def test_a_tracker_that_is_not_installed_is_found_before_anything_is_started(job: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    trackers = [{"kind": "Trackio", "project": "p"}, {"kind": "MLflow", "project": "p", "uri": "http://127.0.0.1:1"}]
+    check(job(output__trackers=trackers))
+    monkeypatch.setattr(registry.importlib.util, "find_spec", lambda name: None if name == "mlflow" else name)
+    said = r"output.trackers\[1\]: MLflow needs the mlflow package: pip install 'livemigrationjob\[mlflow\]'"
+    with pytest.raises(UserError, match=said):
+        check(job(output__trackers=trackers))
 
 
 @pytest.mark.parametrize("code", [None, 100, 0])

@@ -37,6 +37,18 @@ def test_the_pod_of_a_replica() -> None:
     same_as("replica.yaml", build_pod(made, SETTINGS, 3, 1))
 
 
+@pytest.mark.parametrize(("rank", "has"), [(0, True), (1, False), (2, True), (None, True)])
+def test_a_credential_is_a_reference_and_only_where_a_pod_may_lead(rank: int | None, has: bool) -> None:
+    tracker = {"kind": "WandB", "project": "p", "token": {"name": "tracking", "key": "api-key"}}
+    hub = {"repository": "me/tiny", "token": {"name": "tracking", "key": "api-key"}}
+    parts = {"pipeline": {"stages": 2, "microBatches": 4}, "dataParallel": {"shards": 2, "replicas": 2}}
+    made = job(**parts, output={"path": "/output/tiny", "trackers": [{"kind": "Trackio", "project": "p"}, tracker], "hub": hub})
+    env = build_pod(made, SETTINGS, rank, 1)["spec"]["containers"][0]["env"]
+    source = {"secretKeyRef": {"name": "tracking", "key": "api-key", "optional": True}}
+    wanted = [{"name": f"LMJ_TOKEN_{of}", "valueFrom": source} for of in ("TRACKER_1", "HUB")] if has else []
+    assert [entry for entry in env if entry["name"].startswith("LMJ_")] == wanted
+
+
 def test_a_standby() -> None:
     made = job(placement={"nodeSelector": {"pool": "train"}, "stages": [{"stage": 1, "nodeSelector": {"gpu": "a"}}]})
     same_as("standby.yaml", build_pod(made, SETTINGS, None, 7))

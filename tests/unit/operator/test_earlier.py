@@ -103,6 +103,7 @@ def fill(layout: Layout) -> dict[str, str]:
         layout.adapter,
         layout.logs,
         layout.tensorboard,
+        layout.trackers,
         layout.recorders,
         layout.pretrained,
         layout.cache,
@@ -113,7 +114,7 @@ def fill(layout: Layout) -> dict[str, str]:
     checkpoint = layout.checkpoints / checkpoint_name(7, 1)
     checkpoint.mkdir(parents=True)
     (checkpoint / "manifest.json").write_text('{"job": "a"}')
-    for path in (layout.metrics, layout.evaluation, layout.trained):
+    for path in (layout.metrics, layout.evaluation, layout.trained, layout.views):
         path.write_text(str(path))
     for name in ("status.json", "job.json", "migrate", "lock", "token"):
         (layout.run / name).write_text(name)

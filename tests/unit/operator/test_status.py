@@ -1,20 +1,25 @@
 """What the stored status says of a pass: of each rank, of the phase, and at a job's end."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.operator.seen import facts, observed, pod, view, worker
 
 from lmj_api.cut import Cut
-from lmj_api.protocol import CheckpointInfo, Progress, WorkerPhase
+from lmj_api.protocol import DELIVERY_SECONDS, PUSH_SECONDS, CheckpointInfo, Progress, WorkerPhase
+from lmj_api.spec import Hub, Tracker, TrackerKind
 from lmj_api.status import Condition, JobStatus, Phase, RankStatus, RecutFollower, RecutStatus
 from lmj_api.topology import Topology
+from lmj_operator.cli.lines import changes
+from lmj_operator.controller.notes import notes
 from lmj_operator.plan import Drain, PodObserved, PodPhase, PodWait
 from lmj_operator.plan.ending import COMPLETION_GRACE_SECONDS, completed
 from lmj_operator.plan.observe.facts import rank_facts
 from lmj_operator.plan.plan import CHANGING_SECONDS
 from lmj_operator.plan.pods.wants import Want
-from lmj_operator.plan.report.conditions import conditions
+from lmj_operator.plan.report.conditions import PUBLISHED, conditions
 from lmj_operator.plan.report.report import is_stale, rank_table
 from lmj_operator.plan.scene import scene_of
 from lmj_operator.plan.status import status_of
@@ -94,6 +99,92 @@ def test_a_job_that_stopped_early_says_why() -> None:
     assert (succeeded.status, succeeded.message) == ("True", "stopped early at step 7; the model is saved")
     assert plan.status.progress is not None
     assert plan.status.progress.stopped == "stopped early at step 7"
+
+
+TRACKER = Tracker(kind=TrackerKind.TRACKIO, project="p")
+
+
+@pytest.mark.parametrize(
+    ("phase", "told", "since", "over"),
+    [
+        (WorkerPhase.COMPLETED, {}, 100.0, False),
+        (WorkerPhase.COMPLETED, {}, 100.0 - DELIVERY_SECONDS + 0.5, False),
+        (WorkerPhase.COMPLETED, {}, 100.0 - DELIVERY_SECONDS, True),
+        (WorkerPhase.COMPLETED, {"delivered": True}, 100.0, True),
+        (WorkerPhase.EXITED, {}, 80.0, True),
+    ],
+)
+def test_a_job_that_is_shown_elsewhere_ends_when_all_is_told_or_time_is_up(
+    phase: WorkerPhase, told: dict[str, bool], since: float, over: bool
+) -> None:
+    pods = pod(0, 1, worker(phase), agent=told), pod(1, 1, worker(WorkerPhase.COMPLETED))
+    status = JobStatus(phase=Phase.RUNNING, view=view(*pods), left_since=since, serials={"0": 1, "1": 1})
+    seen = observed(*pods, status=status)
+    plain = completed(scene_of(seen, 100.0))
+    assert plain is not None
+    assert plain.status.phase is Phase.SUCCEEDED, "of a job that is shown nowhere else nothing is waited for"
+    output = seen.spec.output.model_copy(update={"trackers": [TRACKER]})
+    plan = completed(scene_of(replace(seen, spec=seen.spec.model_copy(update={"output": output})), 100.0))
+    assert plan is not None
+    assert plan.status.phase is (Phase.SUCCEEDED if over else Phase.RUNNING)
+    assert over or plan.due_after == since + DELIVERY_SECONDS - 100.0
+
+
+@pytest.mark.parametrize(
+    ("agent", "since", "phase", "said"),
+    [
+        ({}, 100.0, Phase.RUNNING, ("False", "Pushing", "it is being pushed to me/tiny")),
+        (
+            {"publication": {"url": "http://hub/me/tiny", "commit": "c"}},
+            100.0,
+            Phase.RUNNING,
+            ("True", "Pushed", "http://hub/me/tiny, commit c"),
+        ),
+        (
+            {"publication": {"problem": "the hub answers 403"}, "delivered": True},
+            100.0,
+            Phase.SUCCEEDED,
+            ("False", "PushFailed", "the hub answers 403; lmj push "),
+        ),
+        (
+            {},
+            100.0 - PUSH_SECONDS - DELIVERY_SECONDS,
+            Phase.SUCCEEDED,
+            ("False", "NotPushed", "the pod of rank 0 ended, or was too slow"),
+        ),
+    ],
+)
+def test_what_comes_of_a_push_is_a_condition_and_fails_no_job(
+    agent: dict[str, Any], since: float, phase: Phase, said: tuple[str, str, str]
+) -> None:
+    pods = pod(0, 1, worker(WorkerPhase.COMPLETED), agent=agent), pod(1, 1, worker(WorkerPhase.COMPLETED))
+    status = JobStatus(phase=Phase.RUNNING, view=view(*pods), left_since=since, serials={"0": 1, "1": 1})
+    seen = observed(*pods, status=status)
+    output = seen.spec.output.model_copy(update={"hub": Hub(repository="me/tiny")})
+    seen = replace(seen, spec=seen.spec.model_copy(update={"output": output}))
+    plan = completed(scene_of(seen, 100.0))
+    assert plan is not None
+    assert plan.status.phase is phase
+    (found,) = [c for c in plan.status.conditions if c.type == PUBLISHED]
+    assert (found.status, found.reason, found.message.startswith(said[2])) == (*said[:2], True)
+    assert [line for line in changes(status, plan.status) if line.startswith("hub: ")] == [f"hub: {found.message}"]
+    told = [note for note in notes(status, plan.status) if note.message == found.message]
+    assert [note.warning for note in told] == ([] if said[1] == "Pushing" else [said[0] == "False"])
+    # Seen again, it is the same since then, and is not told again.
+    later = completed(scene_of(replace(seen, status=plan.status.model_copy(update={"phase": Phase.RUNNING})), 101.0))
+    assert later is not None
+    assert phase is Phase.SUCCEEDED or [c for c in later.status.conditions if c.type == PUBLISHED] == [found]
+
+
+def test_a_pod_that_is_gone_delivers_nothing() -> None:
+    gone = replace(pod(0, 1), phase=PodPhase.GONE)
+    pods = gone, pod(1, 1, worker(WorkerPhase.COMPLETED))
+    status = JobStatus(phase=Phase.RUNNING, view=view(*pods), left_since=80.0, serials={"0": 1, "1": 1})
+    seen = observed(*pods, status=status)
+    output = seen.spec.output.model_copy(update={"trackers": [TRACKER]})
+    plan = completed(scene_of(replace(seen, spec=seen.spec.model_copy(update={"output": output})), 100.0))
+    assert plan is not None
+    assert plan.status.phase is Phase.SUCCEEDED
 
 
 @pytest.mark.parametrize(("since", "told"), [(97.0, True), (97.5, False)])

@@ -21,11 +21,13 @@ from lmj_api.topology import FIRST, Topology
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.children import Children
+from lmj_trainer.agent.deliveries import Deliveries, without_tokens
 from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
 from lmj_trainer.agent.kind import WorkerKind, worker_kind
 from lmj_trainer.agent.launch import Program
 from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.memory import open_memory
+from lmj_trainer.agent.starting import start_push, start_tracker
 from lmj_trainer.agent.supervisor import Supervisor
 from lmj_trainer.checkpoint.fence import declare_over
 from lmj_trainer.checkpoint.identity import state_digest
@@ -89,7 +91,7 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     host, port = arguments.listen
     interface = arguments.interface or (interface_of(arguments.address) if arguments.address else default_interface(host))
-    environment = worker_environment(os.environ, job.spec.training.computing_threads, interface)
+    environment = worker_environment(without_tokens(os.environ), job.spec.training.computing_threads, interface)
     children = Children(adopts=not arguments.cold and linux.adopt_orphans())
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
@@ -119,12 +121,21 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     try:
         _announce(arguments.dir, host, int(runner.addresses[0][1]))
         scanning = asyncio.create_task(begin(supervisor, job, kind))
+        deliveries = Deliveries(
+            job,
+            supervisor,
+            lambda number: start_tracker(job, arguments.job, number, children),
+            lambda: start_push(arguments.job, children),
+        )
+        delivering = asyncio.create_task(deliveries.run())
         stopping = asyncio.create_task(stop.wait())
         # An agent that cannot look, or cannot watch its worker, is of no use: its error ends it, and the pod is replaced.
-        await _until(stopping, scanning, supervisor.failure)
+        await _until(stopping, scanning, delivering, supervisor.failure)
         scanning.cancel()
+        delivering.cancel()
         # A gigabyte of memory goes, beside a pod of this machine that takes its rank's next step.
         await supervisor.stop(arguments.grace, linux.give_way)
+        await deliveries.close()
     finally:
         supervisor.kill("its agent failed")  # nothing is left of it when all went well
         await launcher.close()

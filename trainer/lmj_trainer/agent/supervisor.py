@@ -7,7 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lmj_api.clock import steady_time
 from lmj_api.fold import fold, with_pid
-from lmj_api.protocol import AgentState, CheckpointInfo, Command, CommandKind, Event, EventKind, Progress, Recut, WorkerPhase
+from lmj_api.protocol import (
+    AgentState,
+    CheckpointInfo,
+    Command,
+    CommandKind,
+    Event,
+    EventKind,
+    Progress,
+    Publication,
+    Recut,
+    WorkerPhase,
+)
 from lmj_api.view import Member, View
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Admission, Answer, admit_view, admit_worker
@@ -185,6 +196,16 @@ class Supervisor:
         """A standby has done all that it can do without a rank."""
         self.state = self.state.model_copy(update={"warm": self.state.rank is None})
         self._tell(EventKind.WARM, message)
+
+    def delivered(self) -> None:
+        """What was to be done with the results is done, or given up."""
+        self.state = self.state.model_copy(update={"delivered": True})
+        self._notify()
+
+    def published(self, publication: Publication) -> None:
+        """What came of pushing the model."""
+        self.state = self.state.model_copy(update={"publication": publication})
+        self._notify()
 
     def found(self, checkpoints: Sequence[CheckpointInfo], number: int = 0) -> None:
         """The checkpoint folder was looked through, after view ``number`` was over."""

@@ -43,6 +43,9 @@ STRAGGLER = "Straggler"
 REFUSED = "ChangeRefused"
 """The condition that says why a change of the spec is not followed; there once one was not."""
 
+PUBLISHED = "Published"
+"""The condition that says whether the model is on the hub, and why not; there once it was to be. The end of a job says it."""
+
 RECONCILE_FAILED = "ReconcileFailed"
 """The condition that says which error ends the operator's passes over the job; there once one did. No pass of the plan changes it."""
 
@@ -130,8 +133,7 @@ def conditions(
             standing.append(made(kind, True, why, told))
         elif kind in before:
             standing.append(made(kind, False, well, end))
-    if RECONCILE_FAILED in before:
-        standing.append(before[RECONCILE_FAILED])
+    standing += [before[kind] for kind in (PUBLISHED, RECONCILE_FAILED) if kind in before]
     return standing
 
 

@@ -8,6 +8,7 @@ from lmj_api.layout import Layout
 from lmj_api.names import API_VERSION, KIND, pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob, Volume
+from lmj_api.tokens import references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
 from lmj_operator.backend.kubernetes.build.spreading import affinity, constraints
@@ -164,6 +165,7 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
             {"name": "PYTHONUNBUFFERED", "value": "1"},
+            *_tokens(job, rank),
         ],
         "ports": [{"name": "agent", "containerPort": labels.AGENT_PORT, "protocol": "TCP"}],
         # The agent's own health: it answers while its worker computes, and does not when its event loop is stuck.
@@ -188,6 +190,17 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
         if settings.image_pull_policy is not None:
             container["imagePullPolicy"] = settings.image_pull_policy
     return container
+
+
+def _tokens(job: LiveMigrationJob, rank: int | None) -> list[Object]:
+    """Credentials that the job refers to, for pods that may lead a view: those of stage 0, and standbys."""
+    if rank is not None and job.spec.topology.stage(rank) != 0:
+        return []
+    # A Secret that is not there is told of by who lacks it; training does without.
+    return [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": token.name, "key": token.key, "optional": True}}}
+        for name, token in references(job.spec.output).items()
+    ]
 
 
 def data_folder(job: LiveMigrationJob) -> str:

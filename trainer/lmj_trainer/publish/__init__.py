@@ -1,0 +1,1 @@
+"""A trained model on the hub, with a card."""
