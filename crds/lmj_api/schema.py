@@ -37,11 +37,15 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "pipeline.microBatches times training.gradientAccumulationSteps must be a multiple of dataParallel.shards",
         ),
         (
-            "(has(self.model.task) && self.model.task == 'CausalLM') != has(self.dataset.label)",
-            "dataset.label is the column of the label: every model.task but CausalLM needs it",
+            "has(self.model.python) != has(self.dataset.text)",
+            "dataset.text names the column of the text, or the two of a pair; model.python gets all columns: leave it out there",
         ),
         (
-            "(has(self.model.task) && self.model.task == 'CausalLM') || !(has(self.dataset.packing) && self.dataset.packing)",
+            "(has(self.model.python) || (has(self.model.task) && self.model.task == 'CausalLM')) != has(self.dataset.label)",
+            "dataset.label is the column of the label: every model.task but CausalLM needs it, and model.python gets all columns",
+        ),
+        (
+            "(!has(self.model.python) && has(self.model.task) && self.model.task == 'CausalLM') || !(has(self.dataset.packing) && self.dataset.packing)",
             "dataset.packing is for model.task CausalLM",
         ),
         (
@@ -49,12 +53,14 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "model.labels: model.task CausalLM, Regression and QuestionAnswering have no labels",
         ),
         (
-            "!(has(self.model.task) && self.model.task in ['MultiLabelClassification', 'Regression', 'QuestionAnswering'])"
+            "!has(self.model.python) && !(has(self.model.task)"
+            " && self.model.task in ['MultiLabelClassification', 'Regression', 'QuestionAnswering'])"
             " || self.training.labelSmoothing == 0.0",
             "training.labelSmoothing is for a model.task whose loss is a cross entropy over labels or tokens",
         ),
         (
-            "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || size(self.dataset.text) == 2",
+            "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || !has(self.dataset.text)"
+            " || size(self.dataset.text) == 2",
             "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
         ),
         (
@@ -113,7 +119,16 @@ RULES: dict[str, list[tuple[str, str]]] = {
     ],
     "model": [
         ("self == oldSelf", f"model {_FIXED}"),
-        ("has(self.source) != has(self.scratch)", "set exactly one of source (pretrained weights) and scratch (random weights)"),
+        (
+            "(has(self.source) ? 1 : 0) + (has(self.scratch) ? 1 : 0) + (has(self.python) ? 1 : 0) == 1",
+            "set exactly one of source (pretrained weights), scratch (random weights) and python (a class of your own)",
+        ),
+        ("has(self.python) || !has(self.pythonSha256)", "pythonSha256 is of the file in python"),
+        (
+            "!has(self.python) || (!has(self.labels) && !has(self.dropout) && !has(self.lora) && !has(self.revision)"
+            " && (!has(self.task) || self.task == 'SequenceClassification'))",
+            "with python leave out task, labels, dropout, lora and revision",
+        ),
     ],
     "model.scratch": [("self.hiddenSize % self.heads == 0", "hiddenSize must be a multiple of heads")],
     "dataset": [

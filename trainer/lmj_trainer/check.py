@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkstemp
 from typing import Any
@@ -20,20 +20,24 @@ from lmj_api.spec import DataParallel, Device, JobSpec, LiveMigrationJob, Weight
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
 from lmj_trainer.data.source import DataSource, Say
+from lmj_trainer.data.table import Table
 from lmj_trainer.data.tokens import require_vocabulary
 from lmj_trainer.dataset.prepared import at_hand, prepare
-from lmj_trainer.dataset.selection import select
+from lmj_trainer.dataset.selection import select, select_rows
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.gpu import missing_gpu
 from lmj_trainer.hub import patiently
 from lmj_trainer.model import lora
 from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
+from lmj_trainer.own.source import is_own, load_own, settled
 from lmj_trainer.pretrained import kept
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.wording import one_line
 
 _GRADIENT_BYTES, _STATE_BYTES = 4, 16
 """Of each trained parameter, in float32: its gradient; that, its weight and two moments."""
+_TRIED = 2
+"""Rows that a class of the user's is tried with."""
 PATIENCE_SECONDS = 60.0
 """For which a hub that does not answer is asked again: somebody waits for this command."""
 
@@ -63,7 +67,7 @@ class Summary(Message):
     labels: list[str]
     """Names of the labels in the order of their ids."""
     layers: int
-    """Encoder layers of the model."""
+    """Layers of the model; units, of one of the user's own."""
     steps_per_epoch: int
     """Optimizer steps in an epoch."""
     steps: int
@@ -72,6 +76,8 @@ class Summary(Message):
     """Weights of the model; of one from scratch, with the largest vocabulary that it may learn."""
     beside: Beside | None = None
     """Memory for sums of shards; None: the job has one shard, and needs none."""
+    own: bool = False
+    """The model is that of a class of the user's."""
 
 
 def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
@@ -82,6 +88,10 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
     if spec.checkpoint.path is not None:
         _check_writable(checkpoints, "checkpoint.path")
     _check_device(spec.training.device)
+    if is_own(spec):
+        # What the class prints is none of the summary.
+        with redirect_stdout(sys.stderr):
+            return _check_own(settled(job).spec, say)
     check_frozen_source(spec)
     # What a run of this job has already is not asked of anybody again.
     spec = kept(spec)
@@ -99,6 +109,41 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         parameters=parameter_count(config, TASKS[spec.model.task].heads),
         beside=Beside.of(spec.data_parallel),
     )
+
+
+def _check_own(spec: JobSpec, say: Say) -> Summary:
+    """As :func:`check`, of a job with a class of the user's own: it is tried with the first rows."""
+    # The class is the user's, and imports what it likes.
+    if "torch" in sys.modules and sys.modules["torch"] is None:
+        del sys.modules["torch"]
+    load_own(spec.model)
+    prepared = patiently(lambda: _tables(spec, say), PATIENCE_SECONDS, say)
+    rows = {name: len(table) for name, table in prepared.items()}
+    check_rows(spec, rows)
+
+    from lmj_trainer.own.rehearsal import built, rehearse
+
+    units, parameters = built(spec, lambda count: check_cut(spec, count))
+    rehearse(spec, units, prepared["train"].rows(range(min(_TRIED, rows["train"]))))
+    return Summary(
+        rows=rows,
+        labels=[],
+        layers=len(units),
+        steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
+        steps=total_steps(rows["train"], spec.training),
+        parameters=parameters,
+        beside=Beside.of(spec.data_parallel),
+        own=True,
+    )
+
+
+def _tables(spec: JobSpec, say: Say) -> Mapping[str, Table]:
+    """The rows of each split."""
+    dataset = spec.dataset
+    asked = DataSource(dataset.source, dataset.config, dataset.revision).kind == "hub"
+    if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
+        return prepared.splits  # type: ignore[return-value]  # of whole rows
+    return {name: Table.of(rows) for name, rows in select_rows(spec, say).items()}
 
 
 def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -125,7 +170,7 @@ def check_model(spec: JobSpec) -> int:
         spec.model.scratch.vocabulary if spec.model.scratch else 0,
     )
     layers = layer_count(config)
-    _check_stages(spec, layers)
+    check_cut(spec, layers)
     _check_task(spec, config)
     if spec.model.lora is not None:
         lora.targets(config.model_type, spec.model.lora)
@@ -134,7 +179,7 @@ def check_model(spec: JobSpec) -> int:
             f"dataset.maxLength {spec.dataset.max_length} is over the {max_positions(config)} tokens the model reads: lower it"
             + (", or raise model.scratch.maxPositions" if spec.model.scratch else "")
         )
-    if len(spec.dataset.text) == 2 and spec.dataset.max_length < 5:
+    if len(spec.dataset.columns) == 2 and spec.dataset.max_length < 5:
         raise UserError(f"dataset.maxLength {spec.dataset.max_length} has no room for a pair of texts: make it 5 or more")
     return layers
 
@@ -169,12 +214,17 @@ def _check_device(device: Device) -> None:
         raise UserError(f"training.device CUDA: {problem}: use CPU, or Auto to take a GPU where there is one")
 
 
-def _check_stages(spec: JobSpec, layers: int) -> None:
-    stages, given = spec.pipeline.stages, spec.pipeline.layers
+def check_cut(spec: JobSpec, layers: int) -> None:
+    """UserError: a model of so many layers, or units, cannot be cut as ``spec`` says."""
+    stages, given, what = spec.pipeline.stages, spec.pipeline.layers, "units" if is_own(spec) else "layers"
+    if is_own(spec) and stages > layers == 1:
+        raise UserError(
+            f"pipeline.stages {stages}: {spec.model.python} makes one module, which is one stage: set stages 1, or have model() give a list"
+        )
     if stages > layers:
-        raise UserError(f"pipeline.stages {stages} is more than the model's {layers} layers: use {layers} stages at most")
+        raise UserError(f"pipeline.stages {stages} is more than the model's {layers} {what}: use {layers} stages at most")
     if given is not None and sum(given) != layers:
-        raise UserError(f"pipeline.layers {given} places {sum(given)} layers, the model has {layers}: make the sum {layers}")
+        raise UserError(f"pipeline.layers {given} places {sum(given)} {what}, the model has {layers}: make the sum {layers}")
 
 
 def _check_model_folder(spec: JobSpec) -> None:
@@ -248,7 +298,7 @@ def run(argv: Sequence[str]) -> int:
     print(f"rows: {', '.join(f'{count} {name}' for name, count in summary.rows.items())}")
     if summary.labels:
         print(f"labels: {', '.join(summary.labels)}")
-    print(f"model: {summary.layers} layers, {summary.parameters / 1e6:.1f} million parameters")
+    print(f"model: {_counted(summary)}, {summary.parameters / 1e6:.1f} million parameters")
     print(f"steps: {summary.steps}, {summary.steps_per_epoch} an epoch")
     if summary.beside is not None:
         with_most = f"with {summary.beside.replicas} replica{'s' if summary.beside.replicas > 1 else ''}"
@@ -257,6 +307,12 @@ def run(argv: Sequence[str]) -> int:
             f" shards ({with_most})"
         )
     return 0
+
+
+def _counted(summary: Summary) -> str:
+    if not summary.own:
+        return f"{summary.layers} layers"
+    return f"{summary.layers} unit{'s' if summary.layers > 1 else ''} of your own"
 
 
 def main(argv: Sequence[str]) -> int:

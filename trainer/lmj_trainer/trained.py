@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, ValidationError
 
 from lmj_api.base import Message
-from lmj_api.spec import Dataset
+from lmj_api.spec import JobSpec
 from lmj_trainer.errors import UserError
 
 FILE = "lmj.json"
@@ -24,11 +24,18 @@ class Trained(Message):
     """Column of the label; None: of a task that has none."""
     max_length: Annotated[int, Field(ge=2)] | None = None
     """Tokens at which rows were cut; None: not known."""
+    python: str | None = None
+    """The user's class that made the model, and its file in the folder; None: the model is one of transformers."""
 
 
-def write_trained(folder: Path, dataset: Dataset) -> None:
+def write_trained(folder: Path, spec: JobSpec) -> None:
     """Leave it in the model's ``folder``."""
-    trained = Trained(text=list(dataset.text), label=dataset.label, max_length=dataset.max_length)
+    dataset = spec.dataset
+    if spec.model.python_file is not None:
+        file, name = spec.model.python_file
+        trained = Trained(python=f"{Path(file).name}:{name}", label=None)
+    else:
+        trained = Trained(text=dataset.columns, label=dataset.label, max_length=dataset.max_length)
     (folder / FILE).write_text(trained.to_json() + "\n", encoding="utf-8")
 
 

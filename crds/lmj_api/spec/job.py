@@ -74,8 +74,24 @@ class JobSpec(Message):
         return self
 
     @model_validator(mode="after")
+    def _whole_rows(self) -> Self:
+        dataset = self.dataset
+        if self.model.python is None:
+            if dataset.text is None:
+                raise ValueError("dataset.text is missing: name the column of the text, or the two columns of a pair")
+            return self
+        for name, value in (("text", dataset.text), ("label", dataset.label), ("packing", dataset.packing or None)):
+            if value is not None:
+                raise ValueError(f"dataset.{name}: the class in model.python gets all columns of a row: leave it out")
+        if self.training.label_smoothing:
+            raise ValueError("training.labelSmoothing: the loss is that of the class in model.python: leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _labelled(self) -> Self:
         task, dataset = self.model.task, self.dataset
+        if self.model.python is not None:
+            return self
         if task.labelled and dataset.label is None:
             raise ValueError(f"dataset.label is missing: name the column of the label, which model.task {task} learns")
         if task.labelled and dataset.packing:
@@ -84,7 +100,7 @@ class JobSpec(Message):
             )
         if not task.labelled and dataset.label is not None:
             raise ValueError(f"dataset.label: model.task {task} has no labels: leave it out")
-        if task is Task.QUESTION_ANSWERING and len(dataset.text) != 2:
+        if task is Task.QUESTION_ANSWERING and len(dataset.columns) != 2:
             raise ValueError(
                 f"dataset.text: model.task {task} takes two columns, of the question and of the text that answers it"
             )

@@ -36,6 +36,8 @@ class Place:
 class Stage:
     """Units ``layers`` of the model, with the embeddings if ``first`` and the head if ``last``. Built without memory: see ``state``."""
 
+    halves = True
+
     def __init__(
         self,
         config: PretrainedConfig,
@@ -179,6 +181,10 @@ class Stage:
     def _reseed(self, place: Place | None, unit: int) -> None:
         if place is not None:
             reseed(dropout_seed(self.seed, place.step, place.micro_batch, unit), self.device)
+
+    def blank(self, inputs: Inputs) -> Tensor | None:
+        """Zeros in the place of the hidden states of the stage before, ``[b, t, h]``."""
+        return torch.zeros(*inputs.input_ids.shape, self.config.hidden_size, device=self.device, requires_grad=True)
 
     def set_training(self, training: bool) -> None:
         """Dropout on (training) or off (evaluation)."""

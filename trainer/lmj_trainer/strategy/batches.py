@@ -8,49 +8,41 @@ import numpy as np
 import torch
 
 from lmj_trainer.data.batch import collate
-from lmj_trainer.data.order import Indices, micro_batches, step_rows, total_steps
 from lmj_trainer.model.inputs import Inputs
+from lmj_trainer.strategy.step_data import StepData
 from lmj_trainer.task.registry import TASKS
 
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
+    from lmj_trainer.data.order import Indices
     from lmj_trainer.dataset.prepared import PreparedDataset
+    from lmj_trainer.model.stage import Place
 
 
-class Batches:
-    """Batches are a function of the step's number, so there is no loader and no loader state."""
+class Batches(StepData):
+    """Those of tokens."""
 
     def __init__(self, prepared: PreparedDataset, spec: JobSpec, device: torch.device) -> None:
-        self._prepared, self._training, self._device = prepared, spec.training, device
-        self.shards = spec.data_parallel.shards
-        """Parts of a step that are added up as a tree."""
+        super().__init__(len(prepared.splits["train"]), spec)
+        self._prepared, self._device = prepared, device
         task = TASKS[spec.model.task]
         self._targets, self._evaluation_rows = task.targets, task.evaluation_rows
-        self.rows = len(prepared.splits["train"])
-        self.steps = total_steps(self.rows, spec.training)
-        self._micro_batches = spec.pipeline.micro_batches * spec.training.gradient_accumulation_steps // self.shards
-        self.samples = spec.training.batch_size * spec.training.gradient_accumulation_steps
 
-    def train(self, step: int) -> list[list[Indices]]:
-        """The rows of each micro-batch of the 0-based ``step``, by shard. Each shard's first one goes in halves."""
-        rows = step_rows(self.rows, self._training, step)
-        return [micro_batches(part, self._micro_batches) for part in np.split(rows, self.shards)]
-
-    def targets(self, split: str, rows: Indices) -> torch.Tensor:
-        """The labels of a micro-batch alone, as :meth:`inputs` has them but for padding, on the CPU."""
+    def targets(self, split: str, rows: Indices, place: Place | None = None) -> torch.Tensor:
+        """As of :class:`StepData`."""
         data = self._prepared.splits[split]
         return torch.from_numpy(self._targets(data, rows, data.max_length))
 
-    def evaluation(self, split: str) -> list[np.ndarray]:
-        """Rows of each micro-batch of ``split``, of similar length, longest first (so that a lack of memory shows at once)."""
+    def evaluation(self, split: str) -> list[Indices]:
+        """Rows of similar length, longest first (so that a lack of memory shows at once)."""
         data = self._prepared.splits[split]
         lengths = np.diff(data.offsets)
         order = np.argsort(-lengths, kind="stable")
         rows = self._evaluation_rows
         return [order[i : i + rows] for i in range(0, len(order), rows)]
 
-    def inputs(self, split: str, rows: np.ndarray) -> Inputs:
-        """The micro-batch of these rows."""
+    def inputs(self, split: str, rows: Indices, place: Place | None = None) -> Inputs:
+        """As of :class:`StepData`."""
         batch = collate(self._prepared.splits[split], rows, self._prepared.pad_id, self._targets)
 
         def tensor(array: np.ndarray) -> torch.Tensor:

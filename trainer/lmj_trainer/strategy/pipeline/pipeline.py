@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from lmj_api.shards import share
-from lmj_trainer.model.inputs import Inputs
 from lmj_trainer.model.stage import Place
 from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.strategy.pipeline.exchange import Exchange
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 
     from lmj_trainer.group.commit import Report
     from lmj_trainer.group.group import Group
-    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState
-    from lmj_trainer.strategy.batches import Batches
+    from lmj_trainer.strategy.step_data import StepData
     from lmj_trainer.task.port import Counts, Objective
 
 
@@ -42,13 +41,14 @@ class _Piece:
     number: int
     """Of all micro-batches of the step: what dropout is a function of."""
     shard: int
-    inputs: Inputs
+    inputs: Any
+    """What the stage reads, with its ``labels``."""
 
 
 class Pipeline:
     """Runs this rank's stage. All methods are for the compute thread; they raise ViewBrokenError when the view breaks."""
 
-    def __init__(self, stage: Stage, state: StageState, group: Group, batches: Batches, objective: Objective) -> None:
+    def __init__(self, stage: Part, state: StageState, group: Group, batches: StepData, objective: Objective) -> None:
         self._stage, self._state, self._group, self._batches, self._objective = stage, state, group, batches, objective
         topology, rank = group.topology, group.rank
         self._shards = range(batches.shards)
@@ -60,7 +60,7 @@ class Pipeline:
         self._end = topology.last(rank)
         self._weights = [p for _, p in stage.parameters_by_name()]
         # The first stage has no input to give a gradient by, and recomputed activations can be walked through only once.
-        self._cut = not stage.first and not stage.recompute
+        self._cut = stage.halves and not stage.first and not stage.recompute
         self._deferred: deque[tuple[int, Deferred]] = deque()
         """What is left to do for a micro-batch's weights, with its shard."""
         self._hidden: dict[int, Tensor] = {}
@@ -118,11 +118,11 @@ class Pipeline:
         for shard, parts in enumerate(self._batches.train(step)):
             for rows in parts:
                 if shard in self._shards:
-                    inputs = self._batches.inputs("train", rows)
+                    inputs = self._batches.inputs("train", rows, Place(step, number))
                     mine.append(_Piece(number, shard, inputs))
                     samples += self._objective.samples(inputs.labels)
                 else:
-                    samples += self._objective.samples(self._batches.targets("train", rows))
+                    samples += self._objective.samples(self._batches.targets("train", rows, Place(step, number)))
                 number += 1
         return mine, samples
 
@@ -139,11 +139,10 @@ class Pipeline:
 
         Nothing is sent, and neither weights nor gradients change.
         """
-        inputs = self._batches.inputs("train", self._batches.train(0)[0][0])
-        hidden = None
-        if not self._stage.first:
-            size = self._stage.config.hidden_size
-            hidden = torch.zeros(*inputs.input_ids.shape, size, device=self._stage.device, requires_grad=True)
+        inputs = self._batches.inputs("train", self._batches.train(0)[0][0], Place(0, 0))
+        hidden = None if self._stage.first else self._stage.blank(inputs)
+        if hidden is None and not self._stage.first:
+            return
         output = self._stage(inputs, hidden, Place(0, 0))
         loss = self._objective.loss(output, inputs.labels) if self._stage.last else output.sum()
         kept = [weight.grad for weight in self._weights]
