@@ -47,7 +47,8 @@ def test_the_example_runs_as_it_is(tmp_path: Path) -> None:
     assert "lmj predict" not in done.stdout, "there is no text to predict"
     assert (job.output / "model" / "my_task.py").is_file()
     command = [sys.executable, "-m", "lmj_operator.cli.main", "report", str(job.output)]
-    assert subprocess.run(command, capture_output=True, timeout=DEADLINE, check=False).returncode == 0
+    done_report = subprocess.run(command, capture_output=True, timeout=DEADLINE, check=False, cwd=tmp_path)
+    assert done_report.returncode == 0, done_report.stderr
 
 
 def test_it_moves_loses_workers_and_goes_on(tmp_path: Path) -> None:

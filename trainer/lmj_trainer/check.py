@@ -28,7 +28,8 @@ from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.gpu import missing_gpu
 from lmj_trainer.hub import patiently
 from lmj_trainer.model import lora
-from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
+from lmj_trainer.model.config import SUPPORTED, has_class, layer_count, load_config, max_positions, parameter_count, stored_count
+from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.own.source import is_own, load_own, settled
 from lmj_trainer.pretrained import kept
 from lmj_trainer.task.registry import TASKS
@@ -72,8 +73,8 @@ class Summary(Message):
     """Optimizer steps in an epoch."""
     steps: int
     """Optimizer steps of the whole run."""
-    parameters: int
-    """Weights of the model; of one from scratch, with the largest vocabulary that it may learn."""
+    parameters: int | None
+    """Weights of the model; of one from scratch, with the largest vocabulary that it may learn. None: not known before it is fetched."""
     beside: Beside | None = None
     """Memory for sums of shards; None: the job has one shard, and needs none."""
     own: bool = False
@@ -106,7 +107,7 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         layers=layers,
         steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
         steps=total_steps(rows["train"], spec.training),
-        parameters=parameter_count(config, TASKS[spec.model.task].heads),
+        parameters=_parameters(spec, config),
         beside=Beside.of(spec.data_parallel),
     )
 
@@ -161,6 +162,12 @@ def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
     return tuple(selection.labels.names), {name: len(part.rows) for name, part in selection.splits.items()}
 
 
+def _parameters(spec: JobSpec, config: Any) -> int | None:
+    if config.model_type in FAMILIES:
+        return parameter_count(config, TASKS[spec.model.task].heads)
+    return stored_count(Path(str(spec.model.source)))
+
+
 def check_model(spec: JobSpec) -> int:
     """Layers of the model. Reads no data. UserError: something is wrong with the model, or asked of it that it cannot do."""
     _check_model_folder(spec)
@@ -170,6 +177,8 @@ def check_model(spec: JobSpec) -> int:
         spec.model.scratch.vocabulary if spec.model.scratch else 0,
     )
     layers = layer_count(config)
+    if config.model_type not in FAMILIES:
+        _check_whole(spec, config.model_type)
     check_cut(spec, layers)
     _check_task(spec, config)
     if spec.model.lora is not None:
@@ -187,10 +196,23 @@ def check_model(spec: JobSpec) -> int:
 def _check_task(spec: JobSpec, config: Any) -> None:
     """``config``: of the model."""
     name, heads = spec.model.task, TASKS[spec.model.task].heads
-    if config.model_type not in heads.by_family:
+    cut = config.model_type in FAMILIES
+    if not (config.model_type in heads.by_family if cut else has_class(heads, config.model_type)):
         raise UserError(
             f"model.task {name} is not for a model of type {config.model_type}: use one of {', '.join(sorted(heads.by_family))}"
         )
+
+
+def _check_whole(spec: JobSpec, kind: str) -> None:
+    """UserError: a model of a type that cannot be cut into stages is to be, or is to have adapters."""
+    families = ", ".join(SUPPORTED)
+    if spec.pipeline.stages > 1:
+        raise UserError(
+            f"pipeline.stages {spec.pipeline.stages}: a model of type {kind} is trained in one stage: set stages 1 (models of these types "
+            f"can be cut: {families})"
+        )
+    if spec.model.lora is not None:
+        raise UserError(f"model.lora is for models of type {families}, not {kind}: leave it out")
 
 
 def check_rows(spec: JobSpec, rows: Mapping[str, int]) -> None:
@@ -298,7 +320,8 @@ def run(argv: Sequence[str]) -> int:
     print(f"rows: {', '.join(f'{count} {name}' for name, count in summary.rows.items())}")
     if summary.labels:
         print(f"labels: {', '.join(summary.labels)}")
-    print(f"model: {_counted(summary)}, {summary.parameters / 1e6:.1f} million parameters")
+    weights = f", {summary.parameters / 1e6:.1f} million parameters" if summary.parameters is not None else ""
+    print(f"model: {_counted(summary)}{weights}")
     print(f"steps: {summary.steps}, {summary.steps_per_epoch} an epoch")
     if summary.beside is not None:
         with_most = f"with {summary.beside.replicas} replica{'s' if summary.beside.replicas > 1 else ''}"

@@ -18,7 +18,9 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.config import load_config
+from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.whole import WholeStage
 from lmj_trainer.own.batches import OwnBatches
 from lmj_trainer.own.source import is_own, load_own
 from lmj_trainer.state.stage_state import StageState
@@ -106,6 +108,12 @@ def make(
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     each = config.num_hidden_layers // spec.pipeline.stages
     heads, model = TASKS[spec.model.task].heads, spec.model
+    if config.model_type not in FAMILIES:
+        config.pad_token_id = config.pad_token_id or prepared.pad_id
+        whole = WholeStage(config, heads, str(model.source), seed=spec.training.seed)
+        held = StageState(whole, torch.device("cpu"))
+        whole.set_training(True)
+        return Trainer(job, rank, prepared, Batches(prepared, spec, torch.device("cpu")), whole, held, transport, line)
     number = spec.topology.stage(rank)
     layers = range(number * each, (number + 1) * each)
     stage = Stage(config, heads, layers, seed=spec.training.seed, lora=model.lora, source=model.source)

@@ -15,8 +15,10 @@ from lmj_trainer.dataset.prepared import prepare_patiently
 from lmj_trainer.errors import CutOffError
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.model.config import load_config
+from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.whole import WholeStage
 from lmj_trainer.own.batches import OwnBatches
 from lmj_trainer.own.source import is_own, load_own
 from lmj_trainer.own.stage import OwnStage
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
     from lmj_api.spec import JobSpec
     from lmj_trainer.dataset.prepared import PreparedDataset
+    from lmj_trainer.model.part import Part
     from lmj_trainer.worker.control import Control
 
 log = logging.getLogger("lmj.worker")
@@ -126,16 +129,22 @@ def join(
     return Member(trainer, follower, state, transport, control, what)
 
 
-def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: PreparedDataset, device: torch.device, say: Say) -> Stage:
+def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: PreparedDataset, device: torch.device, say: Say) -> Part:
     """The part of the model that ``rank`` computes. ``spec``: the job's, with the model that the run keeps."""
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
+    bfloat16, recompute = spec.training.precision is Precision.BFLOAT16, spec.training.gradient_checkpointing
+    if config.model_type not in FAMILIES:
+        if config.pad_token_id is None:
+            config.pad_token_id = prepared.pad_id  # a classifier that reads from left to right has to know where a row ends
+        heads, source = TASKS[spec.model.task].heads, str(spec.model.source)
+        return WholeStage(config, heads, source, seed=spec.training.seed, bfloat16=bfloat16, recompute=recompute)
     stage = Stage(
         config,
         TASKS[spec.model.task].heads,
         partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[spec.topology.stage(rank)],
         seed=spec.training.seed,
-        bfloat16=spec.training.precision is Precision.BFLOAT16,
-        recompute=spec.training.gradient_checkpointing,
+        bfloat16=bfloat16,
+        recompute=recompute,
         lora=spec.model.lora,
         source=job.spec.model.source,
     )
