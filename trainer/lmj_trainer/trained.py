@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, ValidationError
 
 from lmj_api.base import Message
-from lmj_api.spec import JobSpec
+from lmj_api.spec import Dataset
 from lmj_trainer.errors import UserError
 
 FILE = "lmj.json"
@@ -28,14 +28,17 @@ class Trained(Message):
     """The user's class that made the model, and its file in the folder; None: the model is one of transformers."""
 
 
-def write_trained(folder: Path, spec: JobSpec) -> None:
+def write_trained(folder: Path, dataset: Dataset) -> None:
     """Leave it in the model's ``folder``."""
-    dataset = spec.dataset
-    if spec.model.python_file is not None:
-        file, name = spec.model.python_file
-        trained = Trained(python=f"{Path(file).name}:{name}", label=None)
-    else:
-        trained = Trained(text=dataset.columns, label=dataset.label, max_length=dataset.max_length)
+    _write(folder, Trained(text=dataset.columns, label=dataset.label, max_length=dataset.max_length))
+
+
+def write_own(folder: Path, file: str, name: str) -> None:
+    """The same of a model of the user's class ``name``, of whose ``file`` there is a copy."""
+    _write(folder, Trained(python=f"{Path(file).name}:{name}", label=None))
+
+
+def _write(folder: Path, trained: Trained) -> None:
     (folder / FILE).write_text(trained.to_json() + "\n", encoding="utf-8")
 
 

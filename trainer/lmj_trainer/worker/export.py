@@ -76,7 +76,7 @@ def export(
     for file in prepared.tokenizer.iterdir():
         shutil.copyfile(file, partial / file.name)
     (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results, task))
-    write_trained(partial, spec)
+    write_trained(partial, spec.dataset)
     finish(partial, layout.model, allowed)
 
 

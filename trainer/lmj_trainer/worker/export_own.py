@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from lmj_trainer.checkpoint.tensors import open_tensors, read_manifest
 from lmj_trainer.own.source import load_own
 from lmj_trainer.own.units import build, names_of
-from lmj_trainer.trained import write_trained
+from lmj_trainer.trained import write_own
 from lmj_trainer.worker.export import as_os_error, begin, finish, scores_table
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def export_own(
         save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
     shutil.copyfile(own.path, partial / Path(own.path).name)
     (partial / "README.md").write_text(_card(job, spec, manifest.step, results, several=len(units) > 1), encoding="utf-8")
-    write_trained(partial, spec)
+    write_own(partial, own.path, own.name)
     finish(partial, layout.model, allowed)
 
 
