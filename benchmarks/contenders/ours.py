@@ -22,7 +22,7 @@ from lmj_trainer.group.commit import Decision, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.model.inputs import Inputs
 from lmj_trainer.model.partition import partition
-from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.stage import Place, Stage
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.store import posix
@@ -47,10 +47,10 @@ class Batches:
         self._data = work.data(step)
         return [micro_batches(rows, work.micro_batches // self.shards) for rows in np.split(np.arange(work.batch), self.shards)]
 
-    def targets(self, split: str, rows: Indices) -> torch.Tensor:
+    def targets(self, split: str, rows: Indices, place: Place | None = None) -> torch.Tensor:
         return self._data[2][rows]
 
-    def inputs(self, split: str, rows: Indices) -> Inputs:
+    def inputs(self, split: str, rows: Indices, place: Place | None = None) -> Inputs:
         ids, mask, labels = self._data
         return Inputs(ids[rows], mask[rows], None, labels[rows])
 

@@ -24,6 +24,8 @@ MODEL: Fields = {
     "source": "the initial weights; by its last part when it is a folder, so that a job may move to another place",
     "revision": "the initial weights",
     "scratch": "sizes of all tensors",
+    "python": "the model and the loss; by the file's last part and the class",
+    "python_sha256": "the model and the loss",
     "task": "the head and the loss",
     "labels": "the meaning of the head's rows",
     "dropout": "the forward pass",
@@ -169,7 +171,8 @@ def differences(old: JobSpec, new: JobSpec, *, finished: bool) -> tuple[Differen
 
 def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields = state_fields(spec)
-    fields["model"].setdefault("lora", None)
+    for name in ("lora", "python", "python_sha256"):
+        fields["model"].setdefault(name, None)
     fields["training"].setdefault("continues", [])
     fields["training"].setdefault("label_smoothing", 0.0)
     fields["training"].setdefault("group_by_length", False)
@@ -226,7 +229,9 @@ def _name(source: str | None) -> str | None:
 
 
 def _model(model: Model) -> dict[str, Any]:
-    fields = _pick(model, MODEL) | {"source": _name(model.source)}
+    fields = _pick(model, MODEL) | {"source": _name(model.source), "python": _name(model.python)}
+    if model.python is None:
+        del fields["python"], fields["python_sha256"]  # a job without one is what it was before there was any
     if model.lora is None:
         del fields["lora"]  # a job without it is what it was before there was any
     elif model.lora.target_modules is not None:

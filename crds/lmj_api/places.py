@@ -1,10 +1,13 @@
 """Where a job's data, model and results are: the names in its spec, as absolute paths."""
 
+import hashlib
 import re
 from pathlib import Path
 
+from lmj_api.nearest import did_you_mean
 from lmj_api.problems import SpecError
 from lmj_api.spec.job import JobSpec
+from lmj_api.spec.model import Model
 
 DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
 """Extensions that make a dataset's ``source`` a file and no hub id."""
@@ -37,13 +40,32 @@ def resolve(spec: JobSpec, base: Path, outputs: Path, here: bool) -> JobSpec:
     return spec.model_copy(
         update={
             "dataset": dataset,
-            "model": spec.model.model_copy(update={"source": source}),
+            "model": spec.model.model_copy(update={"source": source, **_python(spec.model, base, here)}),
             "output": spec.output.model_copy(update={"path": _absolute(spec.output.path, outputs)}),
             "checkpoint": spec.checkpoint.model_copy(
                 update={"path": _absolute(spec.checkpoint.path, outputs) if spec.checkpoint.path else None}
             ),
         }
     )
+
+
+def _python(model: Model, base: Path, here: bool) -> dict[str, str]:
+    """The file of ``model.python``, absolute, and its digest where it is ``here``. Raises :class:`SpecError`: there is none, or it is another."""
+    if model.python_file is None:
+        return {}
+    name, kind = model.python_file
+    path = _absolute(name, base)
+    if not here:
+        return {"python": f"{path}:{kind}"}
+    try:
+        digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        folder = Path(path).parent
+        near = did_you_mean(Path(path).name, sorted(p.name for p in folder.iterdir())) if folder.is_dir() else ""
+        raise SpecError(f"spec.model.python: {path} cannot be read: {error.strerror}{near}") from error
+    if model.python_sha256 not in (None, digest):
+        raise SpecError(f"spec.model.pythonSha256: {path} has another content, of {digest}: put it back, or leave the field out")
+    return {"python": f"{path}:{kind}", "python_sha256": digest}
 
 
 def _data_path(name: str, base: Path, here: bool) -> str:
@@ -71,6 +93,7 @@ def _named(spec: JobSpec) -> dict[str, str]:
         "dataset.splits.validation": spec.dataset.splits.validation,
         "dataset.splits.test": spec.dataset.splits.test,
         "model.source": spec.model.source,
+        "model.python": spec.model.python,
         "output.path": spec.output.path,
         "checkpoint.path": spec.checkpoint.path,
     }

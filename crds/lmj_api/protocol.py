@@ -94,6 +94,18 @@ class Progress(Message):
     """What it does now: ``train``, ``evaluate``, ``checkpoint``, ``export`` or ``prepare``, with details after it."""
 
 
+MOST_METRICS = 16
+"""Of an evaluation."""
+
+
+def _metrics(value: object) -> object:
+    """Those of ``value`` that are numbers, at most so many, by names of at most 64 characters."""
+    if not isinstance(value, dict):
+        return value
+    told = {str(name)[:64]: number for name, number in value.items() if _number(number) is not None}
+    return dict(list(told.items())[:MOST_METRICS])
+
+
 def _number(value: object) -> object:
     """``value``, or None in place of what is no number."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -120,6 +132,8 @@ class Evaluation(Message):
     """Of a task whose labels are numbers; None: of others."""
     correlation: Annotated[float | None, BeforeValidator(_number)] = None
     """Pearson's, of such a task; None: of others, and where all numbers are the same."""
+    metrics: Annotated[dict[str, float], BeforeValidator(_metrics)] = {}
+    """Of a job's own class (``model.python``), by its names."""
     metric: Metric | None = None
     """What the best weights are chosen by; None: what they are in this task where nothing is said."""
     labels: Annotated[list[str], FIRST] = []
@@ -153,13 +167,14 @@ class Evaluation(Message):
             "perplexity": self.perplexity,
             "mean absolute error": self.mean_absolute_error,
             "correlation": self.correlation,
+            **self.metrics,
         }
         return {name: value for name, value in named.items() if value is not None}
 
     @property
     def scores_text(self) -> str:
         """The scores and the loss for people."""
-        return ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items()) + f", loss {self.loss_text}"
+        return ", ".join([*(f"{name} {value:.4f}" for name, value in self.scores.items()), f"loss {self.loss_text}"])
 
 
 _FIELDS = {

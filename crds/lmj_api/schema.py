@@ -31,12 +31,12 @@ _VOLUME = [
 
 
 def _metrics() -> list[tuple[str, str]]:
-    """Which tasks have the metric that the best weights are chosen by."""
+    """Which tasks have the metric that the best weights are chosen by; a class of the user's own has the loss alone."""
     task = f"(has(self.model.task) ? self.model.task : '{Task.SEQUENCE_CLASSIFICATION}')"
     asked = "has(self.training.metricForBestModel) && self.training.metricForBestModel"
     return [
         (
-            f"!({asked} == '{metric}') || {task} in {[str(name) for name in metric.tasks]}",
+            f"!({asked} == '{metric}') || (!has(self.model.python) && {task} in {[str(name) for name in metric.tasks]})",
             f"training.metricForBestModel {metric} is for model.task {', '.join(metric.tasks)}",
         )
         for metric in Metric
@@ -55,19 +55,24 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "pipeline.microBatches times training.gradientAccumulationSteps must be a multiple of dataParallel.shards",
         ),
         (
-            "(has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM']) != has(self.dataset.label)",
-            "dataset.label is the column of the label: every model.task but CausalLM and MaskedLM needs it",
+            "has(self.model.python) != has(self.dataset.text)",
+            "dataset.text names the column of the text, or the two of a pair; model.python gets all columns: leave it out there",
         ),
         (
-            "(has(self.model.task) && self.model.task == 'CausalLM') || !(has(self.dataset.packing) && self.dataset.packing)",
+            "(has(self.model.python) || (has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM']))"
+            " != has(self.dataset.label)",
+            "dataset.label is the column of the label: every model.task but CausalLM and MaskedLM needs it, and model.python gets all columns",
+        ),
+        (
+            "(!has(self.model.python) && has(self.model.task) && self.model.task == 'CausalLM') || !(has(self.dataset.packing) && self.dataset.packing)",
             "dataset.packing is for model.task CausalLM",
         ),
         (
-            "(has(self.model.task) && self.model.task == 'MaskedLM') || !has(self.dataset.mlmProbability)",
+            "(!has(self.model.python) && has(self.model.task) && self.model.task == 'MaskedLM') || !has(self.dataset.mlmProbability)",
             "dataset.mlmProbability is for model.task MaskedLM",
         ),
         (
-            "!(has(self.model.task) && self.model.task == 'MaskedLM') || size(self.dataset.text) == 1",
+            "!(has(self.model.task) && self.model.task == 'MaskedLM') || !has(self.dataset.text) || size(self.dataset.text) == 1",
             "dataset.text: model.task MaskedLM takes one column of texts",
         ),
         (
@@ -76,12 +81,18 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "model.labels: model.task CausalLM, MaskedLM, Regression and QuestionAnswering have no labels",
         ),
         (
-            "!(has(self.model.task) && self.model.task in ['MultiLabelClassification', 'Regression', 'QuestionAnswering'])"
+            "!has(self.model.python) && !(has(self.model.task)"
+            " && self.model.task in ['MultiLabelClassification', 'Regression', 'QuestionAnswering'])"
             " || self.training.labelSmoothing == 0.0",
             "training.labelSmoothing is for a model.task whose loss is a cross entropy over labels or tokens",
         ),
         (
-            "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || size(self.dataset.text) == 2",
+            "!has(self.model.python) || !(has(self.training.groupByLength) && self.training.groupByLength)",
+            "training.groupByLength is for a model.task, whose rows have tokens: with model.python leave it out",
+        ),
+        (
+            "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || !has(self.dataset.text)"
+            " || size(self.dataset.text) == 2",
             "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
         ),
         *_metrics(),
@@ -161,7 +172,16 @@ RULES: dict[str, list[tuple[str, str]]] = {
     ],
     "model": [
         ("self == oldSelf", f"model {_FIXED}"),
-        ("has(self.source) != has(self.scratch)", "set exactly one of source (pretrained weights) and scratch (random weights)"),
+        (
+            "(has(self.source) ? 1 : 0) + (has(self.scratch) ? 1 : 0) + (has(self.python) ? 1 : 0) == 1",
+            "set exactly one of source (pretrained weights), scratch (random weights) and python (a class of your own)",
+        ),
+        ("has(self.python) || !has(self.pythonSha256)", "pythonSha256 is of the file in python"),
+        (
+            "!has(self.python) || (!has(self.labels) && !has(self.dropout) && !has(self.lora) && !has(self.revision)"
+            " && (!has(self.task) || self.task == 'SequenceClassification'))",
+            "with python leave out task, labels, dropout, lora and revision",
+        ),
     ],
     "model.scratch": [("self.hiddenSize % self.heads == 0", "hiddenSize must be a multiple of heads")],
     "dataset": [

@@ -29,6 +29,7 @@ from lmj_trainer.data.batch import Batch
 from lmj_trainer.data.masking import Masking
 from lmj_trainer.data.order import epoch_order, grouped, step_rows, total_steps
 from lmj_trainer.dataset.prepared import prepare
+from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.randomness import derive_seed, dropout_seed
 
 KINDS = {
@@ -57,6 +58,18 @@ def padded(split, rows, pad):
             of_tokens[i, : len(tokens)] = torch.from_numpy(np.asarray(split.labels[begin : begin + len(tokens)]))
     labels = torch.from_numpy(np.asarray(split.labels[rows])) if len(split.labels) == len(split) else of_tokens
     return ids, mask, labels
+
+
+def seed_units(base, seeds):
+    places = {"encoder": "layer", "transformer": "layer", "": "layers", ".": "h"}
+    layers = next(
+        getattr(inner, name) for path, name in places.items() if hasattr(inner := getattr(base, path.strip("."), base), name)
+    )
+    base.get_input_embeddings().register_forward_pre_hook(seeds(0))
+    for i, layer in enumerate(layers):
+        layer.register_forward_pre_hook(seeds(i + 1))
+    # The head is whatever follows the last layer: its first random draw is after this hook in every family.
+    layers[-1].register_forward_hook(seeds(len(layers) + 1))
 
 
 def main(job_path: str, weights: str, losses_path: str) -> None:
@@ -98,16 +111,10 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
 
         return hook
 
-    base = model.base_model
-    places = {"encoder": "layer", "transformer": "layer", "": "layers", ".": "h"}
-    layers = next(
-        getattr(inner, name) for path, name in places.items() if hasattr(inner := getattr(base, path.strip("."), base), name)
-    )
-    base.get_input_embeddings().register_forward_pre_hook(seeds(0))
-    for i, layer in enumerate(layers):
-        layer.register_forward_pre_hook(seeds(i + 1))
-    # The head is whatever follows the last layer: its first random draw is after this hook in every family.
-    layers[-1].register_forward_hook(seeds(len(layers) + 1))
+    if model.config.model_type not in FAMILIES:
+        model.register_forward_pre_hook(seeds(0))
+    else:
+        seed_units(model.base_model, seeds)
 
     plain = [p for n, p in model.named_parameters() if n.endswith(".bias") or NORM.search(n)]
     decayed = [p for p in model.parameters() if not any(p is q for q in plain)]

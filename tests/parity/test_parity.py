@@ -111,6 +111,14 @@ def test_every_family_is_a_plain_loop(family: str, data: Path, tmp_path: Path) -
     same(tmp_path / "out", plain(job, tmp_path / "plain"))
 
 
+@pytest.mark.parametrize("kind", ["albert", pytest.param("deberta-v2", marks=pytest.mark.slow)])
+def test_a_type_that_cannot_be_cut_is_a_plain_loop(kind: str, data: Path, tmp_path: Path) -> None:
+    source = make_model(tmp_path / kind, kind)
+    job = make_job(tmp_path / "out", data, source, 1, training={"maxSteps": 8})
+    run(job, tmp_path / "logs")
+    same(tmp_path / "out", plain(job, tmp_path / "plain"))
+
+
 def test_labels_of_words_are_a_plain_loop(model: Path, tmp_path: Path) -> None:
     words = make_words(tmp_path / "words.jsonl")
     changes = {"model": {"task": "TokenClassification"}, "training": {"maxSteps": 12}}

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkstemp
 from typing import Any
@@ -20,14 +20,17 @@ from lmj_api.spec import DataParallel, Device, JobSpec, LiveMigrationJob, Weight
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
 from lmj_trainer.data.source import DataSource, Say
+from lmj_trainer.data.table import Table
 from lmj_trainer.data.tokens import require_vocabulary
 from lmj_trainer.dataset.prepared import at_hand, prepare
-from lmj_trainer.dataset.selection import select
+from lmj_trainer.dataset.selection import select, select_rows
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.gpu import missing_gpu
 from lmj_trainer.hub import patiently
 from lmj_trainer.model import lora
-from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
+from lmj_trainer.model.config import SUPPORTED, has_class, layer_count, load_config, max_positions, parameter_count, stored_count
+from lmj_trainer.model.families.registry import FAMILIES
+from lmj_trainer.own.source import is_own, load_own, settled
 from lmj_trainer.pretrained import kept
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.trackers.registry import require_trackers
@@ -35,6 +38,8 @@ from lmj_trainer.wording import one_line
 
 _GRADIENT_BYTES, _STATE_BYTES = 4, 16
 """Of each trained parameter, in float32: its gradient; that, its weight and two moments."""
+_TRIED = 2
+"""Rows that a class of the user's is tried with."""
 PATIENCE_SECONDS = 60.0
 """For which a hub that does not answer is asked again: somebody waits for this command."""
 
@@ -64,15 +69,17 @@ class Summary(Message):
     labels: list[str]
     """Names of the labels in the order of their ids."""
     layers: int
-    """Encoder layers of the model."""
+    """Layers of the model; units, of one of the user's own."""
     steps_per_epoch: int
     """Optimizer steps in an epoch."""
     steps: int
     """Optimizer steps of the whole run."""
-    parameters: int
-    """Weights of the model; of one from scratch, with the largest vocabulary that it may learn."""
+    parameters: int | None
+    """Weights of the model; of one from scratch, with the largest vocabulary that it may learn. None: not known before it is fetched."""
     beside: Beside | None = None
     """Memory for sums of shards; None: the job has one shard, and needs none."""
+    own: bool = False
+    """The model is that of a class of the user's."""
 
 
 def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
@@ -84,6 +91,10 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         _check_writable(checkpoints, "checkpoint.path")
     _check_device(spec.training.device)
     require_trackers(spec.output.trackers)
+    if is_own(spec):
+        # What the class prints is none of the summary.
+        with redirect_stdout(sys.stderr):
+            return _check_own(settled(job).spec, say)
     check_frozen_source(spec)
     # What a run of this job has already is not asked of anybody again.
     spec = kept(spec)
@@ -98,9 +109,44 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         layers=layers,
         steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
         steps=total_steps(rows["train"], spec.training),
-        parameters=parameter_count(config, TASKS[spec.model.task].heads),
+        parameters=_parameters(spec, config),
         beside=Beside.of(spec.data_parallel),
     )
+
+
+def _check_own(spec: JobSpec, say: Say) -> Summary:
+    """As :func:`check`, of a job with a class of the user's own: it is tried with the first rows."""
+    # The class is the user's, and imports what it likes.
+    if "torch" in sys.modules and sys.modules["torch"] is None:
+        del sys.modules["torch"]
+    load_own(spec.model)
+    prepared = patiently(lambda: _tables(spec, say), PATIENCE_SECONDS, say)
+    rows = {name: len(table) for name, table in prepared.items()}
+    check_rows(spec, rows)
+
+    from lmj_trainer.own.rehearsal import built, rehearse
+
+    units, parameters = built(spec, lambda count: check_cut(spec, count))
+    rehearse(spec, units, prepared["train"].rows(range(min(_TRIED, rows["train"]))))
+    return Summary(
+        rows=rows,
+        labels=[],
+        layers=len(units),
+        steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
+        steps=total_steps(rows["train"], spec.training),
+        parameters=parameters,
+        beside=Beside.of(spec.data_parallel),
+        own=True,
+    )
+
+
+def _tables(spec: JobSpec, say: Say) -> Mapping[str, Table]:
+    """The rows of each split."""
+    dataset = spec.dataset
+    asked = DataSource(dataset.source, dataset.config, dataset.revision).kind == "hub"
+    if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
+        return prepared.splits  # type: ignore[return-value]  # of whole rows
+    return {name: Table.of(rows) for name, rows in select_rows(spec, say).items()}
 
 
 def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -118,6 +164,12 @@ def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
     return tuple(selection.labels.names), {name: len(part.rows) for name, part in selection.splits.items()}
 
 
+def _parameters(spec: JobSpec, config: Any) -> int | None:
+    if config.model_type in FAMILIES:
+        return parameter_count(config, TASKS[spec.model.task].heads)
+    return stored_count(Path(str(spec.model.source)))
+
+
 def check_model(spec: JobSpec) -> int:
     """Layers of the model. Reads no data. UserError: something is wrong with the model, or asked of it that it cannot do."""
     _check_model_folder(spec)
@@ -127,7 +179,9 @@ def check_model(spec: JobSpec) -> int:
         spec.model.scratch.vocabulary if spec.model.scratch else 0,
     )
     layers = layer_count(config)
-    _check_stages(spec, layers)
+    if config.model_type not in FAMILIES:
+        _check_whole(spec, config.model_type)
+    check_cut(spec, layers)
     _check_task(spec, config)
     if spec.model.lora is not None:
         lora.targets(config.model_type, spec.model.lora)
@@ -136,7 +190,7 @@ def check_model(spec: JobSpec) -> int:
             f"dataset.maxLength {spec.dataset.max_length} is over the {max_positions(config)} tokens the model reads: lower it"
             + (", or raise model.scratch.maxPositions" if spec.model.scratch else "")
         )
-    if len(spec.dataset.text) == 2 and spec.dataset.max_length < 5:
+    if len(spec.dataset.columns) == 2 and spec.dataset.max_length < 5:
         raise UserError(f"dataset.maxLength {spec.dataset.max_length} has no room for a pair of texts: make it 5 or more")
     return layers
 
@@ -144,10 +198,23 @@ def check_model(spec: JobSpec) -> int:
 def _check_task(spec: JobSpec, config: Any) -> None:
     """``config``: of the model."""
     name, heads = spec.model.task, TASKS[spec.model.task].heads
-    if config.model_type not in heads.by_family:
+    cut = config.model_type in FAMILIES
+    if not (config.model_type in heads.by_family if cut else has_class(heads, config.model_type)):
         raise UserError(
             f"model.task {name} is not for a model of type {config.model_type}: use one of {', '.join(sorted(heads.by_family))}"
         )
+
+
+def _check_whole(spec: JobSpec, kind: str) -> None:
+    """UserError: a model of a type that cannot be cut into stages is to be, or is to have adapters."""
+    families = ", ".join(SUPPORTED)
+    if spec.pipeline.stages > 1:
+        raise UserError(
+            f"pipeline.stages {spec.pipeline.stages}: a model of type {kind} is trained in one stage: set stages 1 (models of these types "
+            f"can be cut: {families})"
+        )
+    if spec.model.lora is not None:
+        raise UserError(f"model.lora is for models of type {families}, not {kind}: leave it out")
 
 
 def check_rows(spec: JobSpec, rows: Mapping[str, int]) -> None:
@@ -183,12 +250,17 @@ def _check_device(device: Device) -> None:
         raise UserError(f"training.device CUDA: {problem}: use CPU, or Auto to take a GPU where there is one")
 
 
-def _check_stages(spec: JobSpec, layers: int) -> None:
-    stages, given = spec.pipeline.stages, spec.pipeline.layers
+def check_cut(spec: JobSpec, layers: int) -> None:
+    """UserError: a model of so many layers, or units, cannot be cut as ``spec`` says."""
+    stages, given, what = spec.pipeline.stages, spec.pipeline.layers, "units" if is_own(spec) else "layers"
+    if is_own(spec) and stages > layers == 1:
+        raise UserError(
+            f"pipeline.stages {stages}: {spec.model.python} makes one module, which is one stage: set stages 1, or have model() give a list"
+        )
     if stages > layers:
-        raise UserError(f"pipeline.stages {stages} is more than the model's {layers} layers: use {layers} stages at most")
+        raise UserError(f"pipeline.stages {stages} is more than the model's {layers} {what}: use {layers} stages at most")
     if given is not None and sum(given) != layers:
-        raise UserError(f"pipeline.layers {given} places {sum(given)} layers, the model has {layers}: make the sum {layers}")
+        raise UserError(f"pipeline.layers {given} places {sum(given)} {what}, the model has {layers}: make the sum {layers}")
 
 
 def _check_model_folder(spec: JobSpec) -> None:
@@ -262,7 +334,8 @@ def run(argv: Sequence[str]) -> int:
     print(f"rows: {', '.join(f'{count} {name}' for name, count in summary.rows.items())}")
     if summary.labels:
         print(f"labels: {', '.join(summary.labels)}")
-    print(f"model: {summary.layers} layers, {summary.parameters / 1e6:.1f} million parameters")
+    weights = f", {summary.parameters / 1e6:.1f} million parameters" if summary.parameters is not None else ""
+    print(f"model: {_counted(summary)}{weights}")
     print(f"steps: {summary.steps}, {summary.steps_per_epoch} an epoch")
     if summary.beside is not None:
         with_most = f"with {summary.beside.replicas} replica{'s' if summary.beside.replicas > 1 else ''}"
@@ -271,6 +344,12 @@ def run(argv: Sequence[str]) -> int:
             f" shards ({with_most})"
         )
     return 0
+
+
+def _counted(summary: Summary) -> str:
+    if not summary.own:
+        return f"{summary.layers} layers"
+    return f"{summary.layers} unit{'s' if summary.layers > 1 else ''} of your own"
 
 
 def main(argv: Sequence[str]) -> int:

@@ -73,21 +73,34 @@ def main(argv: Sequence[str]) -> int:
         ticker = Ticker(lambda line: print(line, file=sys.stderr))
         folder = model_folder(arguments.model)
         trained = read_trained(folder)
-        result = evaluate(
-            folder,
-            arguments.data,
-            arguments.text or trained.text,
-            arguments.label or trained.label,
-            arguments.split,
-            arguments.batch_size,
-            arguments.max_length,
-            ticker,
-        )
+        if trained.python is not None:
+            result = _of_own(folder, trained.python, arguments, ticker)
+        else:
+            result = evaluate(
+                folder,
+                arguments.data,
+                arguments.text or trained.text,
+                arguments.label or trained.label,
+                arguments.split,
+                arguments.batch_size,
+                arguments.max_length,
+                ticker,
+            )
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
     print(result.to_json() if arguments.output == "json" else as_text(result))
     return 0
+
+
+def _of_own(folder: Path, python: str, arguments: argparse.Namespace, ticker: Ticker) -> Evaluation:
+    """Of a model of the user's class, which gets whole rows."""
+    for option, value in (("--text", arguments.text), ("--label", arguments.label), ("--max-length", arguments.max_length)):
+        if value is not None:
+            raise UserError(f"{option}: {python} gets whole rows: leave it out")
+    from lmj_trainer.own.evaluate import evaluate_own
+
+    return evaluate_own(folder, python, arguments.data, arguments.split, arguments.batch_size, ticker)
 
 
 def as_text(result: Evaluation) -> str:

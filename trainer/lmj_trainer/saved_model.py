@@ -16,7 +16,7 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.model.config import max_positions, read_config
 from lmj_trainer.task.port import Task
 from lmj_trainer.task.registry import task_of
-from lmj_trainer.trained import read_trained
+from lmj_trainer.trained import FILE, read_trained
 from lmj_trainer.wording import one_line
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def model_folder(folder: Path) -> Path:
     """``folder``, or the model in it, where it is the output folder of a run."""
     inside = folder / "model"
-    return inside if (inside / "config.json").is_file() and not (folder / "config.json").is_file() else folder
+    there = any((inside / name).is_file() for name in ("config.json", FILE))
+    return inside if there and not (folder / "config.json").is_file() else folder
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,8 @@ class SavedModel:
         if not folder.is_dir():
             near = did_you_mean(folder.name, sorted(p.name for p in folder.parent.iterdir())) if folder.parent.is_dir() else ""
             raise UserError(f"there is no model folder {folder}{near}")
+        if (python := read_trained(folder).python) is not None:
+            raise UserError(f"model {folder} is of a class of its own, {python}: its README.md says how a program loads it")
         config = read_config(str(folder), None)
         task = task_of(config.architectures or [], config.problem_type)
         if task is None:

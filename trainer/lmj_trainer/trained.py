@@ -28,14 +28,27 @@ class Trained(Message):
     """The part of tokens that were hidden; None: none were."""
     seed: int = 0
     """What decides which tokens are hidden."""
+    python: str | None = None
+    """The user's class that made the model, and its file in the folder; None: the model is one of transformers."""
 
 
 def write_trained(folder: Path, dataset: Dataset, seed: int | None = None) -> None:
     """Leave it in the model's ``folder``. ``seed``: of a task that hides tokens."""
-    trained = Trained(text=list(dataset.text), label=dataset.label, max_length=dataset.max_length)
+    trained = Trained(text=dataset.columns, label=dataset.label, max_length=dataset.max_length)
     if seed is not None:
         trained = trained.model_copy(update={"mlm_probability": dataset.masked_part, "seed": seed})
-    left_out = None if seed is not None else {"mlm_probability", "seed"}
+    _write(folder, trained, {"python"} if seed is not None else {"python", *_HIDING})
+
+
+def write_own(folder: Path, file: str, name: str) -> None:
+    """The same of a model of the user's class ``name``, of whose ``file`` there is a copy."""
+    _write(folder, Trained(python=f"{Path(file).name}:{name}", label=None), set(_HIDING))
+
+
+_HIDING = ("mlm_probability", "seed")
+
+
+def _write(folder: Path, trained: Trained, left_out: set[str]) -> None:
     (folder / FILE).write_text(trained.model_dump_json(by_alias=True, exclude=left_out) + "\n", encoding="utf-8")
 
 

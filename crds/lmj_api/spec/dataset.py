@@ -59,14 +59,14 @@ class Dataset(Message):
     """Configuration of a hub dataset (``sst2`` of ``glue``)."""
     revision: Name | None = None
     """Branch, tag or commit of a hub id."""
-    text: Annotated[list[Name], Field(min_length=1, max_length=2)]
+    text: Annotated[list[Name], Field(min_length=1, max_length=2)] | None = None
     """Column of the text, or the two columns of a pair; to label words, a column of lists of words (or of words with spaces between). For
     ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer alone is learned, and a column may have
-    conversations; for ``QuestionAnswering`` a question and the text that answers it."""
+    conversations; for ``QuestionAnswering`` a question and the text that answers it. Unset for ``model.python``, which gets all columns."""
     label: Name | None = None
     """Column of the label: names as in ``model.labels``, or their numbers; of words a list of as many, or these with spaces between; for
     ``MultiLabelClassification`` a list, or names with commas between; for ``Regression`` numbers; for ``QuestionAnswering`` answers
-    with where they begin, as SQuAD has them, or texts. Unset for ``CausalLM`` and ``MaskedLM``, which have none."""
+    with where they begin, as SQuAD has them, or texts. Unset for ``CausalLM`` and ``MaskedLM``, which have none, and ``model.python``."""
     splits: Splits = Splits()
     """Train, validation and test rows."""
     max_samples: MaxSamples = MaxSamples()
@@ -82,3 +82,8 @@ class Dataset(Message):
     def masked_part(self) -> float:
         """``mlm_probability``, or what it is where it is unset."""
         return MLM_PROBABILITY if self.mlm_probability is None else self.mlm_probability
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of text; none where all are taken."""
+        return self.text or []

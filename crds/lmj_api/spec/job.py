@@ -76,8 +76,36 @@ class JobSpec(Message):
         return self
 
     @model_validator(mode="after")
+    def _whole_rows(self) -> Self:
+        dataset = self.dataset
+        if self.model.python is None:
+            if dataset.text is None:
+                raise ValueError("dataset.text is missing: name the column of the text, or the two columns of a pair")
+            return self
+        for name, value in (("text", dataset.text), ("label", dataset.label), ("packing", dataset.packing or None)):
+            if value is not None:
+                raise ValueError(f"dataset.{name}: the class in model.python gets all columns of a row: leave it out")
+        training = self.training
+        if dataset.mlm_probability is not None:
+            raise ValueError("dataset.mlmProbability: what is hidden of a row is up to the class in model.python: leave it out")
+        if training.label_smoothing:
+            raise ValueError("training.labelSmoothing: the loss is that of the class in model.python: leave it out")
+        if training.group_by_length:
+            raise ValueError(
+                "training.groupByLength: rows of the class in model.python have no tokens to be counted: leave it out"
+            )
+        if training.metric_for_best_model not in (None, Metric.LOSS):
+            raise ValueError(
+                f"training.metricForBestModel {training.metric_for_best_model}: with model.python the weights with the smallest loss are"
+                " the best: leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _labelled(self) -> Self:
         task, dataset = self.model.task, self.dataset
+        if self.model.python is not None:
+            return self
         if task.labelled and dataset.label is None:
             raise ValueError(f"dataset.label is missing: name the column of the label, which model.task {task} learns")
         if task is not Task.CAUSAL_LM and dataset.packing:
@@ -86,11 +114,11 @@ class JobSpec(Message):
             )
         if task is not Task.MASKED_LM and dataset.mlm_probability is not None:
             raise ValueError(f"dataset.mlmProbability is for model.task MaskedLM: with {task} no token is hidden: leave it out")
-        if task is Task.MASKED_LM and len(dataset.text) != 1:
+        if task is Task.MASKED_LM and len(dataset.columns) != 1:
             raise ValueError(f"dataset.text: model.task {task} takes one column of texts")
         if not task.labelled and dataset.label is not None:
             raise ValueError(f"dataset.label: model.task {task} has no labels: leave it out")
-        if task is Task.QUESTION_ANSWERING and len(dataset.text) != 2:
+        if task is Task.QUESTION_ANSWERING and len(dataset.columns) != 2:
             raise ValueError(
                 f"dataset.text: model.task {task} takes two columns, of the question and of the text that answers it"
             )

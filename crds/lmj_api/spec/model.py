@@ -94,7 +94,7 @@ class Lora(Message):
 
 
 class Model(Message):
-    """The model: either ``source`` (pretrained weights) or ``scratch`` (random ones)."""
+    """The model: ``source`` (pretrained weights), ``scratch`` (random ones) or ``python`` (your own)."""
 
     source: Annotated[str, Field(min_length=1)] | None = None
     """A hub id (``bert-base-uncased``) or a folder that ``save_pretrained`` wrote; its tokenizer comes with it."""
@@ -103,6 +103,12 @@ class Model(Message):
     adapter fetches the rest."""
     scratch: Scratch | None = None
     """Train from random weights; set instead of ``source``."""
+    python: Annotated[str, Field(pattern=r"^.*[^/]\.py:[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """A class of your own in a Python file, ``my_task.py:MyTask``: it makes the model, and says what is learned of which rows; set instead of
+    ``source`` and ``scratch``, without ``task``. A relative path is relative to the job's file; on a cluster the file is on the volume of the
+    data, or in the image. Workers run it, and the check of a job."""
+    python_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """SHA-256 of the file in ``python``, hex: another content is refused. Unset: what the file has when the run begins."""
     task: Task = Task.SEQUENCE_CLASSIFICATION
     """What the model learns."""
     labels: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2, max_length=10_000)] | None = None
@@ -114,8 +120,31 @@ class Model(Message):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        if (self.source is None) == (self.scratch is None):
-            raise ValueError("set exactly one of source (pretrained weights) and scratch (random weights)")
+        if sum(origin is not None for origin in (self.source, self.scratch, self.python)) != 1:
+            raise ValueError(
+                "set exactly one of source (pretrained weights), scratch (random weights) and python (a class of your own)"
+            )
         if self.labels is not None and len(set(self.labels)) != len(self.labels):
             raise ValueError("labels holds a name twice")
         return self
+
+    @model_validator(mode="after")
+    def _own(self) -> Self:
+        if self.python is None:
+            if self.python_sha256 is not None:
+                raise ValueError("pythonSha256 is of the file in python, which is not set")
+            return self
+        if self.task is not Task.SEQUENCE_CLASSIFICATION:
+            raise ValueError(f"task {self.task}: the class in python says what is learned: leave task out")
+        for name, value in (("labels", self.labels), ("dropout", self.dropout), ("lora", self.lora), ("revision", self.revision)):
+            if value is not None:
+                raise ValueError(f"{name} is for models of transformers: with python leave it out")
+        return self
+
+    @property
+    def python_file(self) -> tuple[str, str] | None:
+        """The file in ``python`` and the name of the class."""
+        if self.python is None:
+            return None
+        file, _, name = self.python.rpartition(":")
+        return file, name

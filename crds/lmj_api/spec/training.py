@@ -121,7 +121,8 @@ class Training(Message):
     eval_steps: Annotated[int, Field(ge=1)] | None = None
     """Evaluate the validation rows after every so many steps, and after the last one. Unset: after each epoch."""
     metric_for_best_model: Metric | None = None
-    """What the best weights are chosen by, and early stopping looks at. Unset: the accuracy; of language models and numbers the loss."""
+    """What the best weights are chosen by, and early stopping looks at. Unset: the accuracy; of language models,
+    numbers and ``model.python`` the loss."""
     early_stopping: EarlyStopping | None = None
     """End training before its last step when evaluations get no better. Null: train all steps."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0

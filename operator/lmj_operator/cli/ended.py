@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.layout import Layout
-from lmj_api.protocol import USER_ERROR
+from lmj_api.protocol import USER_ERROR, Evaluation
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, SUCCEEDED
 from lmj_operator.plan.observe.units import duration
@@ -59,14 +59,16 @@ def summary(status: JobStatus, layout: Layout, seconds: float | None) -> tuple[d
         lines = [
             f"succeeded{took}{whole}: {result['steps']} steps, {status.restarts} restarts, {status.steps_lost} steps done again"
         ]
-        lines += (
-            [f"test {', '.join(f'{name} {value:.4f}' for name, value in test.scores.items())} ({test.samples} samples)"]
-            if test is not None
-            else []
-        )
-        lines += [f"model: {layout.model}", f'try: lmj predict {layout.model} "a text of yours"']
+        lines += [f"test {_scores(test)} ({test.samples} samples)"] if test is not None else []
+        lines += [f"model: {layout.model}"]
+        # A model of a class of the user's own has its file beside it, and is used by programs.
+        lines += [f'try: lmj predict {layout.model} "a text of yours"'] if not any(layout.model.glob("*.py")) else []
     elif status.phase is Phase.SUSPENDED:
         lines = [f"{status.message}{took}; the same command resumes"]
     else:
         lines = [f"failed{took}; the ranks' logs are in {layout.logs}"]
     return result, lines
+
+
+def _scores(test: Evaluation) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in test.scores.items()) or f"loss {test.loss_text}"

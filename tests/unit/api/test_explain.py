@@ -17,7 +17,7 @@ from lmj_api.problems import SpecError
             "spec.training.schedule: Linear | Cosine | Constant | CosineWithRestarts | Polynomial | InverseSqrt, default Linear",
         ),
         ("training.maxSteps", "spec.training.maxSteps: whole number at least 1, unset by default"),
-        ("dataset.text", "spec.dataset.text: list of text (1 to 2 items), required"),
+        ("dataset.text", "spec.dataset.text: list of text (1 to 2 items), unset by default"),
         ("suspend", "spec.suspend: true or false, default false"),
         ("recovery.rules[].action", "spec.recovery.rules.action: Retry | Fail | NextNode, required"),
         ("placement.nodeSelector", "spec.placement.nodeSelector: mapping of texts"),

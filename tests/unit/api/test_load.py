@@ -100,7 +100,7 @@ def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
         ({"dataset": {"label": datetime.date(2020, 1, 2)}}, "spec.dataset.label: 2020-01-02 is read as a date; put it in quotes"),
         ({"placement": {"nodeSelector": {1: "a"}}}, "spec.placement.nodeSelector: the key 1 is no text; put it in quotes"),
         ({"output": {"path": None}}, "spec.output.path: text is needed"),
-        ({"dataset": None}, "spec.dataset: empty; it needs source, text"),
+        ({"dataset": None}, "spec.dataset: empty; it needs source"),
         ({"model": None}, "spec.model: empty; give it fields"),
         (
             {"training": {"precision": "fp16"}},
@@ -109,7 +109,7 @@ def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
         ({"training": {"device": "gpu"}}, "spec.training.device: 'gpu' is not one of Auto, CPU, CUDA; did you mean CUDA?"),
         (
             {"model": {"source": "bert-base-uncased"}},
-            "spec.model: set exactly one of source (pretrained weights) and scratch (random weights)",
+            "spec.model: set exactly one of source (pretrained weights), scratch (random weights) and python (a class of your own)",
         ),
         (
             {"output": {"trackers": [{"kind": "MLflow", "project": "p"}]}},
@@ -175,12 +175,17 @@ def test_a_misspelt_field_is_not_missing_as_well() -> None:
 
 def test_a_missing_field_is_explained() -> None:
     doc = document()
-    del doc["spec"]["dataset"]["text"]
+    del doc["spec"]["dataset"]["source"]
     assert problem(doc) == (
-        "spec.dataset.text: missing (Column of the text, or the two columns of a pair; to label words, a column of lists of "
-        "words (or of words with spaces between). For ``CausalLM`` a pair is a prompt and what the model is to answer, of which the answer "
-        "alone is learned, and a column may have conversations; for ``QuestionAnswering`` a question and the text that answers it.)"
+        "spec.dataset.source: missing (A ``.csv``, ``.tsv``, ``.jsonl``, ``.json`` or ``.parquet`` file, a folder that ``save_to_disk`` "
+        "wrote, or a hub id. A relative path is relative to the job's file.)"
     )
+
+
+def test_a_missing_column_of_text_is_told() -> None:
+    doc = document()
+    del doc["spec"]["dataset"]["text"]
+    assert problem(doc) == "spec: dataset.text is missing: name the column of the text, or the two columns of a pair"
 
 
 def test_several_mistakes_are_told_up_to_a_limit() -> None:

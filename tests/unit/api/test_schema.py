@@ -136,7 +136,7 @@ def test_replicas_are_shown_without_being_asked_for() -> None:
 def test_rules_speak_of_fields_that_are_there() -> None:
     for path, rules in RULES.items():
         for rule, _ in rules:
-            for field in re.findall(r"self\.([A-Za-z.]+)", rule):
+            for field in re.findall(r"self\.([A-Za-z0-9.]+)", rule):
                 at(".".join(filter(None, ["spec", path, field])))
         schema = at(f"spec.{path}" if path else "spec")
         assert [(entry["rule"], entry["message"]) for entry in schema["x-kubernetes-validations"]] == rules

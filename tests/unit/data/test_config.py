@@ -56,7 +56,7 @@ def test_a_tokenizer_of_another_model_is_refused(pretrained: Path) -> None:
     ("content", "message"),
     [
         (None, "is a folder without a config.json"),
-        ({"model_type": "t5"}, "is of type 't5', which cannot be trained in stages: use one of bert, distilbert"),
+        ({"model_type": "t6"}, "is of type 't6', which transformers does not have: use one of bert, distilbert"),
         ({}, "is of type None"),
         ("{no", "config.json cannot be read"),
     ],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from lmj_api.load import load_job
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.check import check
 
@@ -24,8 +25,8 @@ def load(name: str) -> LiveMigrationJob:
     return LiveMigrationJob.model_validate(content)
 
 
-def generator(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / "data" / f"{name}.py")
+def generator(name: str, folder: Path = EXAMPLES / "data") -> Any:
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -73,6 +74,20 @@ def test_the_data_is_what_its_generator_writes(name: str, files: list[str], tmp_
     for file in files:
         assert (tmp_path / file).read_bytes() == (EXAMPLES / "data" / file).read_bytes()
         assert (tmp_path / file).stat().st_size < 2_000_000
+
+
+OWN = EXAMPLES / "own-task"
+
+
+def test_the_signals_are_what_their_generator_writes(tmp_path: Path) -> None:
+    generator("make_signals", OWN).main(tmp_path)
+    assert (tmp_path / "signals.jsonl").read_bytes() == (OWN / "signals.jsonl").read_bytes()
+
+
+def test_the_class_of_our_own_passes_the_check(tmp_path: Path) -> None:
+    sets = [f"output.path={tmp_path}"]
+    summary = check(load_job(yaml.safe_load((OWN / "job.yaml").read_text()), base=OWN, sets=sets))
+    assert (summary.rows, summary.layers) == ({"train": 1600, "validation": 200, "test": 200}, 6)
 
 
 def test_no_test_review_is_a_training_review_and_labels_are_even() -> None:

@@ -169,10 +169,10 @@ def test_what_the_hub_does_not_have_for_us_is_a_user_s_mistake(hub: Hub, tmp_pat
     assert not list((tmp_path / "out").rglob("*.safetensors"))
 
 
-def test_a_model_of_another_family_is_not_fetched(hub: Hub, tmp_path: Path) -> None:
-    hub.publish(MODEL, model(tmp_path / "second", kind="t5"))
+def test_a_model_of_a_type_that_nobody_knows_is_not_fetched(hub: Hub, tmp_path: Path) -> None:
+    hub.publish(MODEL, model(tmp_path / "second", kind="t6"))
     [line] = keep(hub, tmp_path)
-    assert "is of type 't5'" in line
+    assert "is of type 't6'" in line
     assert not [path for path in hub.asked if path.endswith(".safetensors")]
 
 

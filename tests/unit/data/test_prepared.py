@@ -100,7 +100,7 @@ def test_damage_is_found_and_named(job: Any, tmp_path: Path) -> None:
     prepared = prepare(job().spec, tmp_path / "cache", quiet)
     tokens = tmp_path / "cache" / prepared.digest / "train.input_ids.npy"
     tokens.write_bytes(tokens.read_bytes()[:-8])
-    with pytest.raises(UserError, match=f"the tokenized dataset in .*{prepared.digest} is damaged"):
+    with pytest.raises(UserError, match=f"the prepared dataset in .*{prepared.digest} is damaged"):
         prepare(job().spec, tmp_path / "cache", quiet)
 
 

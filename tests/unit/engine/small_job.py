@@ -18,13 +18,18 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.config import load_config
+from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.whole import WholeStage
+from lmj_trainer.own.batches import OwnBatches
+from lmj_trainer.own.source import is_own, load_own
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze, initialise
 from lmj_trainer.strategy.batches import Batches
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import restoring
+from lmj_trainer.worker.member import own_stage
 from lmj_trainer.worker.trainer import Trainer
 
 
@@ -93,9 +98,22 @@ def make(
     """``network``: of all ranks, where there are several. ``name``: its address there."""
     spec = job.spec
     prepared = prepare(spec, Path(spec.output.path) / "cache", lambda text: None)
+    transport = MemoryTransport({} if network is None else network, name or f"rank-{rank}")
+    if is_own(spec):
+        part = own_stage(spec, rank)
+        held = StageState(part, torch.device("cpu"))
+        part.set_training(True)
+        data = OwnBatches(prepared, spec, torch.device("cpu"), load_own(spec.model))
+        return Trainer(job, rank, prepared, data, part, held, transport, line)
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
     each = config.num_hidden_layers // spec.pipeline.stages
     heads, model = TASKS[spec.model.task].heads, spec.model
+    if config.model_type not in FAMILIES:
+        config.pad_token_id = config.pad_token_id or prepared.pad_id
+        whole = WholeStage(config, heads, str(model.source), seed=spec.training.seed)
+        held = StageState(whole, torch.device("cpu"))
+        whole.set_training(True)
+        return Trainer(job, rank, prepared, Batches(prepared, spec, torch.device("cpu")), whole, held, transport, line)
     number = spec.topology.stage(rank)
     layers = range(number * each, (number + 1) * each)
     stage = Stage(config, heads, layers, seed=spec.training.seed, lora=model.lora, source=model.source)
@@ -103,7 +121,6 @@ def make(
     state = StageState(stage, torch.device("cpu"))
     stage.set_training(True)
     batches = Batches(prepared, spec, torch.device("cpu"))
-    transport = MemoryTransport({} if network is None else network, name or f"rank-{rank}")
     return Trainer(job, rank, prepared, batches, stage, state, transport, line)
 
 

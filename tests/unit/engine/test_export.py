@@ -20,7 +20,7 @@ from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import ending as ending_module
 from lmj_trainer.worker import export as export_module
 from lmj_trainer.worker import recorder as recorder_module
-from lmj_trainer.worker.export import _begin, _finish
+from lmj_trainer.worker.export import begin, finish
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.record_files import RecordFiles
 from lmj_trainer.worker.recorder import Recorder
@@ -40,13 +40,13 @@ def hidden(folder: Path) -> list[str]:
 
 def test_two_exporters_share_no_folder(tmp_path: Path) -> None:
     target = tmp_path / "model"
-    old, new = _begin(target, "r-v1-a", allowed), _begin(target, "r-v2-b", allowed)
+    old, new = begin(target, "r-v1-a", allowed), begin(target, "r-v2-b", allowed)
     assert old != new
     assert not old.exists(), "what came before is over"
     (new / "file").write_text("new")
     with pytest.raises(FileNotFoundError):
         (old / "file").write_text("old")
-    _finish(new, target, allowed)
+    finish(new, target, allowed)
     assert (target / "file").read_text() == "new"
     assert hidden(tmp_path) == []
 
@@ -56,14 +56,14 @@ def test_whoever_was_followed_removes_and_replaces_nothing(tmp_path: Path) -> No
         raise ViewBrokenError("a newer view has begun")
 
     target = tmp_path / "model"
-    mine, newer = _begin(target, "r-v1-a", allowed), target.with_name(".model.r-v2-b.partial")
+    mine, newer = begin(target, "r-v1-a", allowed), target.with_name(".model.r-v2-b.partial")
     newer.mkdir()
     target.mkdir()
     (target / "file").write_text("newer")
     with pytest.raises(ViewBrokenError):
-        _finish(mine, target, over)
+        finish(mine, target, over)
     with pytest.raises(ViewBrokenError):
-        _begin(target, "r-v1-a", over)
+        begin(target, "r-v1-a", over)
     assert (target / "file").read_text() == "newer"
     assert newer.exists()
 
@@ -82,14 +82,14 @@ def test_one_that_sleeps_after_it_was_allowed_leaves_the_newer_model(
     """The newer view has cleared away what it would put there."""
     target = tmp_path / "model"
     if moment.startswith("after"):
-        put(_begin(target, "r-v0-z", allowed), "newer").rename(target)
-    mine = put(_begin(target, "r-v1-a", allowed), "older")
+        put(begin(target, "r-v0-z", allowed), "newer").rename(target)
+    mine = put(begin(target, "r-v1-a", allowed), "older")
     moved: list[Path] = []
     real = os.rename
 
     def newer() -> None:
         if not moment.startswith("after"):
-            _finish(put(_begin(target, "r-v2-b", allowed), "newer"), target, allowed)
+            finish(put(begin(target, "r-v2-b", allowed), "newer"), target, allowed)
 
     def rename(source: Path, to: Path) -> None:
         real(source, to)
@@ -102,7 +102,7 @@ def test_one_that_sleeps_after_it_was_allowed_leaves_the_newer_model(
 
     monkeypatch.setattr(os, "rename", rename)
     with pytest.raises(FileNotFoundError):
-        _finish(mine, target, newer)
+        finish(mine, target, newer)
     assert (target / "file").read_text() == ("newest" if moment.endswith("there") else "newer")
     assert bool(moved) == moment.startswith("after"), "a crash in between would leave no model"
 
@@ -113,7 +113,7 @@ def test_leftovers_of_the_dead_go(tmp_path: Path, left: str) -> None:
     (tmp_path / left / "file").write_text("dead")
     (tmp_path / ".modelled.old").mkdir()
     target = tmp_path / "model"
-    _finish(_begin(target, "r-v2-b", allowed), target, allowed)
+    finish(begin(target, "r-v2-b", allowed), target, allowed)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".modelled.old", "model"]
 
 
@@ -140,18 +140,18 @@ def test_a_crash_between_any_two_operations_hinders_nobody(tmp_path: Path, monke
             for name in ("rename", "mkdir", "rmdir", "unlink", "fsync"):
                 patch.setattr(os, name, step(getattr(os, name)))
             try:
-                partial = _begin(target, f"r-v{count}-a", allowed)
+                partial = begin(target, f"r-v{count}-a", allowed)
                 for name in ("one", "two"):
                     (partial / name).write_text(str(count))
-                _finish(partial, target, allowed)
+                finish(partial, target, allowed)
                 done = True
             except Crash:
                 pass
         assert not target.exists() or len({path.read_text() for path in target.iterdir()}) == 1 == len(list(target.iterdir())) - 1
-        partial = _begin(target, f"r-v{count}-b", allowed)
+        partial = begin(target, f"r-v{count}-b", allowed)
         for name in ("one", "two"):
             (partial / name).write_text("next")
-        _finish(partial, target, allowed)
+        finish(partial, target, allowed)
         assert (target / "one").read_text() == "next"
         assert hidden(tmp_path) == []
         if done:

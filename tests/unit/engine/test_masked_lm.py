@@ -26,8 +26,9 @@ from lmj_trainer.data.split import NO_LABEL
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.config import load_config
+from lmj_trainer.model.stage import Place
 from lmj_trainer.saved_model import SavedModel
-from lmj_trainer.strategy.batches import Batches, Where
+from lmj_trainer.strategy.batches import Batches
 from lmj_trainer.strategy.pipeline import tied
 from lmj_trainer.task.masked_lm.task import filled
 
@@ -109,13 +110,13 @@ def test_a_step_is_one_whoever_computes_it_and_evaluations_are_all_the_same(job:
     prepared = prepare(one.spec, Layout.of(one.spec).cache, print)
     batches = Batches(prepared, one.spec, torch.device("cpu"))
     rows = np.arange(6)
-    whole = batches.inputs("train", rows, Where(3, 0))
-    parts = [batches.inputs("train", rows[:2], Where(3, 0)), batches.inputs("train", rows[2:], Where(3, 2))]
+    whole = batches.inputs("train", rows, Place(3, 0))
+    parts = [batches.inputs("train", rows[:2], Place(3, 0)), batches.inputs("train", rows[2:], Place(3, 1, first=2))]
     assert torch.equal(whole.labels, torch.cat([part.labels for part in parts]))
     assert torch.equal(whole.input_ids, torch.cat([part.input_ids for part in parts]))
-    assert not torch.equal(whole.labels, batches.inputs("train", rows, Where(4, 0)).labels)
+    assert not torch.equal(whole.labels, batches.inputs("train", rows, Place(4, 0)).labels)
     width = whole.labels.shape[1]
-    assert torch.equal(batches.targets("train", rows, Where(3, 0))[:, :width], whole.labels)
+    assert torch.equal(batches.targets("train", rows, Place(3, 0))[:, :width], whole.labels)
     some = batches.inputs("validation", rows[3:5])
     assert torch.equal(batches.inputs("validation", rows).labels[3:5], some.labels), "by the number of the row"
     assert state_digest(one.spec) == state_digest(four.spec)

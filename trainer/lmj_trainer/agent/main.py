@@ -34,6 +34,7 @@ from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import scan, scan_in_thread
 from lmj_trainer.durable import write_atomically
 from lmj_trainer.errors import UserError
+from lmj_trainer.own.source import settled
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import checkpoints_of
 
@@ -180,7 +181,12 @@ async def begin(supervisor: Supervisor, job: LiveMigrationJob, kind: WorkerKind)
     if not kind.saves or supervisor.state.rank != FIRST:
         supervisor.found([])
         return
-    await look(supervisor, checkpoints_of(job.spec), state_digest(job.spec), job.metadata.run, job.spec.training)
+    try:
+        spec = settled(job).spec
+    except UserError:  # the worker says it
+        supervisor.found([])
+        return
+    await look(supervisor, checkpoints_of(spec), state_digest(spec), job.metadata.run, spec.training)
 
 
 async def look(supervisor: Supervisor, root: Ref, digest: str, run: Run, training: Training | None = None) -> None:

@@ -40,7 +40,10 @@ def require_file(path: Path) -> None:
 
 
 def read_rows(path: Path, text: Sequence[str], label: str | None) -> Rows:
-    """All rows of the file at ``path``. UserError: it is missing, broken or empty, or lacks a column."""
+    """All rows of the file at ``path``, with the columns ``text``; without any, all columns as they are.
+
+    UserError: it is missing, broken or empty, or lacks a column.
+    """
     require_file(path)
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_json, ".json": _read_json, ".parquet": _read_parquet}
     try:
@@ -67,6 +70,7 @@ def _read_csv(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
     read = csv.ReadOptions(use_threads=False, block_size=_LARGEST_RECORD)
     with path.open(encoding="utf-8-sig", newline="") as file:
         there = next(csv_module.reader(file, delimiter=parse.delimiter), [])
+    text = text or tuple(there)
     wanted = columns(text, label)
     require_separator(there, path)
     require_columns(wanted, there, str(path))
@@ -89,6 +93,8 @@ def _read_json(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
     for number, record in enumerate(records, 1):
         if not isinstance(record, dict):
             raise UserError(f"row {number} of {path} is not an object with columns, but {one_line(json.dumps(record), 60)}")
+    if not text:
+        return whole_rows(_table(records, path), str(path))
     if records:
         there = list(dict.fromkeys(key for record in records for key in record))
         require_columns(columns(text, label), there, str(path))
@@ -106,6 +112,19 @@ def _read_json(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
         texts.append(pa.chunked_array([pa.array(values, pa.large_list(pa.large_string()) if words else pa.large_string())]))
     labels = [None if label is None else record.get(label) for record in records]
     return Rows.of(text, texts, labels, None, str(path))
+
+
+def _table(records: Sequence[dict[str, Any]], path: Path) -> Any:
+    """All of ``records``, a column for each key; null where a record lacks it."""
+    import pyarrow as pa
+
+    found = {}
+    for name in dict.fromkeys(key for record in records for key in record):
+        try:
+            found[name] = pa.array([record.get(name) for record in records])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise UserError(f"column {name!r} of {path} holds values of different kinds: {one_line(error, 100)}") from error
+    return pa.table(found)
 
 
 def _conversations(path: Path, name: str, values: Sequence[Any]) -> Any:
@@ -172,9 +191,16 @@ def _read_parquet(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
 
     with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
+        if not text:
+            return whole_rows(file.read(), str(path))
         require_columns(columns(text, label), schema.names, str(path))
         table = file.read(columns=columns(text, label))
     return rows_of_table(table, text, label, _class_names(schema.metadata, label), str(path))
+
+
+def whole_rows(table: Any, origin: str) -> Rows:
+    """The rows of a pyarrow table with all columns, of any type."""
+    return Rows.of(table.column_names, table.columns, [None] * len(table), None, origin)
 
 
 def rows_of_table(table: Any, text: Sequence[str], label: str | None, names: Sequence[str] | None, origin: str) -> Rows:

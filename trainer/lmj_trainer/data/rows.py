@@ -17,9 +17,9 @@ class Rows:
     """Columns of equal length."""
 
     columns: tuple[str, ...]
-    """Names of the text columns."""
+    """Names of the text columns, or of all."""
     texts: tuple[Any, ...]
-    """One or two pyarrow arrays of strings, or of the lists of a text's words, or of conversations."""
+    """One or two pyarrow arrays of strings, or of the lists of a text's words, or of conversations; or all columns, of any type."""
     labels: "np.ndarray[Any, np.dtype[np.object_]]"
     """Label values as they were read: str, int, float, bool or None; or lists of them, one for each word."""
     names: tuple[str, ...] | None

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lmj_api.nearest import did_you_mean
-from lmj_trainer.data.files import rows_of_table
+from lmj_trainer.data.files import rows_of_table, whole_rows
 from lmj_trainer.data.rows import Rows, columns, require_columns
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import hub_is_reachable, judged
@@ -42,13 +42,18 @@ def open_hub(name: str, config: str | None, revision: str | None) -> Mapping[str
 
 
 def read_split(splits: Mapping[str, Any], split: str, text: Sequence[str], label: str | None, origin: str) -> Rows:
-    """All rows of ``split``. UserError: there is none of that name, it is empty or lacks a column."""
+    """All rows of ``split``, with the columns ``text``; without any, all columns as they are.
+
+    UserError: there is none of that name, it is empty or lacks a column.
+    """
     import datasets
 
     if split not in splits:
         raise UserError(f"{origin} has no split {split!r}{did_you_mean(split, list(splits))} (splits: {listed(list(splits))})")
     found = splits[split]
     called = f"{origin}, split {split}"
+    if not text:
+        return _whole(found, called)
     require_columns(columns(text, label), found.column_names, called)
     feature = None if label is None else found.features[label]
     feature = getattr(feature, "feature", feature)  # of each word
@@ -58,6 +63,16 @@ def read_split(splits: Mapping[str, Any], split: str, text: Sequence[str], label
     except (OSError, ValueError) as error:
         raise UserError(f"{called} cannot be read: {one_line(error)}") from error
     rows = rows_of_table(table, text, label, names, called)
+    if len(rows) == 0:
+        raise UserError(f"{called} has no rows")
+    return rows
+
+
+def _whole(found: Any, called: str) -> Rows:
+    try:
+        rows = whole_rows(found.with_format("arrow")[:], called)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{called} cannot be read: {one_line(error)}") from error
     if len(rows) == 0:
         raise UserError(f"{called} has no rows")
     return rows

@@ -113,7 +113,7 @@ class _Texts:
 
 def reads_types(spec: JobSpec) -> bool:
     """Whether the model tells the two texts of a pair apart by token types (RoBERTa and DistilBERT don't)."""
-    if len(spec.dataset.text) == 1:
+    if len(spec.dataset.columns) == 1:
         return False
     if spec.model.scratch is not None:
         return _reads_types(spec.model.scratch)

@@ -20,9 +20,10 @@ from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.packing import packed
 from lmj_trainer.data.split import Split
+from lmj_trainer.data.table import Table
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.data.tokens import make_tokenizer, reads_types, save_tokenizer, tokenizer_key
-from lmj_trainer.dataset.selection import select, selection_key
+from lmj_trainer.dataset.selection import select, select_rows, selection_key
 from lmj_trainer.durable import clear_sites, publish
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import patiently
@@ -30,6 +31,7 @@ from lmj_trainer.task.registry import TASKS
 
 _FORMAT = 1
 _META = "meta.json"
+_TABLE = ".rows.arrow"
 _BESIDE = "beside-"
 """What the names of a split's further arrays begin with."""
 
@@ -54,8 +56,23 @@ class PreparedDataset:
     """Token that stands for a hidden one; None: the tokenizer has none, or nobody asked."""
 
 
-def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> PreparedDataset:
-    """The dataset of ``spec``, from ``cache`` or built into it. UserError: anything wrong with the data or the tokenizer.
+@dataclass(frozen=True, eq=False)
+class PreparedRows:
+    """The dataset of a job whose class takes the rows as they are (``model.python``)."""
+
+    digest: str
+    """Of everything that it depends on, hex."""
+    splits: Mapping[str, Table]
+    """``train``, and ``validation`` and ``test`` where there are any."""
+    labels: tuple[str, ...] = ()
+    vocab_size: int = 0
+
+
+Prepared = PreparedDataset | PreparedRows
+
+
+def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Any:
+    """The dataset of ``spec``, :data:`Prepared`, from ``cache`` or built into it. UserError: anything wrong with the data or the tokenizer.
 
     ``say`` gets a line now and then when it takes longer than two seconds.
     """
@@ -69,20 +86,20 @@ def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> PreparedD
         clear_sites(cache, ".building-", time.time())
         site = Path(mkdtemp(prefix=f".building-{digest}-", dir=cache))
         try:
-            _build(spec, site, say)
+            (_build if spec.model.python is None else _build_rows)(spec, site, say)
             publish(site, folder)
         finally:
             shutil.rmtree(site, ignore_errors=True)
     return load(folder)
 
 
-def prepare_patiently(spec: JobSpec, say: Callable[[str], None]) -> PreparedDataset:
+def prepare_patiently(spec: JobSpec, say: Callable[[str], None]) -> Any:
     """As :func:`prepare`, in the job's output folder; a hub that does not answer is waited for as a model's is."""
     cache = Layout.of(spec).cache
     return patiently(lambda: prepare(spec, cache, say), 0.8 * spec.recovery.start_timeout_seconds, say)
 
 
-def at_hand(spec: JobSpec, cache: Path) -> PreparedDataset | None:
+def at_hand(spec: JobSpec, cache: Path) -> Prepared | None:
     """The dataset of ``spec``, if ``cache`` has it. UserError: it is damaged, or what it is made of is gone."""
     folder = cache / prepared_digest(spec) if cache.is_dir() else None
     return load(folder) if folder is not None and folder.is_dir() else None
@@ -92,9 +109,13 @@ def prepared_digest(spec: JobSpec) -> str:
     """The name of the dataset of ``spec`` in the cache."""
     from xxhash import xxh3_128
 
-    key = {
+    key: dict[str, object] = {
         "format": _FORMAT,
         "selection": selection_key(spec.dataset, spec.training.seed, spec.model.labels),
+    }
+    if spec.model.python is not None:
+        return xxh3_128(json.dumps(key | {"rows": "as they are"}, sort_keys=True).encode()).hexdigest()
+    key |= {
         "tokenizer": tokenizer_key(spec),
         "tokenizers": version("tokenizers"),
         "maxLength": spec.dataset.max_length,
@@ -104,18 +125,19 @@ def prepared_digest(spec: JobSpec) -> str:
     return xxh3_128(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
-def load(folder: Path) -> PreparedDataset:
+def load(folder: Path) -> Prepared:
     """Maps what is in ``folder``. UserError: it is damaged."""
     try:
         meta = json.loads((folder / _META).read_text(encoding="utf-8"))
+        if "tables" in meta:
+            tables = {name: Table.open(folder / f"{name}{_TABLE}") for name in meta["tables"]}
+            return PreparedRows(folder.name, tables)
         splits = {name: _map(folder, name, rows, meta["maxLength"]) for name, rows in meta["splits"].items()}
         return PreparedDataset(
             folder.name, tuple(meta["labels"]), meta["padId"], meta["vocabSize"], folder / "tokenizer", splits, meta.get("maskId")
         )
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"the tokenized dataset in {folder} is damaged ({error}): remove that folder, it is made again"
-        ) from error
+        raise UserError(f"the prepared dataset in {folder} is damaged ({error}): remove that folder, it is made again") from error
 
 
 def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
@@ -143,6 +165,14 @@ def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
         "splits": rows,
     }
     (site / _META).write_text(json.dumps(meta, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _build_rows(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
+    parts = select_rows(spec, say)
+    for name, rows in parts.items():
+        Table.of(rows).write(site / f"{name}{_TABLE}")
+    meta = {"format": _FORMAT, "tables": list(parts)}
+    (site / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
 
 
 def _arrays(split: Split) -> dict[str, np.ndarray[Any, Any]]:

@@ -39,23 +39,40 @@ class Selection:
 
 def select(spec: JobSpec, say: Say) -> Selection:
     """Reads and splits the dataset of ``spec``. UserError: anything wrong with it."""
-    dataset, seed, task = spec.dataset, spec.training.seed, TASKS[spec.model.task]
-    source = DataSource(dataset.source, dataset.config, dataset.revision)
-    splits, caps = dataset.splits, dataset.max_samples
-    rows = cap(source.read(splits.train, dataset.text, dataset.label, say), caps.train, seed, "train")
-    labels = task.labels(rows, spec.model.labels, dataset.label)
-    parts = cut(rows, splits.validation_fraction, splits.test_fraction, seed)
-    for part, name, most in (("validation", splits.validation, caps.validation), ("test", splits.test, caps.test)):
-        if name is not None:
-            parts[part] = source.read_other(name, dataset.text, dataset.label, f"dataset.splits.{part}", say)
-        if part in parts:
-            parts[part] = cap(parts[part], most, seed, part)
+    task = TASKS[spec.model.task]
+    source, rows = _training_rows(spec, say)
+    labels = task.labels(rows, spec.model.labels, spec.dataset.label)
     selected = {}
-    for part, found in parts.items():
+    for part, found in _parts(spec, source, rows, say).items():
         task.check(found, say)
         selected[part] = Selected(found, task.ids(found, labels))
     _warn_of_unseen(labels, selected["train"].ids, say)
     return Selection(labels, selected)
+
+
+def select_rows(spec: JobSpec, say: Say) -> Mapping[str, Rows]:
+    """The rows of each split, as they are. UserError: they cannot be read."""
+    return _parts(spec, *_training_rows(spec, say), say)
+
+
+def _training_rows(spec: JobSpec, say: Say) -> tuple[DataSource, Rows]:
+    """The rows that the splits without a name are cut off."""
+    dataset = spec.dataset
+    source = DataSource(dataset.source, dataset.config, dataset.revision)
+    rows = source.read(dataset.splits.train, dataset.columns, dataset.label, say)
+    return source, cap(rows, dataset.max_samples.train, spec.training.seed, "train")
+
+
+def _parts(spec: JobSpec, source: DataSource, rows: Rows, say: Say) -> dict[str, Rows]:
+    dataset, seed = spec.dataset, spec.training.seed
+    splits, caps = dataset.splits, dataset.max_samples
+    parts = cut(rows, splits.validation_fraction, splits.test_fraction, seed)
+    for part, name, most in (("validation", splits.validation, caps.validation), ("test", splits.test, caps.test)):
+        if name is not None:
+            parts[part] = source.read_other(name, dataset.columns, dataset.label, f"dataset.splits.{part}", say)
+        if part in parts:
+            parts[part] = cap(parts[part], most, seed, part)
+    return parts
 
 
 def _warn_of_unseen(labels: Labels, ids: NDArray[Any], say: Say) -> None:

@@ -1,7 +1,9 @@
 """The configuration of the model: read from its source or made from scratch. Imports transformers only when called."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,15 @@ from lmj_trainer.model.head import Heads
 from lmj_trainer.wording import one_line
 
 SUPPORTED = tuple(architecture.value for architecture in Architecture)
-"""Values of ``model_type`` that can be trained."""
+"""Values of ``model_type`` that can be cut into stages."""
+
+_AFTER_PADDING = frozenset(
+    {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm", "data2vec-text", "longformer"}
+)
+"""Models whose positions are counted from the padding token's id + 1."""
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len")
+_ANY_LENGTH = 1 << 20
+"""Tokens that a model reads whose configuration names no limit."""
 
 _DROPOUTS = (
     "hidden_dropout_prob",
@@ -39,10 +49,9 @@ def load_config(model: Model, labels: Sequence[str], vocab_size: int) -> Any:
         config = scratch_config(model.scratch, vocab_size)
     else:
         config = read_config(str(model.source), model.revision)
-        if vocab_size > config.vocab_size:
-            raise UserError(
-                f"model {model.source} knows {config.vocab_size} tokens, its tokenizer {vocab_size}: they don't belong together"
-            )
+        known = getattr(config, "vocab_size", None)
+        if known is not None and vocab_size > known:
+            raise UserError(f"model {model.source} knows {known} tokens, its tokenizer {vocab_size}: they don't belong together")
         if model.dropout is not None:
             for name in _DROPOUTS:
                 if hasattr(config, name):
@@ -78,9 +87,9 @@ def _read(source: str, revision: str | None) -> Any:
     try:
         settings, _ = PretrainedConfig.get_config_dict(source, revision=revision)
         kind = settings.get("model_type")
-        if kind not in SUPPORTED:
+        if kind not in SUPPORTED and kind not in _known():
             raise UserError(
-                f"model {source} is of type {kind!r}, which cannot be trained in stages: use one of {', '.join(SUPPORTED)}"
+                f"model {source} is of type {kind!r}, which transformers does not have: use one of {', '.join(SUPPORTED)}, or another of its"
             )
         return AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
@@ -88,6 +97,33 @@ def _read(source: str, revision: str | None) -> Any:
             raise UserError(f"model {source}: its config.json cannot be read: {one_line(error)}") from error
         what = f"no model {source}" + (f" of revision {revision}" if revision else "")
         raise judged(error, what, reachable) from error
+
+
+def _known() -> Collection[str]:
+    """Every ``model_type`` that transformers has."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    return CONFIG_MAPPING_NAMES.keys()  # type: ignore[no-any-return]
+
+
+def has_class(heads: Heads, model_type: str) -> bool:
+    """Whether transformers has a class of a model of ``model_type`` with a head of ``heads``."""
+    from importlib import import_module
+
+    # By its own name: where torch is not, its package has a stand-in for it, and only names are wanted here.
+    modeling_auto = import_module("transformers.models.auto.modeling_auto")
+    names: Mapping[str, object] = getattr(modeling_auto, f"MODEL_FOR_{_NAMES[heads.auto]}_MAPPING_NAMES")
+    return model_type in names
+
+
+_NAMES = {
+    "AutoModelForSequenceClassification": "SEQUENCE_CLASSIFICATION",
+    "AutoModelForTokenClassification": "TOKEN_CLASSIFICATION",
+    "AutoModelForCausalLM": "CAUSAL_LM",
+    "AutoModelForMaskedLM": "MASKED_LM",
+    "AutoModelForQuestionAnswering": "QUESTION_ANSWERING",
+}
+"""What transformers calls the list of a class's models."""
 
 
 def scratch_config(scratch: Scratch, vocab_size: int) -> Any:
@@ -181,16 +217,30 @@ def _scratch_decoder(scratch: Scratch, vocab_size: int) -> Any:
 
 
 def layer_count(config: Any) -> int:
-    """Layers that can be cut into stages."""
+    """Layers that can be cut into stages; 1: the model is of no family, and is one stage."""
+    if config.model_type not in FAMILIES:
+        return 1
     return int(config.num_hidden_layers)
 
 
 def max_positions(config: Any) -> int:
     """Tokens of the longest sequence that the model reads."""
-    if config.model_type == Architecture.ROBERTA:
-        # Positions 0 to padding_idx stay unused.
-        return int(config.max_position_embeddings) - int(config.pad_token_id) - 1
-    return int(config.max_position_embeddings)
+    most = next((value for name in _POSITIONS if isinstance(value := getattr(config, name, None), int)), _ANY_LENGTH)
+    # Positions 0 to padding_idx stay unused.
+    return most - int(config.pad_token_id) - 1 if config.model_type in _AFTER_PADDING else most
+
+
+def stored_count(folder: Path) -> int | None:
+    """Weights in the safetensors files in ``folder``; None: it has none that can be read."""
+    total = 0
+    try:
+        for path in folder.glob("*.safetensors"):
+            with path.open("rb") as file:
+                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            total += sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    except (OSError, ValueError, KeyError, TypeError, MemoryError):
+        return None
+    return total or None
 
 
 def parameter_count(config: Any, heads: Heads) -> int:

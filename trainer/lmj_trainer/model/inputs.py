@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,3 +18,21 @@ class Inputs:
     """1 where there is a token, 0 in the padding behind a row's tokens."""
     token_type_ids: Tensor | None
     labels: Tensor
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the loss of a user's own class takes of a micro-batch."""
+
+    rows: int
+    value: Any
+    """As ``collate`` gave it, with tensors on the stage's device; None where only the rows are counted."""
+
+
+@dataclass(frozen=True)
+class Collated:
+    """A micro-batch of a user's own class."""
+
+    value: Any
+    """What the model reads: a tensor, or several in a tuple or by name, on the stage's device."""
+    labels: Targets

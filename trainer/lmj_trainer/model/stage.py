@@ -27,14 +27,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a forward pass is: what dropout is a function of. ``step`` is 0-based."""
+    """Where a micro-batch of training is: what dropout, hiding tokens and what a user's class draws are functions of."""
 
     step: int
+    """0-based."""
     micro_batch: int
+    """Its number of all micro-batches of the step."""
+    first: int = 0
+    """The place of its first row in the global batch."""
 
 
 class Stage:
     """Units ``layers`` of the model, with the embeddings if ``first`` and the head if ``last``. Built without memory: see ``state``."""
+
+    halves = True
 
     def __init__(
         self,
@@ -195,6 +201,10 @@ class Stage:
     def _reseed(self, place: Place | None, unit: int) -> None:
         if place is not None:
             reseed(dropout_seed(self.seed, place.step, place.micro_batch, unit), self.device)
+
+    def blank(self, inputs: Inputs) -> Tensor | None:
+        """Zeros in the place of the hidden states of the stage before, ``[b, t, h]``."""
+        return torch.zeros(*inputs.input_ids.shape, self.config.hidden_size, device=self.device, requires_grad=True)
 
     def set_training(self, training: bool) -> None:
         """Dropout on (training) or off (evaluation)."""

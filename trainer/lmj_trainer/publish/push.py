@@ -13,11 +13,14 @@ from lmj_trainer.hub import patiently
 from lmj_trainer.publish.card import card
 from lmj_trainer.trackers.cursor import Cursor
 from lmj_trainer.trackers.records import Records
+from lmj_trainer.trained import FILE
 from lmj_trainer.wording import one_line
 
 PATIENCE_SECONDS = 300.0
 """For which a hub that does not answer is tried again."""
 _CARD = "README.md"
+_MARKS = ("config.json", "adapter_config.json", FILE)
+"""Files of which a folder of results has one; the last is in that of a class of the user's own too."""
 
 
 class Pushed(NamedTuple):
@@ -31,7 +34,7 @@ def push(job: LiveMigrationJob, hub: Hub, say: Callable[[str], None]) -> Pushed:
     """Push what ``hub`` says of the results of ``job``. Raises UserError and OutageError, whose text is a line without a credential."""
     layout = Layout.of(job.spec)
     folder = layout.adapter if hub.content is HubContent.ADAPTER else layout.model
-    if not (folder / "config.json").is_file() and not (folder / "adapter_config.json").is_file():
+    if not any((folder / name).is_file() for name in _MARKS):
         raise UserError(f"{folder}: there is no {hub.content.lower()} here, so there is nothing to push")
     text = _card(job.model_copy(update={"spec": _with(job.spec, hub)}), layout)
     return patiently(lambda: _push(folder, hub, text, job.metadata.name), PATIENCE_SECONDS, say)

@@ -18,7 +18,7 @@ from lmj_trainer.state.share import ALIGN, CHUNK, Placed
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.model.part import Part
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class StageState:
     of the agent: a worker that is killed, wherever it is, leaves a state with which its successor goes on.
     """
 
-    def __init__(self, stage: Stage, device: torch.device, memory: int | None = None, identity: str = "") -> None:
+    def __init__(self, stage: Part, device: torch.device, memory: int | None = None, identity: str = "") -> None:
         """``memory``: descriptor of the agent's file; its content is kept if it was written for the same stage and ``identity``."""
         named = stage.parameters_by_name()
         self.frozen = stage.frozen

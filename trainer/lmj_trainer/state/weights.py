@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import xxhash
 from safetensors import SafetensorError, safe_open
 
 from lmj_trainer.errors import UserError
+from lmj_trainer.model.built import BuiltStage
 from lmj_trainer.model.lora import plain_name
 
 if TYPE_CHECKING:
     from lmj_api.spec import Model
+    from lmj_trainer.model.part import Part
     from lmj_trainer.model.stage import Stage
     from lmj_trainer.state.stage_state import StageState
 
 
-def initialise(stage: Stage, state: StageState, model: Model) -> list[str]:
+def initialise(stage: Part, state: StageState, model: Model) -> list[str]:
     """Fill ``state`` with the weights of step 0. Returns the parameters that started at random although the model is pretrained,
     adapters aside.
 
@@ -28,7 +30,8 @@ def initialise(stage: Stage, state: StageState, model: Model) -> list[str]:
     """
     state.fill(-1)
     state.block.zero_()
-    fresh = _fill(stage, {slot.name: slot.weight for slot in state.slots}, model)
+    weights = {slot.name: slot.weight for slot in state.slots}
+    fresh = set(stage.draw(weights)) if isinstance(stage, BuiltStage) else _fill(cast("Stage", stage), weights, model)
     state.fill(0)
     return sorted(plain_name(name) for name in fresh if ".lora_" not in name) if model.source is not None else []
 

@@ -9,17 +9,17 @@ from lmj_trainer.strategy.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from lmj_trainer.group.group import Group
-    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState
-    from lmj_trainer.strategy.batches import Batches
     from lmj_trainer.strategy.port import Strategy
+    from lmj_trainer.strategy.step_data import StepData
     from lmj_trainer.task.port import Objective
 
 
 class Factory(Protocol):
     """Makes a rank's part in a strategy."""
 
-    def __call__(self, stage: Stage, state: StageState, group: Group, batches: Batches, objective: Objective) -> Strategy:
+    def __call__(self, stage: Part, state: StageState, group: Group, batches: StepData, objective: Objective) -> Strategy:
         """``stage``: what the rank computes; ``state``: its weights and gradients; ``batches``: its data; ``objective``: the loss."""
 
 

@@ -15,18 +15,20 @@ from lmj_api.names import parse_checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Weights
 from lmj_trainer.checkpoint.tensors import load_weights
+from lmj_trainer.dataset.prepared import PreparedRows
 from lmj_trainer.durable import sync_file
 from lmj_trainer.errors import UserError
 from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.worker.export import export
+from lmj_trainer.worker.export_own import export_own
 
 if TYPE_CHECKING:
     from lmj_api.protocol import Evaluation
     from lmj_api.spec import LiveMigrationJob
-    from lmj_trainer.dataset.prepared import PreparedDataset
+    from lmj_trainer.dataset.prepared import Prepared
     from lmj_trainer.group.group import Group
-    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.store.port import Ref
     from lmj_trainer.worker.checkpointer import Checkpointer
@@ -44,8 +46,8 @@ class Ending:
     """What a rank does when all steps are committed and durable."""
 
     job: LiveMigrationJob
-    prepared: PreparedDataset
-    stage: Stage
+    prepared: Prepared
+    stage: Part
     state: StageState
     group: Group
     checkpointer: Checkpointer
@@ -83,14 +85,18 @@ class Ending:
         Raises UserError after ``checkpoint.retrySeconds``.
         """
         job, spec = self.job.metadata.name, self.job.spec
-        config, limit = self.stage.config, spec.checkpoint.retry_seconds
+        limit = spec.checkpoint.retry_seconds
         deadline = time.monotonic() + limit
         for attempt in itertools.count():
             try:
                 with contextlib.suppress(FileNotFoundError):  # metrics that could not be written do not fail the job
                     # The others, who keep the lines until they are durable, are about to leave.
                     sync_file(layout.metrics)
-                export(layout, folder, config, self.prepared, job, spec, results, recorder.claim.mark, recorder.hold)
+                by, allowed = recorder.claim.mark, recorder.hold
+                if isinstance(self.prepared, PreparedRows):
+                    export_own(layout, folder, job, spec, results, by, allowed)
+                else:
+                    export(layout, folder, self.stage.config, self.prepared, job, spec, results, by, allowed)
             except OSError as error:
                 problem = f"{layout.model} cannot be written: {error}"
                 if time.monotonic() >= deadline:

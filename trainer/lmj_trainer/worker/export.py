@@ -61,13 +61,13 @@ def export(
         tensors = open_tensors(checkpoint, manifest, [name for name, _ in model.named_parameters()])
     else:
         trained = restore_adapted(checkpoint, manifest, config, spec)
-        partial = _begin(layout.adapter, mark, allowed)
-        with _as_os_error():
+        partial = begin(layout.adapter, mark, allowed)
+        with as_os_error():
             save_adapter(trained, partial, spec.model.revision)
-        _finish(partial, layout.adapter, allowed)
+        finish(partial, layout.adapter, allowed)
         tensors = {name: tensor for name, tensor in merged(trained).items() if name not in trained.tied}
-    partial = _begin(layout.model, mark, allowed)
-    with _as_os_error():
+    partial = begin(layout.model, mark, allowed)
+    with as_os_error():
         save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
     if config.pad_token_id is None:
         # With more than one row a decoder's classifier has to know where a row's tokens end.
@@ -77,11 +77,11 @@ def export(
         shutil.copyfile(file, partial / file.name)
     (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results, task))
     write_trained(partial, spec.dataset, spec.training.seed if task.masked else None)
-    _finish(partial, layout.model, allowed)
+    finish(partial, layout.model, allowed)
 
 
 @contextlib.contextmanager
-def _as_os_error() -> Iterator[None]:
+def as_os_error() -> Iterator[None]:
     """Safetensors has an error of its own for a file that cannot be written."""
     try:
         yield
@@ -89,7 +89,7 @@ def _as_os_error() -> Iterator[None]:
         raise OSError(str(error)) from error
 
 
-def _begin(target: Path, mark: str, allowed: Callable[[], None]) -> Path:
+def begin(target: Path, mark: str, allowed: Callable[[], None]) -> Path:
     """An empty folder beside ``target``, to become it. What others left of theirs goes: they are over, whether they know it or not."""
     allowed()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def _begin(target: Path, mark: str, allowed: Callable[[], None]) -> Path:
     return partial
 
 
-def _finish(partial: Path, target: Path, allowed: Callable[[], None]) -> None:
+def finish(partial: Path, target: Path, allowed: Callable[[], None]) -> None:
     """Have ``partial`` take the place of ``target``."""
     for file in partial.iterdir():
         sync_file(file)
@@ -124,6 +124,16 @@ def _finish(partial: Path, target: Path, allowed: Callable[[], None]) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def scores_table(results: list[Evaluation]) -> str:
+    """What evaluations say, in Markdown."""
+    names = list(results[0].scores) if results else ["accuracy"]
+    lines = [["split", "step", "samples", "loss", *names], ["---"] * (4 + len(names))]
+    # One of them may lack a score that is no number there.
+    found = [[f"{r.scores[n]:.4f}" if n in r.scores else "-" for n in names] for r in results]
+    lines += [[r.split, str(r.step), str(r.samples), r.loss_text, *cells] for r, cells in zip(results, found, strict=True)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results: list[Evaluation], task: Task) -> str:
     training = spec.training
     decay = f"weight decay {training.weight_decay:g}"
@@ -132,10 +142,6 @@ def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results:
         f"\n- Low-rank adapters of rank {lora.r}, alpha {lora.alpha}, are merged into the weights" if lora is not None else ""
     )
     origin = spec.model.source or f"random weights ({config.model_type})"
-    names = list(results[0].scores) if results else ["accuracy"]
-    lines = [["split", "step", "samples", "loss", *names], ["---"] * (4 + len(names))]
-    lines += [[r.split, str(r.step), str(r.samples), r.loss_text, *(f"{r.scores[n]:.4f}" for n in names)] for r in results]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     labels = f" with the labels {', '.join(str(v) for v in config.id2label.values())}" if spec.model.task.named else ""
     kind = task.heads.auto
     usage = (
@@ -143,7 +149,7 @@ def _card(job: str, spec: JobSpec, config: PretrainedConfig, step: int, results:
         if task.pipeline not in _WITHOUT_PIPELINE
         else f'from transformers import {kind}\nmodel = {kind}.from_pretrained("path/to/this/folder")'
     )
-    columns = ", ".join(spec.dataset.text) + (f" → {spec.dataset.label}" if spec.dataset.label else "")
+    columns = ", ".join(spec.dataset.columns) + (f" → {spec.dataset.label}" if spec.dataset.label else "")
     return f"""---
 library_name: transformers
 pipeline_tag: {task.pipeline}
@@ -160,7 +166,7 @@ A {task.noun}{labels}, trained by LiveMigrationJob in
 - Steps: {step}; batch {training.batch_size} x {training.gradient_accumulation_steps}; at most {spec.dataset.max_length} tokens
 - {training.optimizer}, peak learning rate {training.learning_rate:g} ({training.schedule}), {decay}, seed {training.seed}
 
-{table}
+{scores_table(results)}
 
 ```python
 {usage}

@@ -16,6 +16,7 @@ from lmj_api.protocol import CUT_OFF, USER_ERROR
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer import linux
 from lmj_trainer.errors import CutOffError, UserError
+from lmj_trainer.own.source import blame, settled
 from lmj_trainer.worker import libraries
 from lmj_trainer.worker.control import Control
 from lmj_trainer.worker.limits import allow_files
@@ -44,6 +45,7 @@ def main(argv: list[str]) -> int:
     threading.excepthook = _end_with_thread
     job = LiveMigrationJob.model_validate_json(arguments.job.read_bytes(), extra="ignore")
     try:
+        job = settled(job)
         if arguments.rank is None:
             prepare_standby(job, Control(arguments.fd))
             code = 0
@@ -57,9 +59,12 @@ def main(argv: list[str]) -> int:
     except CutOffError as error:
         print(error, file=sys.stderr)
         code = CUT_OFF
-    except Exception:
+    except Exception as error:
         log.exception("%s failed", "the preparation" if arguments.rank is None else f"rank {arguments.rank}")
         code = 1
+        if (problem := blame(job, error)) is not None:
+            print(f"error: {problem}", file=sys.stderr)
+            code = USER_ERROR
     _leave(code)
 
 

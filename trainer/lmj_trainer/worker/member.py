@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob, Precision
-from lmj_trainer.check import check_frozen_source, check_model, check_rows
+from lmj_trainer.check import check_cut, check_frozen_source, check_model, check_rows
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.dataset.prepared import prepare_patiently
 from lmj_trainer.errors import CutOffError
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.model.config import load_config
+from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Stage
+from lmj_trainer.model.whole import WholeStage
+from lmj_trainer.own.batches import OwnBatches
+from lmj_trainer.own.source import is_own, load_own
+from lmj_trainer.own.stage import OwnStage
+from lmj_trainer.own.units import build, require_stages
 from lmj_trainer.pretrained import keep
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze
@@ -34,6 +40,7 @@ if TYPE_CHECKING:
 
     from lmj_api.spec import JobSpec
     from lmj_trainer.dataset.prepared import PreparedDataset
+    from lmj_trainer.model.part import Part
     from lmj_trainer.worker.control import Control
 
 log = logging.getLogger("lmj.worker")
@@ -95,11 +102,14 @@ def join(
     # On a cluster nobody looked before: no restart fixes what is wrong here.
     refuse_other(job, lambda message: control.emit(EventKind.WARNING, message))
     check_frozen_source(spec)
-    spec = keep(spec, say)
-    check_model(spec)
+    if is_own(spec):
+        load_own(spec.model)  # before the rows are read: it is quick
+    else:
+        spec = keep(spec, say)
+        check_model(spec)
     prepared = prepare_patiently(spec, say)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
-    stage = _stage(job, spec, rank, prepared, device, say)
+    stage = own_stage(spec, rank) if is_own(spec) else _stage(job, spec, rank, prepared, device, say)
     state = StageState(stage, device, memory, state_digest(job.spec))
     stage.set_training(True)
     # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.
@@ -111,23 +121,30 @@ def join(
         transport.feed.stop(reason)
 
     control.on_newer_view(newer_view)
-    trainer = Trainer(job, rank, prepared, Batches(prepared, spec, device), stage, state, transport, control, shelves)
+    batches = OwnBatches(prepared, spec, device, load_own(spec.model)) if is_own(spec) else Batches(prepared, spec, device)
+    trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control, shelves)
     follower = Follower(transport.feed, state, trainer.optimizer, transport, control, trainer.strategy.rehearse)
-    what = f"layers {stage.layers.start} to {stage.layers.stop - 1}"
+    what = f"{'units' if is_own(spec) else 'layers'} {stage.layers.start} to {stage.layers.stop - 1}"
     log.info("rank %d: %s, %.1f M parameters to train", rank, what, state.size / 1e6)
     return Member(trainer, follower, state, transport, control, what)
 
 
-def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: PreparedDataset, device: torch.device, say: Say) -> Stage:
+def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: PreparedDataset, device: torch.device, say: Say) -> Part:
     """The part of the model that ``rank`` computes. ``spec``: the job's, with the model that the run keeps."""
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
+    bfloat16, recompute = spec.training.precision is Precision.BFLOAT16, spec.training.gradient_checkpointing
+    if config.model_type not in FAMILIES:
+        if config.pad_token_id is None:
+            config.pad_token_id = prepared.pad_id  # a classifier that reads from left to right has to know where a row ends
+        heads, source = TASKS[spec.model.task].heads, str(spec.model.source)
+        return WholeStage(config, heads, source, seed=spec.training.seed, bfloat16=bfloat16, recompute=recompute)
     stage = Stage(
         config,
         TASKS[spec.model.task].heads,
         partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[spec.topology.stage(rank)],
         seed=spec.training.seed,
-        bfloat16=spec.training.precision is Precision.BFLOAT16,
-        recompute=spec.training.gradient_checkpointing,
+        bfloat16=bfloat16,
+        recompute=recompute,
         lora=spec.model.lora,
         source=job.spec.model.source,
     )
@@ -137,3 +154,20 @@ def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: PreparedDa
         if fresh:
             say(f"at random, and not trained: {', '.join(fresh)}")
     return stage
+
+
+def own_stage(spec: JobSpec, rank: int) -> OwnStage:
+    """The part of the model of the user's class that ``rank`` computes."""
+    own = load_own(spec.model)
+    units = build(own, spec.training.seed)
+    check_cut(spec, len(units))
+    parts = partition(len(units), spec.pipeline.stages, spec.pipeline.layers)
+    require_stages(own, units, parts)
+    return OwnStage(
+        own,
+        units,
+        parts[spec.topology.stage(rank)],
+        seed=spec.training.seed,
+        bfloat16=spec.training.precision is Precision.BFLOAT16,
+        recompute=spec.training.gradient_checkpointing,
+    )

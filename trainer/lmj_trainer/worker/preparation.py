@@ -23,6 +23,7 @@ def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
     from lmj_trainer.check import check_frozen_source, check_model, check_rows
     from lmj_trainer.dataset.prepared import prepare_patiently
     from lmj_trainer.model.config import load_config
+    from lmj_trainer.own.source import is_own, load_own
     from lmj_trainer.pretrained import keep
 
     spec = job.spec
@@ -30,12 +31,17 @@ def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
     say = teller(control, None)
     say("checking the model")
     check_frozen_source(spec)
-    spec = keep(spec, say)
-    check_model(spec)
+    if is_own(spec):
+        load_own(spec.model)
+    else:
+        spec = keep(spec, say)
+        check_model(spec)
     prepared = prepare_patiently(spec, say)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
-    load_config(spec.model, prepared.labels, prepared.vocab_size)
-    read = sum(_read(path) for path in sorted((Layout.of(spec).cache / prepared.digest).glob("*.npy")))
+    if not is_own(spec):
+        load_config(spec.model, prepared.labels, prepared.vocab_size)
+    cache = Layout.of(spec).cache / prepared.digest
+    read = sum(_read(path) for ending in ("npy", "arrow") for path in sorted(cache.glob(f"*.{ending}")))
     if spec.model.source is not None:
         read += sum(_read(path) for path in sorted(Path(spec.model.source).glob("*.safetensors")))
     say(f"dataset and model are at hand ({read / 1e6:.1f} MB)")

@@ -10,13 +10,13 @@ from lmj_trainer.model.partition import partition
 
 if TYPE_CHECKING:
     from lmj_api.protocol import Recut
-    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState
 
 log = logging.getLogger(__name__)
 
 
-def shares_of(recut: Recut | None, stage: Stage, state: StageState) -> dict[str, frozenset[str]]:
+def shares_of(recut: Recut | None, stage: Part, state: StageState) -> dict[str, frozenset[str]]:
     """Names of the parameters that each of ``recut`` has of ``stage``, by its address; nothing of a cut that the model cannot have."""
     if recut is None:
         return {}

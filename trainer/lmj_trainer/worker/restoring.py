@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
     from lmj_api.view import Resume, View
     from lmj_trainer.follow.source import Source
-    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.worker.checkpointer import Checkpointer
     from lmj_trainer.worker.control import Control
@@ -33,7 +33,7 @@ class Restoring:
 
     spec: JobSpec
     rank: int
-    stage: Stage
+    stage: Part
     state: StageState
     source: Source
     snapshots: MemorySnapshots

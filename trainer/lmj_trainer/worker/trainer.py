@@ -12,9 +12,12 @@ from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.data.order import steps_per_epoch
+from lmj_trainer.dataset.prepared import PreparedRows
 from lmj_trainer.follow.source import Source
 from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
+from lmj_trainer.own.objective import OwnObjective
+from lmj_trainer.own.source import load_own
 from lmj_trainer.state.journal import Line
 from lmj_trainer.state.learning_rate import learning_rate
 from lmj_trainer.state.optimizer import optimizer_of
@@ -41,10 +44,11 @@ from lmj_trainer.worker.stopping import Stopping
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
     from lmj_api.view import Resume, View
-    from lmj_trainer.dataset.prepared import PreparedDataset
-    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.dataset.prepared import Prepared
+    from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState
-    from lmj_trainer.strategy.batches import Batches
+    from lmj_trainer.strategy.step_data import StepData
+    from lmj_trainer.task.port import Objective
     from lmj_trainer.transport.port import Transport
     from lmj_trainer.worker.control import Control
 
@@ -64,9 +68,9 @@ class Trainer:
         self,
         job: LiveMigrationJob,
         rank: int,
-        prepared: PreparedDataset,
-        batches: Batches,
-        stage: Stage,
+        prepared: Prepared,
+        batches: StepData,
+        stage: Part,
         state: StageState,
         transport: Transport,
         control: Control,
@@ -82,7 +86,11 @@ class Trainer:
         # Shorter than what counts as a hang, so that the rank that waits says for which, and only that one is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
-        objective = TASKS[spec.model.task].objective(prepared.labels, prepared.splits, spec.training.label_smoothing)
+        objective: Objective
+        if isinstance(prepared, PreparedRows):
+            objective = OwnObjective(load_own(spec.model))
+        else:
+            objective = TASKS[spec.model.task].objective(prepared.labels, prepared.splits, spec.training.label_smoothing)
         self.strategy = STRATEGIES[spec.strategy](stage, state, self._group, batches, objective)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)

@@ -66,6 +66,8 @@ def _facts(job: LiveMigrationJob) -> str:
             f"{scratch.architecture.value} from random weights: {plural(scratch.layers, 'layer')}, hidden size {scratch.hidden_size}, "
             f"{plural(scratch.heads, 'head')}"
         )
+    elif spec.model.python is not None:
+        model = _named(spec.model.python)
     else:
         model = _named(spec.model.source) + (f" at {spec.model.revision}" if spec.model.revision else "")
     source = _named(data.source) + (f" ({data.config})" if data.config else "")
@@ -75,7 +77,9 @@ def _facts(job: LiveMigrationJob) -> str:
         ("Model", model),
         (
             "Data",
-            f"{source}: {' and '.join(data.text)}{f' to {data.label}' if data.label else ''}, up to {data.max_length} tokens",
+            source
+            if data.text is None
+            else f"{source}: {' and '.join(data.text)}{f' to {data.label}' if data.label else ''}, up to {data.max_length} tokens",
         ),
         (
             "Stages",

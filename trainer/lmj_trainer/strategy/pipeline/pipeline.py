@@ -5,15 +5,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from lmj_api.shards import share
-from lmj_trainer.model.inputs import Inputs
 from lmj_trainer.model.stage import Place
-from lmj_trainer.strategy.batches import Where
 from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.strategy.pipeline.schedule import Op, Work, most_deferred, order
@@ -30,9 +28,9 @@ if TYPE_CHECKING:
 
     from lmj_trainer.group.commit import Report
     from lmj_trainer.group.group import Group
-    from lmj_trainer.model.stage import Stage
+    from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState
-    from lmj_trainer.strategy.batches import Batches
+    from lmj_trainer.strategy.step_data import StepData
     from lmj_trainer.task.port import Counts, Objective
 
 
@@ -40,16 +38,16 @@ if TYPE_CHECKING:
 class _Piece:
     """A micro-batch that this replica computes."""
 
-    number: int
-    """Of all micro-batches of the step: what dropout is a function of."""
+    place: Place
     shard: int
-    inputs: Inputs
+    inputs: Any
+    """What the stage reads, with its ``labels``."""
 
 
 class Pipeline:
     """Runs this rank's stage. All methods are for the compute thread; they raise ViewBrokenError when the view breaks."""
 
-    def __init__(self, stage: Stage, state: StageState, group: Group, batches: Batches, objective: Objective) -> None:
+    def __init__(self, stage: Part, state: StageState, group: Group, batches: StepData, objective: Objective) -> None:
         self._stage, self._state, self._group, self._batches, self._objective = stage, state, group, batches, objective
         topology, rank = group.topology, group.rank
         self._shards = range(batches.shards)
@@ -61,7 +59,7 @@ class Pipeline:
         self._end = topology.last(rank)
         self._weights = [p for _, p in stage.parameters_by_name()]
         # The first stage has no input to give a gradient by, and recomputed activations can be walked through only once.
-        self._cut = not stage.first and not stage.recompute
+        self._cut = stage.halves and not stage.first and not stage.recompute
         self._deferred: deque[tuple[int, Deferred]] = deque()
         """What is left to do for a micro-batch's weights, with its shard."""
         self._hidden: dict[int, Tensor] = {}
@@ -118,13 +116,13 @@ class Pipeline:
         samples, number, first = 0, 0, 0
         for shard, parts in enumerate(self._batches.train(step)):
             for rows in parts:
-                where = Where(step, first)
+                place = Place(step, number, first)
                 if shard in self._shards:
-                    inputs = self._batches.inputs("train", rows, where)
-                    mine.append(_Piece(number, shard, inputs))
+                    inputs = self._batches.inputs("train", rows, place)
+                    mine.append(_Piece(place, shard, inputs))
                     samples += self._objective.samples(inputs.labels)
                 else:
-                    samples += self._objective.samples(self._batches.targets("train", rows, where))
+                    samples += self._objective.samples(self._batches.targets("train", rows, place))
                 number, first = number + 1, first + len(rows)
         return mine, samples
 
@@ -141,11 +139,10 @@ class Pipeline:
 
         Nothing is sent, and neither weights nor gradients change.
         """
-        inputs = self._batches.inputs("train", self._batches.train(0)[0][0], Where(0, 0))
-        hidden = None
-        if not self._stage.first:
-            size = self._stage.config.hidden_size
-            hidden = torch.zeros(*inputs.input_ids.shape, size, device=self._stage.device, requires_grad=True)
+        inputs = self._batches.inputs("train", self._batches.train(0)[0][0], Place(0, 0))
+        hidden = None if self._stage.first else self._stage.blank(inputs)
+        if hidden is None and not self._stage.first:
+            return
         output = self._stage(inputs, hidden, Place(0, 0))
         loss = self._objective.loss(output, inputs.labels) if self._stage.last else output.sum()
         kept = [weight.grad for weight in self._weights]
@@ -164,7 +161,7 @@ class Pipeline:
 
     def _make_room(self, step: int, op: Op, batch: Sequence[_Piece]) -> None:
         # Nobody waits for weight gradients: do them while the next piece of work is not ready, and when too many wait.
-        most, number = most_deferred(self._number, self._stages), batch[op.micro_batch].number
+        most, number = most_deferred(self._number, self._stages), batch[op.micro_batch].place.micro_batch
         while self._deferred and (len(self._deferred) > most or not self._ready(step, op.work, number)):
             self._add_deferred(None)
 
@@ -180,11 +177,11 @@ class Pipeline:
         return self._after is None or group.poll(Kind.GRADIENT, step, self._after, number)
 
     def _forward(self, step: int, piece: _Piece, samples: int) -> None:
-        hidden, micro_batch, inputs = None, piece.number, piece.inputs
+        hidden, micro_batch, inputs = None, piece.place.micro_batch, piece.inputs
         if self._before is not None:
             hidden = self._group.take(Kind.ACTIVATION, step, self._before, micro_batch).to(self._stage.device).requires_grad_()
             self._hidden[micro_batch] = hidden
-        output = self._stage(inputs, hidden, Place(step, micro_batch))
+        output = self._stage(inputs, hidden, piece.place)
         if self._after is None:
             output = self._objective.loss(output, inputs.labels) * (self._objective.samples(inputs.labels) / samples)
             self._losses[piece.shard] = self._losses.get(piece.shard, 0.0) + output.item()
@@ -193,7 +190,7 @@ class Pipeline:
         self._outputs[micro_batch] = output
 
     def _backward(self, step: int, piece: _Piece, final: Done | None) -> None:
-        micro_batch = piece.number
+        micro_batch = piece.place.micro_batch
         output = self._outputs.pop(micro_batch)
         grad = None
         if self._after is not None:
