@@ -82,14 +82,19 @@ def rank_facts(observed: Observed) -> tuple[RankFacts, ...]:
 
 
 def _facts(
-    status: JobStatus, rank: int, listed: RankStatus | None, pods: dict[int, PodObserved], entry: FollowerStatus | None, names: Names
+    status: JobStatus,
+    rank: int,
+    listed: RankStatus | None,
+    pods: dict[int, PodObserved],
+    entry: FollowerStatus | None,
+    names: Names,
 ) -> RankFacts:
     """``listed``: its entry in the status; None: the job did not have it in the pass before. ``pods``: the rank's, by serial."""
     known = listed or RankStatus(rank=rank, state="NoPod")
     # Serials above the rank's own, up to this, are those of followers.
     made = status.made.get(str(rank), 0)
     serial = max([status.serials.get(str(rank), 0), *(s for s in pods if s > made)])
-    if listed is None and 0 < serial and serial not in pods:
+    if listed is None and serial > 0 and serial not in pods:
         # The job has the rank again, and its last pod is gone: that one's name, which a view may know, is not used twice.
         serial = max(serial, made) + 1
     pod = pods.get(serial)
