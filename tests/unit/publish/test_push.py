@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 from receiving_hub import TOKEN, ReceivingHub
 from tests.unit.trackers.run_folder import RunFolder
+
+from lmj_trainer.trained import write_own
 
 pytestmark = pytest.mark.integration
 
@@ -109,6 +112,20 @@ def test_an_adapter_is_pushed_alone(hub: ReceivingHub, tmp_path: Path) -> None:
     assert not there.private
     assert set(there.commits[0]) == {"adapter_config.json", "adapter_model.safetensors", "README.md"}
     assert "library_name: peft" in there.commits[0]["README.md"].decode()
+
+
+def test_a_model_of_a_class_of_one_s_own_is_pushed_with_its_file(hub: ReceivingHub, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "out", {"repository": "me/own"})
+    (run.layout.model / "config.json").unlink()
+    file = tmp_path / "my_task.py"
+    file.write_text("class MyTask: ...")
+    write_own(run.layout.model, str(file), "MyTask")
+    shutil.copy(file, run.layout.model)
+    done = push(hub, str(tmp_path / "out"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert set(hub.repositories["me/own"].commits[0]) == {"lmj.json", "model.safetensors", "my_task.py", "README.md"}
+    (run.layout.model / "lmj.json").unlink()
+    assert "there is no model here, so there is nothing to push" in push(hub, str(tmp_path / "out")).stderr
 
 
 def test_another_repository_may_be_named(hub: ReceivingHub, tmp_path: Path) -> None:

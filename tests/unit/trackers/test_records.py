@@ -1,10 +1,12 @@
 """What is read of a run's files for its trackers, while they are written and cut back."""
 
+import json
 from pathlib import Path
 
 import pytest
 from tests.unit.trackers.run_folder import BEGUN, OTHER, RUN, RunFolder
 
+from lmj_api.protocol import Evaluation
 from lmj_trainer.trackers.cursor import Cursor, CursorFile
 from lmj_trainer.trackers.parameters import parameters
 from lmj_trainer.trackers.records import MetricsTail, Records
@@ -91,6 +93,15 @@ def test_what_is_no_number_is_left_out(run: RunFolder) -> None:
     )
     (row,) = Records(run.layout).after(Cursor(run=RUN), 3).rows
     assert (row.values, row.time) == ({"train/learningRate": 0.5}, 1.5)
+
+
+def test_metrics_of_a_class_of_one_s_own_are_shown_by_names_that_trackers_take(run: RunFolder) -> None:
+    run.commit(1, 1)
+    result = Evaluation(split="test", step=1, samples=8, loss=0.5, metrics={"f1": 0.25, "hits@3/all": 0.75, "loss": 9.0})
+    run.layout.evaluation.write_text(json.dumps([result.model_dump(mode="json", by_alias=True)]))
+    (row,) = Records(run.layout).after(Cursor(run=RUN), 3).rows
+    shown = {name: value for name, value in row.values.items() if name.startswith("test")}
+    assert shown == {"test/f1": 0.25, "test/hits_3_all": 0.75, "test/loss": 0.5}
 
 
 def test_views_are_noted_once_and_those_of_another_run_never(run: RunFolder) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from lmj_trainer.trackers.views import ViewLine
 _TRAINED = ("loss", "gradNorm", "learningRate", "samplesPerSecond", "epoch", "replicas")
 _MEASURED = ("loss", "accuracy", "f1", "perplexity", "meanAbsoluteError", "correlation")
 _TIMES = 20_000
+_STRANGE = re.compile(r"[^\w.\- ]")
+"""What is in no name that trackers take."""
 
 
 class Batch(NamedTuple):
@@ -136,7 +139,9 @@ def _trained(value: dict[str, Any]) -> Row:
 def _measured(result: Evaluation) -> dict[str, float]:
     values = result.model_dump(mode="json", by_alias=True, include={"loss", "accuracy", "f1", "perplexity"})
     values |= {"meanAbsoluteError": result.mean_absolute_error, "correlation": result.correlation}
-    return _finite(result.split, ((name, values.get(name)) for name in _MEASURED))
+    own = ((_STRANGE.sub("_", name), value) for name, value in result.metrics.items())
+    # The loss is the loss, whatever a class calls so.
+    return _finite(result.split, own) | _finite(result.split, ((name, values.get(name)) for name in _MEASURED))
 
 
 def _evaluations(path: Path) -> list[Evaluation]:
