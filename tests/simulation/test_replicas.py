@@ -247,6 +247,40 @@ def test_another_number_of_replicas_is_told_once() -> None:
     assert of(cluster, IncidentKind.REPLICA_LOST) == [], "who is to leave is not lost"
 
 
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_replica_that_the_job_has_again_gets_pods_of_new_names(stages: int) -> None:
+    """A view that is not over yet may know the old ones: their next owner would be taken for its member."""
+    cluster = replicated(2, stages)
+    rounds(cluster, 8)
+    names = {p.name for p in cluster.living()}
+    cluster.scale(1)
+    rounds(cluster, 8)
+    assert trains(cluster) == list(range(stages))
+    cluster.scale(2)
+    rounds(cluster, 8)
+    assert trains(cluster) == list(range(2 * stages))
+    assert not {p.name for p in cluster.living() if p.rank is not None and p.rank >= stages} & names
+    to_the_end(cluster)
+    assert all(times == 1 for times in cluster.losses.values())
+
+
+def test_a_member_that_is_lost_with_its_replica_is_not_taken_for_the_one_that_comes_after_it() -> None:
+    """The view is of the second replica alone, and half of that dies as the job is made smaller and larger again."""
+    cluster = replicated(2, stages=2)
+    rounds(cluster, 6)
+    cluster.cut_power(own(cluster, 0))
+    rounds(cluster, 4)
+    assert trains(cluster) == [2, 3]
+    cluster.scale(1)
+    del cluster.pods[own(cluster, 2).name]
+    cluster.reconcile()
+    cluster.scale(2)
+    cluster.evict(own(cluster, 0))
+    for pod in cluster.pods.values():
+        pod.gone = pod.gone or pod.dark
+    to_the_end(cluster)
+
+
 def test_a_number_that_never_was_is_over_when_another_is_asked_for() -> None:
     cluster = replicated(2)
     rounds(cluster, 8)

@@ -76,19 +76,22 @@ def rank_facts(observed: Observed) -> tuple[RankFacts, ...]:
         if pod.rank is not None:
             pods.setdefault(pod.rank, {})[pod.serial] = pod
     return tuple(
-        _facts(status, known.get(rank) or RankStatus(rank=rank, state="NoPod"), pods.get(rank, {}), entries.get(rank), names)
+        _facts(status, rank, known.get(rank), pods.get(rank, {}), entries.get(rank), names)
         for rank in range(observed.spec.world_size)
     )
 
 
 def _facts(
-    status: JobStatus, known: RankStatus, pods: dict[int, PodObserved], entry: FollowerStatus | None, names: Names
+    status: JobStatus, rank: int, listed: RankStatus | None, pods: dict[int, PodObserved], entry: FollowerStatus | None, names: Names
 ) -> RankFacts:
-    """``pods``: the rank's, by serial."""
-    rank = known.rank
+    """``listed``: its entry in the status; None: the job did not have it in the pass before. ``pods``: the rank's, by serial."""
+    known = listed or RankStatus(rank=rank, state="NoPod")
     # Serials above the rank's own, up to this, are those of followers.
     made = status.made.get(str(rank), 0)
     serial = max([status.serials.get(str(rank), 0), *(s for s in pods if s > made)])
+    if listed is None and 0 < serial and serial not in pods:
+        # The job has the rank again, and its last pod is gone: that one's name, which a view may know, is not used twice.
+        serial = max(serial, made) + 1
     pod = pods.get(serial)
     same = serial > 0 and known.pod == names.of(rank, serial)
     there = pod.agent.worker.incarnation if pod is not None and pod.agent is not None else 0
