@@ -84,7 +84,12 @@ def rank_facts(observed: Observed) -> tuple[RankFacts, ...]:
 
 
 def _facts(
-    status: JobStatus, rank: int, listed: RankStatus | None, pods: dict[int, PodObserved], entry: FollowerStatus | None, names: Names
+    status: JobStatus,
+    rank: int,
+    listed: RankStatus | None,
+    pods: dict[int, PodObserved],
+    entry: FollowerStatus | None,
+    names: Names,
 ) -> RankFacts:
     """``listed``: its entry in the status; None: the job did not have it in the pass before. ``pods``: the rank's, by serial."""
     known = listed or RankStatus(rank=rank, state="NoPod")
