@@ -146,7 +146,7 @@ def goals(measured: Sequence[Measured], full_bytes: int) -> list[Goal]:
         goal(
             f"time of a pass a rank, with {ranks} over {some.ranks}",
             "<=",
-            3,
+            2,
             (most.steady / most.ranks) / (some.steady / some.ranks),
         ),
         goal(f"passes from a lost replica to the next view, with {ranks} over {few.ranks}", "<=", 1, most.passes / few.passes),

@@ -326,3 +326,21 @@ TestFaultsWithReplicasOfStages, TestManyFaultsWithReplicasOfStages = examples(Fa
 TestFaultsWithStages, TestManyFaultsWithStages = examples(FaultsWithStages)
 TestFaultsWithStagesOfReplicas, TestManyFaultsWithStagesOfReplicas = examples(FaultsWithStagesOfReplicas)
 TestFaultsWithStagesAndCopies, TestManyFaultsWithStagesAndCopies = examples(FaultsWithStagesAndCopies)
+
+
+def test_a_lost_member_is_not_taken_for_the_pod_that_comes_after_it() -> None:
+    """The view is of the second replica alone, and half of it is lost as the job is made smaller and larger again. As it was found, in short."""
+    story = FaultsWithReplicasOfStages()
+    story.as_it_may_be(gpu=False, ahead=0.0)
+    story.pod_is_told_to_end(pick=0)
+    story.go_on(rounds=6)
+    story.power_is_cut(pick=0)
+    story.message_is_lost(lost=3)
+    story.scale(replicas=1)
+    story.pod_vanishes(pick=1)
+    story.operator_dies_after_some_actions(first=2)
+    story.scale(replicas=2)
+    story.pod_is_told_to_end(pick=0)
+    story.reconcile()
+    story.the_cluster_takes_a_pod_away(which=2)
+    story.teardown()

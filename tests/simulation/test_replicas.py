@@ -264,23 +264,6 @@ def test_a_replica_that_the_job_has_again_gets_pods_of_new_names(stages: int) ->
     assert all(times == 1 for times in cluster.losses.values())
 
 
-def test_a_member_that_is_lost_with_its_replica_is_not_taken_for_the_one_that_comes_after_it() -> None:
-    """The view is of the second replica alone, and half of that dies as the job is made smaller and larger again."""
-    cluster = replicated(2, stages=2)
-    rounds(cluster, 6)
-    cluster.cut_power(own(cluster, 0))
-    rounds(cluster, 4)
-    assert trains(cluster) == [2, 3]
-    cluster.scale(1)
-    del cluster.pods[own(cluster, 2).name]
-    cluster.reconcile()
-    cluster.scale(2)
-    cluster.evict(own(cluster, 0))
-    for pod in cluster.pods.values():
-        pod.gone = pod.gone or pod.dark
-    to_the_end(cluster)
-
-
 def test_a_number_that_never_was_is_over_when_another_is_asked_for() -> None:
     cluster = replicated(2)
     rounds(cluster, 8)

@@ -9,9 +9,11 @@ class Budget:
         self._left, self._at = float(burst), 0.0
 
     def take(self, now: float) -> bool:
-        """Whether a call may be made ``now``; then it counts as made."""
-        self._left = min(self._burst, self._left + max(0.0, now - self._at) / self._seconds)
-        self._at = now
+        """Whether a call may be made ``now``, by a clock that nobody sets; then it counts as made."""
+        # Jobs take turns: one that has waited meanwhile still has an earlier time, which must not be earned again by the next.
+        if now > self._at:
+            self._left = min(self._burst, self._left + (now - self._at) / self._seconds)
+            self._at = now
         if self._left < 1:
             return False
         self._left -= 1

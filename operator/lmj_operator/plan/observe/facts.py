@@ -28,6 +28,8 @@ class RankFacts:
     """What the stored status says of the rank."""
     next_serial: int = 1
     """The first that was never used for the rank."""
+    returned: bool = False
+    """The job did not have the rank in the pass before, but earlier, and its last pod is gone."""
     entry: FollowerStatus | None = None
     """What the stored status says of its follower; None: it has none."""
     follower: PodObserved | None = None
@@ -94,9 +96,6 @@ def _facts(
     # Serials above the rank's own, up to this, are those of followers.
     made = status.made.get(str(rank), 0)
     serial = max([status.serials.get(str(rank), 0), *(s for s in pods if s > made)])
-    if listed is None and serial > 0 and serial not in pods:
-        # The job has the rank again, and its last pod is gone: that one's name, which a view may know, is not used twice.
-        serial = max(serial, made) + 1
     pod = pods.get(serial)
     same = serial > 0 and known.pod == names.of(rank, serial)
     there = pod.agent.worker.incarnation if pod is not None and pod.agent is not None else 0
@@ -108,6 +107,7 @@ def _facts(
         incarnation=max(there, known.incarnation if same else 0, 1),
         known=known,
         next_serial=max(serial, made) + 1,
+        returned=listed is None and serial > 0 and pod is None,
         entry=entry,
         follower=pods.get(entry.serial) if entry is not None else None,
     )

@@ -40,6 +40,9 @@ def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[i
         elif facts.pod is not None and facts.pod.outdated:
             # Nobody's failure, so no restart.
             made[facts.rank] = Want(facts.next_serial, 1)
+        elif facts.returned:
+            # Its last pod's name is not used twice: a view that is not over may know it.
+            made[facts.rank] = Want(facts.next_serial, 1)
         else:
             made[facts.rank] = Want(max(facts.serial, 1), facts.incarnation)
     return made
