@@ -156,6 +156,16 @@ def test_a_lost_replica_costs_no_step_and_no_bit(tmp_path: Path, together: Toget
     assert all(torch.equal(tensor, weights(three)[name]) for name, tensor in weights(one).items())
 
 
+def test_training_ends_early_by_the_loss_of_the_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second evaluation cannot be better by so much."""
+    training = {"evalSteps": 4, "earlyStopping": {"patience": 1, "threshold": 100.0}, "metricForBestModel": "Loss"}
+    one, several = of(tmp_path / "one", training=training), of(tmp_path / "several", 2, 2, training=training)
+    alone = learn_the_same(one, several, monkeypatch)
+    assert len(losses(one)) == 8
+    told = [details["evaluation"] for _, details in alone.of(EventKind.EVALUATED)]
+    assert [(each.step, each.score == -each.loss) for each in told] == [(4, True), (8, True)]
+
+
 DRAWS = TASK.replace(
     "return torch.tensor([row[", "return torch.randn(()) * 0.1 + torch.rand(len(rows), 1) * 0.1 + torch.tensor([row["
 )
