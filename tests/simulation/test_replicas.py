@@ -164,6 +164,26 @@ def test_with_all_replicas_lost_a_smaller_job_goes_on_from_its_checkpoint() -> N
 
 
 @pytest.mark.parametrize("stages", [1, 2])
+def test_a_view_of_replicas_that_a_smaller_job_has_no_more_is_followed_by_one_of_those_it_has(stages: int) -> None:
+    """The last one that trained is lost as the job is made smaller: nobody of the view is of the job, and a view needs members."""
+    cluster = replicated(3, stages)
+    rounds(cluster, 8)
+    for rank in range(2 * stages):
+        cluster.kill_pod(own(cluster, rank))
+    rounds(cluster, 4)
+    kept = list(range(2 * stages, 3 * stages))
+    assert trains(cluster) == kept
+    for rank in kept:
+        cluster.kill_pod(own(cluster, rank))
+    cluster.scale(2)
+    for _ in range(20):
+        rounds(cluster, 1)
+        assert ranks(cluster.status.view)
+    assert trains(cluster) == list(range(2 * stages))
+    to_the_end(cluster)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
 def test_the_number_of_replicas_changes_while_it_trains(stages: int) -> None:
     cluster = replicated(1, stages)
     rounds(cluster, 8)

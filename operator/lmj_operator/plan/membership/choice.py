@@ -25,7 +25,8 @@ def chosen(
     # What was of another cut says nothing of who can go on.
     if newest is not None and newest.is_in(topology.stages):
         before = topology.among([m.rank for m in newest.members])
-        if left_since is None and all(_is_here(ranks[rank]) for rank in before.ranks):
+        # None of them is of the job where it has fewer replicas now, and had lost those that it keeps.
+        if before.present and left_since is None and all(_is_here(ranks[rank]) for rank in before.ranks):
             return before
         going = _going_on(topology, before, ranks, left_since, now)
         if len(going.present) >= least:

@@ -37,11 +37,8 @@ def wants(ranks: tuple[RankFacts, ...], failures: tuple[Failure, ...]) -> dict[i
                 made[facts.rank] = _promoted(facts) or Want(facts.next_serial, 1, replaced=True)
             else:
                 made[facts.rank] = Want(facts.serial, facts.incarnation + 1, replaced=True)
-        elif facts.pod is not None and facts.pod.outdated:
-            # Nobody's failure, so no restart.
-            made[facts.rank] = Want(facts.next_serial, 1)
-        elif facts.returned:
-            # Its last pod's name is not used twice: a view that is not over may know it.
+        elif facts.returned or (facts.pod is not None and facts.pod.outdated):
+            # Nobody's failure, so no restart. One that is back does not use its last pod's name: a view that is not over may know it.
             made[facts.rank] = Want(facts.next_serial, 1)
         else:
             made[facts.rank] = Want(max(facts.serial, 1), facts.incarnation)
