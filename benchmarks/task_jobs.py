@@ -95,13 +95,14 @@ class Workshop:
         steps = Steps(folder / "metrics.jsonl")
         steps.look()
         sizes = [sum(f.stat().st_size for f in path.iterdir()) for path in (folder / "checkpoints").glob("step-*")]
-        return Result(*_times(steps.seen, began), peak, max(sizes) / 1e6)
+        step, first = _times(steps.seen, began)
+        return Result(step, first, peak, max(sizes) / 1e6)
 
     def trainer(self, work: Work) -> Result:
         """By ``transformers.Trainer``."""
         folder = self._next()
         file, out = folder.with_suffix(".json"), folder.with_suffix(".jsonl")
-        about = {"source": str(self._model(work)), "data": str(self.data), "task": work.task, "lora": work.lora}
+        about: dict[str, Any] = {"source": str(self._model(work)), "data": str(self.data), "task": work.task, "lora": work.lora}
         about |= {"threads": self._threads, "length": LENGTH, "batch": work.batch, "steps": work.steps}
         file.write_text(json.dumps(about))
         began = time.time()
@@ -110,7 +111,8 @@ class Workshop:
         with self._started(command, folder, QUIET | MEMORY | threads) as process:
             process.wait()
         *lines, last = [json.loads(line) for line in out.read_text().splitlines()]
-        return Result(*_times({(line["step"], line["time"]) for line in lines}, began), last["peak_mb"])
+        step, first = _times({(line["step"], line["time"]) for line in lines}, began)
+        return Result(step, first, last["peak_mb"])
 
     def _next(self) -> Path:
         self._runs += 1

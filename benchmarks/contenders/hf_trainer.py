@@ -17,7 +17,7 @@ import transformers
 from datasets import Dataset
 
 
-class Times(transformers.TrainerCallback):
+class Times(transformers.TrainerCallback):  # type: ignore[misc]
     """When each step ended."""
 
     def __init__(self, out: Path) -> None:
