@@ -39,7 +39,7 @@ def make(job: LiveMigrationJob, **changes: Any) -> tuple[Saving, Any]:
     complaints: list[int] = []
     checkpointer = SimpleNamespace(busy=False, complain=lambda: complaints.append(1), complaints=complaints)
     none: Any = None
-    pace: Any = SimpleNamespace(steps=STEPS)
+    pace: Any = SimpleNamespace(last=STEPS)
     return Saving(job, "d", none, none, checkpointer, none, pace, 1.0), checkpointer  # type: ignore[arg-type]
 
 

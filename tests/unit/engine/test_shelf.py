@@ -105,12 +105,12 @@ def test_the_facts_are_there_before_the_snapshot_counts(memory: int, monkeypatch
         real(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Shelf, "_set", dying)
-    for writes in range(3):
+    for writes in range(4):
         left = writes
         with pytest.raises(Killed):
             shelf.complete(slot, 20, facts(20))
         assert_whole(Shelf(memory), 10)
-    left = 3
+    left = 4
     shelf.complete(slot, 20, facts(20))
     assert_whole(Shelf(memory), 10, 20)
 

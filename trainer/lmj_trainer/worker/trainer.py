@@ -42,7 +42,7 @@ from lmj_trainer.worker.step_times import StepTimes
 from lmj_trainer.worker.stopping import Stopping
 
 if TYPE_CHECKING:
-    from lmj_api.spec import LiveMigrationJob
+    from lmj_api.spec import JobSpec, LiveMigrationJob
     from lmj_api.view import Resume, View
     from lmj_trainer.dataset.prepared import Prepared
     from lmj_trainer.model.part import Part
@@ -59,6 +59,13 @@ _FOLLOWER_PATIENCE = 5.0
 """Seconds for which training waits for a follower that takes next to nothing."""
 _UNASKED = Wish(unsent=True)
 """What is taken for everybody's wish until they say otherwise."""
+
+
+def _objective(spec: JobSpec, prepared: Prepared) -> Objective:
+    """That of the job's task, or of its own class."""
+    if isinstance(prepared, PreparedRows):
+        return OwnObjective(load_own(spec.model))
+    return TASKS[spec.model.task].objective(prepared.labels, prepared.splits, spec.training.label_smoothing)
 
 
 class Trainer:
@@ -86,11 +93,7 @@ class Trainer:
         # Shorter than what counts as a hang, so that the rank that waits says for which, and only that one is restarted.
         self._patience = 0.9 * spec.recovery.hang_timeout_seconds
         self._group = Group(transport, rank, spec.topology, self._patience)
-        objective: Objective
-        if isinstance(prepared, PreparedRows):
-            objective = OwnObjective(load_own(spec.model))
-        else:
-            objective = TASKS[spec.model.task].objective(prepared.labels, prepared.splits, spec.training.label_smoothing)
+        objective = _objective(spec, prepared)
         self.strategy = STRATEGIES[spec.strategy](stage, state, self._group, batches, objective)
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
