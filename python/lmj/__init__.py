@@ -40,7 +40,7 @@ from lmj_api.spec import (
     Training,
 )
 from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
-from lmj_operator.backend.kubernetes.job_news import JobEvent, LogLine
+from lmj_operator.client.job_news import JobEvent, LogLine
 
 __all__ = [
     "Architecture",

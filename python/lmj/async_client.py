@@ -14,10 +14,10 @@ from lmj.result import Result
 from lmj.words import told
 from lmj_api.names import API_VERSION
 from lmj_api.status import JobStatus, Phase
-from lmj_operator.backend.kubernetes.job_news import JobEvent, LogLine
+from lmj_operator.client.job_news import JobEvent, LogLine
 
 if TYPE_CHECKING:
-    from lmj_operator.backend.kubernetes.jobs import Jobs
+    from lmj_operator.client.jobs import Jobs
 
 SUCCEEDED = frozenset({Phase.SUCCEEDED})
 
@@ -135,7 +135,7 @@ class AsyncClient:
 
     async def events(self, name: str, *, follow: bool = False, namespace: str | None = None) -> AsyncGenerator[JobEvent]:
         """What the operator told about the job, oldest first; with ``follow`` also what it will, without end: leave the loop to stop."""
-        from lmj_operator.backend.kubernetes.job_events import events
+        from lmj_operator.client.job_events import events
 
         jobs, where = await self._where(namespace)
         with _said():
@@ -150,7 +150,7 @@ class AsyncClient:
 
         ``follow``: go on as lines are written, in pods that are made later too, until the job has ended or is suspended.
         """
-        from lmj_operator.backend.kubernetes.job_logs import JobLogs
+        from lmj_operator.client.job_logs import JobLogs
 
         jobs, where = await self._where(namespace)
         found = JobLogs(jobs, where, name, rank, tail)
@@ -304,7 +304,7 @@ class AsyncClient:
         async with self._opening:
             if self._known is None:
                 from lmj_operator.backend.kubernetes.connection import NoCluster
-                from lmj_operator.backend.kubernetes.jobs import connected
+                from lmj_operator.client.jobs import connected
 
                 try:
                     self._known, usual = await self._stack.enter_async_context(connected(self._kubeconfig, self._context))
@@ -319,8 +319,8 @@ class AsyncClient:
 def _said() -> Iterator[None]:
     """What the operator's modules raise, as what this package raises."""
     from lmj_operator.backend.kubernetes.api import ApiError
-    from lmj_operator.backend.kubernetes.jobs import NoSuchJob
     from lmj_operator.cli.errors import BAD_INPUT, CommandError
+    from lmj_operator.client.jobs import NoSuchJob
 
     try:
         yield

@@ -12,7 +12,7 @@ from lmj.cluster_job import ClusterJob
 from lmj.job import Job
 from lmj.result import Result
 from lmj_api.status import Phase
-from lmj_operator.backend.kubernetes.job_news import JobEvent, LogLine
+from lmj_operator.client.job_news import JobEvent, LogLine
 
 CLOSE_SECONDS = 10.0
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from lmj_operator.cli.scaling import check_replicas, refused
 from lmj_operator.plan.report.phases import TERMINAL
 
 if TYPE_CHECKING:
-    from lmj_operator.backend.kubernetes.jobs import Jobs
+    from lmj_operator.client.jobs import Jobs
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class ClusterTraining:
         """What ``call`` comes to, by a connection of its own: a command makes few, and a token may have a short life."""
         from lmj_operator.backend.kubernetes.api import ApiError
         from lmj_operator.backend.kubernetes.connection import NoCluster
-        from lmj_operator.backend.kubernetes.jobs import NoSuchJob, connected
+        from lmj_operator.client.jobs import NoSuchJob, connected
 
         async def connect() -> T:
             async with connected() as (jobs, _):

@@ -279,8 +279,8 @@ def test_replicas_stop_together_and_whoever_leads_knows_what_was_counted(
     assert (leader._state.evaluated, other._state.evaluated) == (broken, broken - 1)
     group.run(Resume(step=broken), number=2, until=broken + 1)
     assert (leader._state.best, leader._state.evaluated) == (other._state.best, other._state.evaluated)
-    lines = group.run(Resume(step=broken + 1, told_by=1), ranks=[1], number=3)
-    assert list(lines[0].evaluated())[-1] == 7
+    _, line = group.run(Resume(step=broken + 1, told_by=1), ranks=[1], number=3)
+    assert list(line.evaluated())[-1] == 7
     assert losses(two) == losses(one)
     assert all(torch.equal(tensor, weights(two)[name]) for name, tensor in weights(one).items())
 

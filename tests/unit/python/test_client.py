@@ -13,7 +13,7 @@ from api_server import EVENTS, JOBS, PODS, ApiServer
 
 import lmj
 from lmj_api.status import Incident, JobStatus, RankStatus
-from lmj_operator.backend.kubernetes import job_events, job_logs, jobs
+from lmj_operator.client import job_events, job_logs, jobs
 
 PLACE = JOBS.format("team") + "/tiny"
 UID = "00000000-0000-0000-0000-000000000001"

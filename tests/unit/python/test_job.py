@@ -100,7 +100,10 @@ def test_a_job_is_as_the_loader_reads_it(tmp_path: Path, monkeypatch: pytest.Mon
         ({"name": None}, "name: missing (Name of the job; pods are called after it.)"),
         ({"dropout": 0.1}, "dropout: unknown field; did you mean model.scratch.dropout?"),
         ({"labels": {"a": 1}}, "labels.a: Input should be a valid string"),
-        ({"model": {}}, "model: set exactly one of source (pretrained weights), scratch (random weights) and python (a class of your own)"),
+        (
+            {"model": {}},
+            "model: set exactly one of source (pretrained weights), scratch (random weights) and python (a class of your own)",
+        ),
         ({"training": {"learning_rate": float("nan")}}, "training.learning_rate: nan is no finite number"),
         ({"template": {"a": {1, 2}}}, "template.a: {1, 2} is read as a set; put it in quotes"),
     ],

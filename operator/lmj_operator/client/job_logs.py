@@ -7,9 +7,9 @@ from contextlib import aclosing
 from lmj_api.names import parse_pod_name
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.api import ApiError, Object
-from lmj_operator.backend.kubernetes.job_news import LogLine
-from lmj_operator.backend.kubernetes.jobs import Jobs, NoSuchJob
 from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.client.job_news import LogLine
+from lmj_operator.client.jobs import Jobs, NoSuchJob
 from lmj_operator.plan.report.phases import AT_REST
 
 POLL_SECONDS = 2.0

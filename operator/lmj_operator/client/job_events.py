@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 from lmj_operator.backend.kubernetes.api import ApiError, Object
-from lmj_operator.backend.kubernetes.job_news import JobEvent
-from lmj_operator.backend.kubernetes.jobs import Jobs
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.backend.kubernetes.watch import BUSY, GONE, WATCH_SECONDS
+from lmj_operator.client.job_news import JobEvent
+from lmj_operator.client.jobs import Jobs
 
 RETRY_SECONDS = 1.0
 
