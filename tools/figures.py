@@ -25,7 +25,6 @@ BENCHMARKS = (
     "migration",
     "migration-cluster",
     "replicas",
-    "tasks",
     "operator",
     "plan",
 )
@@ -281,19 +280,6 @@ def replica_joins() -> str:
     return table(head, rows)
 
 
-def tasks() -> str:
-    """One process beside transformers.Trainer."""
-    details = results("tasks")["details"]
-    rows: list[Row] = []
-    for work, pairs in details["turns"].items():
-        for name in pairs[0]:
-            of = [pair[name] for pair in pairs]
-            sizes = [each["checkpoint_mb"] for each in of if each["checkpoint_mb"] is not None]
-            rows.append((work, f"**{name}**" if sizes else name, len(of), *_training(of)))
-    rows.append(("a small Llama, in full", "**this project**", 1, *_training([details["full"]])))
-    return table(("Model", "By", "Turns", "Step, median", "Start to first step", "Highest memory", "Checkpoint"), rows)
-
-
 def _training(of: Sequence[Results]) -> Row:
     step, first, peak = (median(each[what] for each in of) for what in ("step", "first", "peak_mb"))
     sizes = [each["checkpoint_mb"] for each in of if each["checkpoint_mb"] is not None]
@@ -432,8 +418,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "replica-deaths": replica_deaths,
     "replica-joins": replica_joins,
     "replicas-goals": lambda: goals("replicas"),
-    "tasks": tasks,
-    "tasks-goals": lambda: goals("tasks"),
     "operator": operator,
     "operator-goals": lambda: goals("operator"),
     "plan": plan,
