@@ -12,7 +12,7 @@ from lmj_trainer.data.masking import Masking
 from lmj_trainer.data.source import DataSource
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.errors import UserError
-from lmj_trainer.saved_model import SavedModel, model_folder
+from lmj_trainer.task.saved_model import SavedModel, model_folder
 from lmj_trainer.trained import read_trained
 
 

@@ -10,7 +10,7 @@ from lmj_api.protocol import USER_ERROR
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.errors import UserError
-from lmj_trainer.saved_model import SavedModel
+from lmj_trainer.task.saved_model import SavedModel
 
 _HOW = 'lmj predict {model} "a text", or lines on stdin: lmj predict {model} < texts.txt'
 

@@ -13,7 +13,7 @@ from lmj_trainer import evaluate, predict
 from lmj_trainer.checkpoint import main as checkpoints
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.config import load_config
-from lmj_trainer.saved_model import SavedModel
+from lmj_trainer.task.saved_model import SavedModel
 from lmj_trainer.trained import write_trained
 
 

@@ -24,10 +24,10 @@ from lmj_trainer.data.packing import packed
 from lmj_trainer.data.split import NO_LABEL, Split
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.errors import UserError
-from lmj_trainer.saved_model import SavedModel
 from lmj_trainer.strategy.pipeline import tied
 from lmj_trainer.task.causal_lm.objective import TokenObjective
 from lmj_trainer.task.causal_lm.texts import Ends, cut, following, joined, row
+from lmj_trainer.task.saved_model import SavedModel
 from lmj_trainer.task.sequence_classification.objective import TextObjective
 from lmj_trainer.task.token_classification.objective import WordObjective
 

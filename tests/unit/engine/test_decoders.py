@@ -16,7 +16,7 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.data.tokens import load_tokenizer
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.errors import UserError
-from lmj_trainer.saved_model import SavedModel
+from lmj_trainer.task.saved_model import SavedModel
 
 from .small_job import Line, make, start, view
 from .test_replicas import learn_the_same, of

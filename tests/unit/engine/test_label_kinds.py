@@ -17,11 +17,11 @@ from lmj_trainer import evaluate, predict
 from lmj_trainer.data.files import read_rows
 from lmj_trainer.dataset.selection import select
 from lmj_trainer.errors import UserError
-from lmj_trainer.saved_model import SavedModel
 from lmj_trainer.task.multi_label.objective import LabelsObjective
 from lmj_trainer.task.multi_label.task import MultiLabelClassification
 from lmj_trainer.task.regression.objective import NumberObjective
 from lmj_trainer.task.regression.task import Regression
+from lmj_trainer.task.saved_model import SavedModel
 
 from .conftest import small_config
 from .test_replicas import learn_the_same, of

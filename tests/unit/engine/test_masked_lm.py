@@ -27,10 +27,10 @@ from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.config import load_config
 from lmj_trainer.model.stage import Place
-from lmj_trainer.saved_model import SavedModel
 from lmj_trainer.strategy.batches import Batches
 from lmj_trainer.strategy.pipeline import tied
 from lmj_trainer.task.masked_lm.task import filled
+from lmj_trainer.task.saved_model import SavedModel
 
 from .small_job import weights
 from .test_decoders import WORDS, saved_tokenizer

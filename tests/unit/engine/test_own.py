@@ -19,7 +19,7 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.evaluate import main as evaluate_main
 from lmj_trainer.own.source import load_own
 from lmj_trainer.own.units import build, names_of
-from lmj_trainer.saved_model import SavedModel, model_folder
+from lmj_trainer.task.saved_model import SavedModel, model_folder
 
 from .small_job import Line, at, losses, make, start, view, weights
 from .test_replicas import Together, Workers, learn_the_same

@@ -23,12 +23,12 @@ from lmj_trainer.data.tokens import load_tokenizer
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.inputs import Inputs
-from lmj_trainer.saved_model import SavedModel
 from lmj_trainer.task.question_answering.answers import Answer, answers_of, exact, overlap
 from lmj_trainer.task.question_answering.heads import HEADS
 from lmj_trainer.task.question_answering.objective import LONGEST, AnswerCounts, AnswerObjective, best, said
 from lmj_trainer.task.question_answering.task import ALWAYS, OR_NONE, QuestionAnswering
 from lmj_trainer.task.question_answering.windows import NOWHERE, Known, window
+from lmj_trainer.task.saved_model import SavedModel
 
 from .conftest import small_config
 from .test_decoders import saved_tokenizer

@@ -27,10 +27,10 @@ from lmj_trainer.dataset.prepared import prepare, prepared_digest
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.inputs import Inputs
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.saved_model import SavedModel
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import initialise
 from lmj_trainer.task.registry import task_of
+from lmj_trainer.task.saved_model import SavedModel
 from lmj_trainer.task.token_classification.entities import are_tags, entities
 from lmj_trainer.task.token_classification.heads import HEADS
 from lmj_trainer.task.token_classification.objective import WordObjective

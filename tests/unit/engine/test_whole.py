@@ -23,7 +23,7 @@ from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.config import stored_count
-from lmj_trainer.saved_model import SavedModel
+from lmj_trainer.task.saved_model import SavedModel
 
 from .small_job import Line, make, start, view
 from .test_replicas import learn_the_same

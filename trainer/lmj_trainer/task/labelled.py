@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lmj_api.base import Message
     from lmj_trainer.data.rows import Rows
     from lmj_trainer.data.ticker import Ticker
-    from lmj_trainer.saved_model import SavedModel
+    from lmj_trainer.task.saved_model import SavedModel
 
 _BATCH = 32
 

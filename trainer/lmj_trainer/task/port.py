@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lmj_trainer.data.split import Split
     from lmj_trainer.data.ticker import Ticker
     from lmj_trainer.model.head import Heads
-    from lmj_trainer.saved_model import SavedModel
+    from lmj_trainer.task.saved_model import SavedModel
 
 
 class Task(Protocol):

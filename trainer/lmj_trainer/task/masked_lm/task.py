@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from lmj_trainer.data.rows import Rows
     from lmj_trainer.data.split import Split
     from lmj_trainer.data.ticker import Ticker
-    from lmj_trainer.saved_model import SavedModel
     from lmj_trainer.task.port import Objective
+    from lmj_trainer.task.saved_model import SavedModel
 
 _CANDIDATES = 5
 """That are told of each gap."""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from lmj_trainer.data.split import Split
     from lmj_trainer.data.ticker import Ticker
-    from lmj_trainer.saved_model import SavedModel
     from lmj_trainer.task.port import Objective
+    from lmj_trainer.task.saved_model import SavedModel
 
 
 class Prediction(Message):
