@@ -14,7 +14,7 @@ from served import served
 
 from lmj_api.problems import SpecError
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
-from lmj_operator.backend.kubernetes.nesting import DEEPEST, shallow
+from lmj_operator.backend.kubernetes.nesting import DEEPEST, parsed, shallow
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.controller.session import session_of
 
@@ -69,6 +69,20 @@ def test_what_parsers_give_up_on_is_cut_in_time() -> None:
     assert json.loads(shallow(deep_job().encode()))["metadata"]["name"] == "tiny"
     broken = b"[" * 1000
     assert shallow(broken) == b"[" * DEEPEST + b"null"
+
+
+@given(st.one_of(JSON, st.floats(allow_nan=False), st.integers(-(10**40), 10**40)), st.booleans())
+def test_what_is_not_too_deep_is_parsed_as_by_the_standard_library(value: Any, ascii_only: bool) -> None:
+    data = json.dumps(value, ensure_ascii=ascii_only).encode()
+    assert parsed(data) == json.loads(data)
+
+
+def test_what_is_too_deep_is_parsed_as_it_was_cut() -> None:
+    assert parsed(deep_job().encode()) == json.loads(shallow(deep_job().encode()))
+    assert parsed(b'"\\ud800"') == "\ud800", "half of a pair, which the fast parser refuses"
+    for broken in (b"", b"[", b"[" * 1000, b"{'a': 1}", b"\xff"):
+        with pytest.raises(ValueError, match="Expecting|decode"):
+            parsed(broken)
 
 
 def test_a_job_that_is_cut_is_refused_in_a_line() -> None:

@@ -1,7 +1,6 @@
 """Calls to the API server: JSON in and out, each with a deadline, each counted."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -9,7 +8,7 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
-from lmj_operator.backend.kubernetes.nesting import shallow
+from lmj_operator.backend.kubernetes.nesting import parsed
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.lines import whole_lines
 
@@ -258,7 +257,7 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 def _parse(data: bytes) -> Object:
     try:
-        value = json.loads(shallow(data))
+        value = parsed(data)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

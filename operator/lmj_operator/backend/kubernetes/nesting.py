@@ -4,8 +4,12 @@ A user who may make a job writes its template, of which the server bounds only t
 gives up at a depth of its own, and that would end more than the one job.
 """
 
+import json
 from collections.abc import Iterator
 from itertools import accumulate
+from typing import Any
+
+from pydantic_core import from_json
 
 DEEPEST = 128
 """Levels that are read. It is more than any object needs, and more than a job's spec may have: one that is cut is refused anyway."""
@@ -14,6 +18,17 @@ _STEPS = (0, 1, -1)
 _BRACKETS = bytes(1 if code in b"[{" else 2 if code in b"]}" else 0 for code in range(256))
 """What each byte does to the depth, as an index of _STEPS."""
 _OTHERS = bytes(code for code in range(256) if not _BRACKETS[code])
+
+
+def parsed(data: bytes) -> Any:
+    """What ``data`` says, as :func:`shallow` leaves it. Raises ValueError when it is no JSON.
+
+    For what comes by the dozen for each job: pydantic's parser takes a third of the time of counting levels and parsing. It gives up at 200.
+    """
+    try:
+        return from_json(data)
+    except ValueError:
+        return json.loads(shallow(data))
 
 
 def shallow(data: bytes, deepest: int = DEEPEST) -> bytes:
