@@ -44,7 +44,7 @@ class Line:
         self.events: list[tuple[EventKind, str, dict[str, Any]]] = []
         self.on = on
 
-    def on_follower(self, call: Callable[[str | None], None]) -> None:
+    def on_follower(self, call: Callable[[Member | None], None]) -> None:
         self.follow = call
 
     def on_recut(self, call: Callable[[Recut | None], None]) -> None:

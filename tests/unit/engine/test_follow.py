@@ -13,6 +13,7 @@ import torch
 
 from lmj_api.protocol import Holding
 from lmj_api.spec import Lora, Model, Scratch
+from lmj_trainer.follow import copy_pace
 from lmj_trainer.follow import follower as follower_module
 from lmj_trainer.follow import source as source_module
 from lmj_trainer.follow.source import Source
@@ -205,13 +206,54 @@ def test_a_copy_leaves_training_its_memory(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, rate: float, most: float, least: float
 ) -> None:
     """``rate``: states a second. One that would take long is hurried."""
-    monkeypatch.setattr(source_module, "_COPY_RATE", rate * pair.states[0].saved.nbytes)
-    monkeypatch.setattr(source_module, "_COPY_SECONDS", most)
+    monkeypatch.setattr(copy_pace, "_MOST_RATE", rate * pair.states[0].saved.nbytes)
+    monkeypatch.setattr(copy_pace, "_MOST_SECONDS", most)
     begin = time.monotonic()
     pair.source.follow("follower")
     pair.source.boundary()
     pair.line.wait(lambda: pair.line.in_sync)
     assert time.monotonic() - begin > least
+
+
+def test_a_gentle_copy_goes_as_fast_as_it_can_while_nothing_trains(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a step all of it would take longer than anybody waits here. In parts, as a large state is."""
+    monkeypatch.setattr(source_module, "_COPY_PART", 1)
+    monkeypatch.setattr(copy_pace, "_LEAST_RATE", 0.0)
+    monkeypatch.setattr(copy_pace, "_BOUND_SECONDS", 1000 * SECONDS)
+    pair.source.follow("follower", gentle=True)
+    pair.source.boundary()
+    pair.line.wait(lambda: bool(pair.line.told))
+    time.sleep(0.5)
+    assert not pair.line.in_sync
+    pair.source.stepped(1.0)
+    pair.line.wait(lambda: pair.line.in_sync)
+
+
+def test_a_gentle_copy_need_not_wait_for_a_step_that_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source_module, "_COPY_PART", 1)
+    monkeypatch.setattr(copy_pace, "_LEAST_RATE", 0.0)
+    monkeypatch.setattr(copy_pace, "_BOUND_SECONDS", 1000 * SECONDS)
+    pair.source.follow("follower", gentle=True)
+    pair.source.boundary()
+    pair.line.wait(lambda: bool(pair.line.told))
+    pair.source.abandoned()
+    pair.line.wait(lambda: pair.line.in_sync)
+
+
+def test_a_gentle_copy_goes_by_the_steps_of_its_source(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of a tenth of a second: a fourth of the state in each. It has the same bits."""
+    monkeypatch.setattr(source_module, "_COPY_PART", 1)
+    monkeypatch.setattr(copy_pace, "_LEAST_RATE", 0.0)
+    monkeypatch.setattr(copy_pace, "_BOUND_SECONDS", 1000 * SECONDS)
+    pair.source = Source(pair.transports[0], pair.states[0], pair.let_go, SECONDS, SECONDS, usual=lambda: 0.1)
+    pair.source.follow("follower", gentle=True)
+    begin = time.monotonic()
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.in_sync)
+    assert time.monotonic() - begin > 0.3
+    pair.step()
+    pair.stop()
+    pair.assert_equal()
 
 
 def test_a_state_that_differs_is_found_out(pair: Pair) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lmj_api.protocol import Holding
+from lmj_trainer.follow.copy_pace import CopyPace
 from lmj_trainer.follow.stream import WINDOW, Stream
 from lmj_trainer.state.share import Placed, Share
 from lmj_trainer.transport import feed as feed_module
@@ -217,7 +218,7 @@ def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:
 
 
 def test_a_step_is_said_to_be_complete_when_nothing_of_it_is_under_way() -> None:
-    stream = Stream("follower", Share([]))
+    stream = Stream("follower", Share([]), CopyPace(1, gentle=False, usual=lambda: None))
     assert not stream.may_go
     stream.due.append((3, slice(0, 8)))
     stream.under_way = WINDOW - 1

@@ -18,13 +18,15 @@ from lmj_trainer.worker.step_times import StepTimes
 def after(*steps: float) -> StepTimes:
     times = StepTimes()
     for seconds in steps:
-        times.add(seconds, 2 * seconds)
+        times.add(seconds, 2 * seconds, 4 * seconds)
     return times
 
 
 def test_the_first_steps_of_a_view_say_nothing() -> None:
-    assert (after(1.0, 2.0).compute, after(1.0, 2.0).waiting) == (None, None)
-    assert (after(1.0, 2.0, 1.0).compute, after(1.0, 2.0, 1.0).waiting) == (1.0, 2.0)
+    times = after(1.0, 2.0)
+    assert (times.compute, times.waiting, times.whole) == (None, None, None)
+    times = after(1.0, 2.0, 1.0)
+    assert (times.compute, times.waiting, times.whole) == (1.0, 2.0, 4.0)
 
 
 def test_four_steps_of_nine_may_be_as_slow_as_they_like() -> None:
@@ -39,7 +41,7 @@ def test_what_was_long_ago_does_not_count() -> None:
 def test_another_view_begins_anew() -> None:
     times = after(1.0, 1.0, 1.0)
     times.begin()
-    assert (times.compute, times.waiting) == (None, None)
+    assert (times.compute, times.waiting, times.whole) == (None, None, None)
 
 
 def test_it_is_told_to_the_microsecond() -> None:

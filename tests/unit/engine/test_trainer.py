@@ -17,8 +17,9 @@ from lmj_api.names import checkpoint_name, parse_checkpoint_name
 from lmj_api.protocol import EventKind, Snapshots, WorkerPhase
 from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
-from lmj_api.view import Resume
+from lmj_api.view import Member, Resume
 from lmj_trainer.errors import UserError
+from lmj_trainer.follow.source import Source
 from lmj_trainer.store.port import Ref
 from lmj_trainer.task.sequence_classification import objective as task_module
 from lmj_trainer.trained import read_trained
@@ -43,6 +44,31 @@ def test_from_the_start_to_a_model(job: LiveMigrationJob) -> None:
     assert all(torch.equal(tensor, of_best[name]) for name, tensor in weights(job).items())
     trained, dataset = read_trained(Path(job.spec.output.path) / "model"), job.spec.dataset
     assert (trained.text, trained.label, trained.max_length) == (dataset.text, dataset.label, dataset.max_length)
+
+
+@pytest.mark.parametrize(("rank", "gentle"), [(0, False), (1, True)])
+def test_who_joins_has_time_and_who_takes_this_ranks_place_has_not(
+    job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch, rank: int, gentle: bool
+) -> None:
+    asked: list[tuple[str | None, bool]] = []
+    monkeypatch.setattr(Source, "follow", lambda self, address, *, gentle: asked.append((address, gentle)))
+    line = Line()
+    make(job, line)
+    line.follow(Member(rank=rank, pod="next", incarnation=1, address="there"))
+    line.follow(None)
+    assert asked == [("there", gentle), (None, False)]
+
+
+def test_a_source_is_told_what_each_step_took_and_asks_what_they_usually_take(
+    job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+    monkeypatch.setattr(Source, "stepped", lambda self, seconds: told.append(seconds))
+    trainer = make(job, Line())
+    trainer.run(view(1, start()))
+    assert len(told) == 12
+    assert min(told) > 0
+    assert trainer._source._usual() == round(sorted(told[-9:])[4], 6)
 
 
 def test_drained_and_gone_on_is_undisturbed(job: LiveMigrationJob, tmp_path: Path) -> None:

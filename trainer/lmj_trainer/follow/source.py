@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from lmj_trainer.follow.copy_pace import CopyPace
 from lmj_trainer.follow.stream import WINDOW, Stream
 from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.finals import Finals
@@ -46,9 +47,8 @@ _COPY_PART = 1 << 19
 """Elements of each array of the state in one part: 6 MB."""
 _COPY_WINDOW = 6 << 20
 """Bytes on their way before which no more of the state is sent: a step's gradients, for which training waits, come behind them."""
-_COPY_RATE, _COPY_SECONDS = 250e6, 5.0
-"""Bytes a second of a copy within one machine, or a fast network: it reads and writes the memory that training does, and no step is to be much
-longer for it. It is faster where it would take longer than so many seconds."""
+_LOOK_SECONDS = 0.25
+"""After so long a copy that waits for its pace looks whether that has changed."""
 _ROOM_SECONDS = 0.01
 """A part that has no room for so long has time to be packed, which takes about as long: so it is on a network of 1 Gbit/s, and on none of 10."""
 _NO_STATE = "training is over: the weights that are saved as the model have taken the state's place"
@@ -74,15 +74,19 @@ class Source:
         patience: float,
         longest: float,
         bandwidth_mbps: float | None = None,
+        usual: Callable[[], float | None] = lambda: None,
     ) -> None:
         """``lost`` is told, in any thread, which follower was let go, by its address, and why.
-        ``bandwidth_mbps``: most megabits a second of all copies.
+        ``bandwidth_mbps``: most megabits a second of all copies. ``usual``: seconds that a step takes, None while that is not known.
         """
         self._second_per_byte = 0.0 if bandwidth_mbps is None else 8e-6 / bandwidth_mbps
         self._transport, self._state, self._lost, self._patience, self._longest = transport, state, lost, patience, longest
+        self._usual = usual
         self._turn = threading.Condition()
         self._wanted: dict[str, Names | None] = {}
         """Who is to follow, and which parameters; None: all."""
+        self._gentle: str | None = None
+        """Who of them has time."""
         self._streams: dict[str, Stream] = {}
         """By address."""
         self._replaced = False
@@ -92,9 +96,10 @@ class Source:
         self._fixed = False
         """Gradients of the step that is to be committed next are out: nothing may be copied before it is taken, or forgotten."""
 
-    def follow(self, address: str | None) -> None:
-        """Have the worker at ``address`` follow, from the next boundary on; None: nobody. Any thread may."""
+    def follow(self, address: str | None, *, gentle: bool = False) -> None:
+        """Have the worker at ``address`` follow, from the next boundary on; None: nobody. Any thread may. ``gentle``: see :class:`CopyPace`."""
         with self._turn:
+            self._gentle = address if gentle else None
             others = [(known, names) for known, names in self._wanted.items() if names is not None]
             self._wanted = dict([*others, *([] if address is None else [(address, None)])])
 
@@ -128,9 +133,19 @@ class Source:
                     self._end(stream, None)
             for address, share in shares.items():
                 if address not in self._streams:
-                    stream = self._streams[address] = Stream(address, share)
+                    size = 3 * 4 * max(1, share.size)
+                    pace = CopyPace(size, gentle=address == self._gentle, usual=self._usual)
+                    stream = self._streams[address] = Stream(address, share, pace)
                     for name, work in (("follow", self._begin), ("follow-gradients", self._forward)):
                         threading.Thread(target=self._work, args=(work, stream), name=name, daemon=True).start()
+            for stream in self._streams.values():
+                stream.pace.step_begins()
+
+    def stepped(self, seconds: float) -> None:
+        """The step that began at the newest boundary is over, and took so long. Nothing trains until the next one."""
+        with self._turn:
+            for stream in self._streams.values():
+                stream.pace.step_ends(seconds)
 
     def _work(self, work: Callable[[Stream], None], stream: Stream) -> None:
         try:
@@ -208,8 +223,10 @@ class Source:
     def abandoned(self) -> None:
         """The next step is not committed in this view, whatever is prepared of it."""
         with self._turn:
-            for stream in [stream for stream in self._streams.values() if stream.in_sync]:
-                self._send(stream, Abandoned(self._state.step + 1))
+            for stream in list(self._streams.values()):
+                stream.pace.step_ends(None)
+                if stream.in_sync:
+                    self._send(stream, Abandoned(self._state.step + 1))
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -267,8 +284,9 @@ class Source:
 
     def _copy(self, stream: Stream, has: int) -> bool:
         """Send its share of the state; True when the follower has all of it, or had it before, at step ``has``."""
-        units, begun = stream.share.units, time.monotonic()
-        pace = min(1 / _COPY_RATE, _COPY_SECONDS / (3 * 4 * max(1, stream.share.size)))
+        units = stream.share.units
+        with self._turn:
+            stream.pace.begin()
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < _COPY_WINDOW))
@@ -294,8 +312,16 @@ class Source:
                 self._send(stream, State(first, last, step, values), size)
                 stream.copied += size
                 copies = sum(not other.complete for other in self._streams.values())
-            early = begun + stream.copied * pace - time.monotonic()
-            stream.stopped.wait(max(0.0, early, size * self._second_per_byte * max(1, copies)))
+            stream.stopped.wait(size * self._second_per_byte * max(1, copies))
+            self._keep_pace(stream)
+
+    def _keep_pace(self, stream: Stream) -> None:
+        """Wait until more of the state may go. The pace changes with training."""
+        left = _LOOK_SECONDS
+        while left > 0 and not stream.over:
+            with self._turn:
+                left = stream.pace.wait(stream.copied)
+            stream.stopped.wait(min(left, _LOOK_SECONDS))
 
     def _forward(self, stream: Stream) -> None:
         """In a thread of its own: sends what is due, so that no computation waits for a copy of it."""

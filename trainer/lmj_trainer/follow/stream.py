@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections import deque
 
+from lmj_trainer.follow.copy_pace import CopyPace
 from lmj_trainer.state.finals import Finals
 from lmj_trainer.state.share import Share
 
@@ -17,9 +18,9 @@ WINDOW = 24 << 20
 class Stream:
     """One follower, from Begin on. Used by the thread that has the source's turn."""
 
-    def __init__(self, address: str, share: Share) -> None:
-        """``share``: what the follower takes of the state."""
-        self.address, self.share = address, share
+    def __init__(self, address: str, share: Share, pace: CopyPace) -> None:
+        """``share``: what the follower takes of the state; ``pace``: how fast it is sent that."""
+        self.address, self.share, self.pace = address, share, pace
         self.number = secrets.randbits(63)
         self.parts = itertools.count()
         self.units = 0

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lmj_api.protocol import Command, CommandKind, Event, EventKind, Recut
-from lmj_api.view import View
+from lmj_api.view import Member, View
 from lmj_trainer.transport.feed import Offer
 
 
@@ -23,8 +23,8 @@ class Control:
         self._lock = threading.Lock()
         self._orders: queue.SimpleQueue[View | Offer | None] = queue.SimpleQueue()
         self._on_newer_view: Callable[[int, str], None] = lambda number, reason: None
-        self._on_follower: Callable[[str | None], None] = lambda address: None
-        self._follower: str | None = None
+        self._on_follower: Callable[[Member | None], None] = lambda member: None
+        self._follower: Member | None = None
         self._on_recut: Callable[[Recut | None], None] = lambda recut: None
         self._recut: Recut | None = None
         self.draining = threading.Event()
@@ -38,8 +38,8 @@ class Control:
         """Have ``call(number, reason)`` called, in the reading thread, when older views are to be left for view ``number``."""
         self._on_newer_view = call
 
-    def on_follower(self, call: Callable[[str | None], None]) -> None:
-        """Have ``call(address)`` called, in the reading thread, when another worker is to follow this one, or none any more."""
+    def on_follower(self, call: Callable[[Member | None], None]) -> None:
+        """Have ``call(member)`` called, in the reading thread, when another worker is to follow this one, or none any more."""
         self._on_follower = call
         call(self._follower)
 
@@ -93,7 +93,7 @@ class Control:
                 elif command.kind is CommandKind.PAUSE and command.number is not None:
                     self.pause = max(self.pause, command.number)
                 elif command.kind is CommandKind.FOLLOWER:
-                    self._follower = command.follower.address if command.follower is not None else None
+                    self._follower = command.follower
                     self._on_follower(self._follower)
                 elif command.kind is CommandKind.RECUT:
                     self._recut = command.recut

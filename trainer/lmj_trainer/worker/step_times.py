@@ -14,16 +14,19 @@ class StepTimes:
     def __init__(self) -> None:
         self._compute: deque[float] = deque(maxlen=_WINDOW)
         self._waiting: deque[float] = deque(maxlen=_WINDOW)
+        self._whole: deque[float] = deque(maxlen=_WINDOW)
 
     def begin(self) -> None:
         """A view begins."""
         self._compute.clear()
         self._waiting.clear()
+        self._whole.clear()
 
-    def add(self, compute: float, waiting: float) -> None:
-        """A step took so many seconds of work, and so many in which this rank waited for others."""
+    def add(self, compute: float, waiting: float, whole: float) -> None:
+        """A step took so many seconds of work, so many in which this rank waited for others, and so many in all, with its update."""
         self._compute.append(compute)
         self._waiting.append(waiting)
+        self._whole.append(whole)
 
     @property
     def compute(self) -> float | None:
@@ -34,6 +37,11 @@ class StepTimes:
     def waiting(self) -> float | None:
         """Seconds of a step in which this rank waits for others; None: it is not known yet."""
         return _median(self._waiting)
+
+    @property
+    def whole(self) -> float | None:
+        """Seconds that a step takes in all; None: it is not known yet."""
+        return _median(self._whole)
 
 
 def _median(values: deque[float]) -> float | None:

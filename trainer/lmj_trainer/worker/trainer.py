@@ -43,7 +43,7 @@ from lmj_trainer.worker.stopping import Stopping
 
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec, LiveMigrationJob
-    from lmj_api.view import Resume, View
+    from lmj_api.view import Member, Resume, View
     from lmj_trainer.dataset.prepared import Prepared
     from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState
@@ -118,8 +118,9 @@ class Trainer:
         """On the leader: what anybody needs at a boundary, once its evaluation is over."""
         # The others wait for this rank meanwhile.
         patience, longest = min(_FOLLOWER_PATIENCE, self._patience / 4), self._patience / 2
-        self._source = Source(transport, state, self._let_go, patience, longest, spec.migration.bandwidth_mbps)
-        control.on_follower(self._source.follow)
+        bandwidth = spec.migration.bandwidth_mbps
+        self._source = Source(transport, state, self._let_go, patience, longest, bandwidth, lambda: self._times.whole)
+        control.on_follower(self._follow)
         control.on_recut(lambda recut: self._source.recut(shares_of(recut, stage, state)))
         self._restoring = Restoring(
             spec, rank, stage, state, self._source, self.snapshots, self._checkpointer, self._saving, control, self._pace
@@ -253,6 +254,11 @@ class Trainer:
         with self._source.changing():
             self.optimizer.apply()
 
+    def _follow(self, member: Member | None) -> None:
+        """Have ``member`` follow; None: nobody. One of another rank joins the view, and has time; one of this rank takes its place."""
+        gentle = member is not None and member.rank != self._rank
+        self._source.follow(member.address if member is not None else None, gentle=gentle)
+
     def _let_go(self, address: str, reason: str) -> None:
         self._control.emit(EventKind.FOLLOWER_LOST, f"the follower was let go: {reason}", address=address)
 
@@ -306,7 +312,7 @@ class Trainer:
             progress = self._decided(commit, rate, recorder)
 
         state.dirty = True
-        limit, waited = training.max_grad_norm, self._group.waited
+        limit, waited, begun = training.max_grad_norm, self._group.waited, time.monotonic()
         kept, source = self.snapshots, self._source
         try:
             losses = self.strategy.gradients(state.step, source.final if source.follows else None)
@@ -329,8 +335,10 @@ class Trainer:
                 abandon(self._group, state.step)
             source.abandoned()
             raise
-        self._times.add(self.strategy.compute_seconds, self._group.waited - waited)
         self._take_step()
+        took = time.monotonic() - begun
+        self._times.add(self.strategy.compute_seconds, self._group.waited - waited, took)
+        self._source.stepped(took)
         times: dict[str, Any] = {"compute_seconds": self._times.compute, "waiting_seconds": self._times.waiting}
         self._control.emit(EventKind.COMMITTED, progress=progress, paused_seconds=self._paused, **times)
         self._paused = None
