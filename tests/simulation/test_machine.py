@@ -283,7 +283,7 @@ class FaultsWithStages(Faults):
         if status.recut is not None:
             assert status.recut.cut != status.cut
             ranks = [entry.rank for entry in status.recut.followers]
-            assert ranks == list(range(len(ranks)))
+            assert ranks == sorted(set(ranks)), "in order; one is missing for a moment when another pod of its rank has overtaken it"
 
 
 class FaultsWithStagesOfReplicas(FaultsWithStages):
