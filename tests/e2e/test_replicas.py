@@ -40,6 +40,12 @@ class Replicated(Job):
         return (status["phase"], status["replicas"]) == ("Running", replicas)
 
 
+def stands_back(pid: int) -> bool:
+    """Whether the session of ``pid`` takes only what others leave of the processor."""
+    group = Path(f"/proc/{pid}/autogroup")
+    return group.exists() and group.read_text().split()[-1:] not in ([], ["0"])
+
+
 def go_on(job: Job, process: subprocess.Popen[str], steps: int = 10) -> None:
     step = last_step(job) + steps
     wait_until(lambda: last_step(job) >= step, process)
@@ -55,6 +61,7 @@ def test_replicas_that_come_and_go_change_nothing(tmp_path: Path, stages: int) -
             go_on(job, process)
         before = job.status()
         assert (before["restarts"], before["stepsLost"]) == (0, 0)
+        assert not any(stands_back(job.worker(rank)) for rank in range(2 * stages)), "those that joined do it no more"
         assert {incident["kind"] for incident in before["incidents"]} == {"Scaled"}
         for rank in (stages, 0):  # the second replica's worker, then the pod that leads
             pod = job.status()["ranks"][rank]["pod"]

@@ -283,7 +283,9 @@ class FaultsWithStages(Faults):
         if status.recut is not None:
             assert status.recut.cut != status.cut
             ranks = [entry.rank for entry in status.recut.followers]
-            assert ranks == sorted(set(ranks)), "in order; one is missing for a moment when another pod of its rank has overtaken it"
+            assert ranks == sorted(set(ranks)), (
+                "in order; one is missing for a moment when another pod of its rank has overtaken it"
+            )
 
 
 class FaultsWithStagesOfReplicas(FaultsWithStages):

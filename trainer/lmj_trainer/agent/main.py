@@ -73,6 +73,11 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--address", metavar="IP", help="this pod's address: RPC listens on the interface that has it")
     result.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="time to leave after SIGTERM (default: 30)")
     result.add_argument("--cold", action="store_true", help="keep no process to fork workers from: less memory, slower restarts")
+    result.add_argument(
+        "--behind",
+        action="store_true",
+        help="others train on this machine and wait for nothing here: start in what they leave over",
+    )
     result.add_argument("--lifeline", action="store_true", help="stdin is a pipe held by the parent: leave at once when it ends")
     return result
 
@@ -87,6 +92,8 @@ def address(text: str) -> tuple[str, int]:
 
 async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str) -> int:
     """Listen, supervise, and leave when told to."""
+    if arguments.behind:
+        linux.stay_behind()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

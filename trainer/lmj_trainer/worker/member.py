@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob, Precision
+from lmj_trainer import linux
 from lmj_trainer.check import check_cut, check_frozen_source, check_model, check_rows
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.dataset.prepared import prepare_patiently
@@ -77,6 +78,7 @@ class Member:
                 self.follower.run(view)
                 continue
             feed.listen(None)
+            linux.like_others()
             log.info("view %d: %s", view.number, view.reason)
             try:
                 phase = self.trainer.run(view)

@@ -12,7 +12,7 @@ from lmj_api.layout import Layout
 from lmj_api.names import pod_name, standby_name
 from lmj_api.protocol import Event, EventKind
 from lmj_api.spec.job import LiveMigrationJob
-from lmj_api.status import JobStatus
+from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.ages import by_own_clock
 from lmj_operator.backend.local.pod import LocalPod, PodPlace, agent_command
@@ -182,7 +182,8 @@ class LocalBackend:
         name = standby_name(owner, serial) if rank is None else pod_name(owner, rank, serial)
         if name in self._pods:
             return
-        place = PodPlace(name, rank, serial, self._store.pods / name, self._layout.logs / f"{name}.log")
+        behind = trains_without(self._status, rank)
+        place = PodPlace(name, rank, serial, self._store.pods / name, self._layout.logs / f"{name}.log", behind)
         try:
             pod = await LocalPod.start(place, job, self._command(place, place.job_file, self._store.token_file))
         except OSError as error:
@@ -236,3 +237,9 @@ class LocalBackend:
                 # The state says why, if it matters: the reconciler asks for it. Here only the news is taken up again.
                 self._events.put_nowait(PodEvent(pod.place.name, pod.rank, None))
             await asyncio.sleep(RECONNECT_SECONDS)
+
+
+def trains_without(status: JobStatus, rank: int | None) -> bool:
+    """Whether the job trains, and ``rank`` is none of those that do: it is to join them."""
+    view = status.view
+    return rank is not None and status.phase is Phase.RUNNING and view is not None and all(m.rank != rank for m in view.members)

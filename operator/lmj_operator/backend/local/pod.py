@@ -32,6 +32,8 @@ class PodPlace:
     serial: int
     folder: Path
     log: Path
+    behind: bool = False
+    """Others train on this machine, and nobody waits for it."""
 
     @property
     def job_file(self) -> Path:
@@ -137,5 +139,5 @@ def agent_command(place: PodPlace, job_file: Path, token_file: Path) -> list[str
     """The command that runs the trainer's agent as the pod at ``place``."""
     command = [sys.executable, "-m", "lmj_trainer", "agent", "--job", str(job_file)]
     command += ["--standby"] if place.rank is None else ["--rank", str(place.rank)]
-    command += ["--grace", f"{GRACE_SECONDS:g}"]
+    command += ["--grace", f"{GRACE_SECONDS:g}", *(["--behind"] if place.behind else [])]
     return [*command, "--pod", place.name, "--dir", str(place.folder), "--token-file", str(token_file), "--lifeline"]
