@@ -35,6 +35,7 @@ def test_an_error_that_nobody_expected_in_a_thread_ends_the_worker_and_is_in_its
         capture_output=True,
         text=True,
         timeout=50,
+        start_new_session=True,  # it gives way with all of its process group
     )
     assert done.returncode == 1, done.stderr
     assert "checkpoint-60 failed" in done.stderr
