@@ -106,6 +106,8 @@ class Cluster(World):
             # Storage that did not answer for so long may have had one that nobody heard of.
             waited = since is not None and self.now + self.operator_ahead - since >= LOOK_SECONDS
             durable = max([s for s in (self._heard if waited else self.checkpoints) if not self._is_stray(s, old)], default=0)
+            if new.resume.told_by not in [m.rank for m in new.members]:
+                raise Violation(f"view {new.number}: rank {new.resume.told_by}, which is not in it, is to say what was committed")
             if new.resume.step < durable:
                 raise Violation(f"view {new.number} resumes at {new.resume.step}, a checkpoint is of step {durable}")
         if any(status.serials.get(rank, 0) < serial for rank, serial in self.status.serials.items()):

@@ -375,6 +375,26 @@ def test_a_table_shows_how_many_train_of_those_that_are_wanted() -> None:
     assert (shown(cluster, "Replicas"), cluster.status.replicas) == ("", 0), "nothing is wanted any more"
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_job_that_goes_on_waits_for_all_of_its_replicas(first: int) -> None:
+    """None of them has a state: those that are ready sooner have nothing that the others lack."""
+    cluster = replicated(2)
+    rounds(cluster, 8)
+    cluster.interrupted = True
+    rounds(cluster, 8)
+    assert not cluster.living()
+    cluster.interrupted = False
+    for _ in range(8):
+        rounds(cluster, 1)
+        for pod in cluster.living():
+            pod.reachable = pod.rank == first
+    assert own(cluster, first).worker.phase is WorkerPhase.READY
+    own(cluster, 1 - first).reachable = True
+    rounds(cluster, 4)
+    assert trains(cluster) == [0, 1]
+    assert not of(cluster, IncidentKind.REPLICA_LOST)
+
+
 def test_a_suspended_job_has_no_replicas() -> None:
     cluster = replicated(2)
     rounds(cluster, 8)

@@ -63,6 +63,15 @@ def test_from_a_checkpoint(holdings: list[Holding | None], reason: str) -> None:
     assert common_step(holdings, [BAD, GOOD]) == (FROM_GOOD, reason)
 
 
+@pytest.mark.parametrize("checkpoints", [[GOOD], []])
+def test_a_view_without_rank_0_waits_for_nobody_outside_of_it(checkpoints: list[CheckpointInfo]) -> None:
+    topology = Topology(2, 3, absent=frozenset({0}))
+    resume, _ = of_topology(topology, [None] * 4, checkpoints)
+    assert resume.told_by == topology.leader == 2
+    resume, _ = of_topology(topology, [None] * 4, checkpoints, 0, [has(9), has(9), has(9), has(9)])
+    assert (resume.snapshot, resume.told_by) == (True, 2)
+
+
 def test_memory_that_fails_again_and_again_is_not_believed() -> None:
     assert common_step([AT_8, AT_8], [GOOD], MEMORY_TRIES)[0] == Resume(step=8)
     resume, reason = common_step([AT_8, AT_8], [GOOD], MEMORY_TRIES + 1)

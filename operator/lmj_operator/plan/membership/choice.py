@@ -48,7 +48,7 @@ def _going_on(
     gone = now - left_since if left_since is not None else 0.0
     if gone < LEAVE_SECONDS:
         lost = {f.worker.lost_rank for f in ranks if f.worker is not None and f.in_phase(WorkerPhase.READY)}
-        alive = topology.among([f.rank for f in ranks if _is_here(f) or _is_in_sync(f)])
+        alive = topology.among([f.rank for f in ranks if _may_say(f) or _is_in_sync(f)])
         for replica in set(alive.present) - set(ready.present):
             member = replica in members
             joins = all(_holding(ranks[rank]) is not None for rank in topology.ranks_of(replica))
@@ -101,6 +101,11 @@ def _holding(facts: RankFacts) -> Holding | None:
 
 def _is_here(facts: RankFacts) -> bool:
     return facts.worker is not None and facts.worker.address is not None and facts.in_phase(*_HERE)
+
+
+def _may_say(facts: RankFacts) -> bool:
+    """Whether the rank has a state, or its worker trains and will say what it has. One that is new has nothing."""
+    return _is_here(facts) and (facts.in_phase(WorkerPhase.RUNNING) or _holding(facts) is not None)
 
 
 def _is_in_sync(facts: RankFacts) -> bool:

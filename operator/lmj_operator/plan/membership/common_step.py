@@ -28,15 +28,16 @@ def common_step(
     """
     good = max((c for c in checkpoints if c.problem is None), key=lambda c: c.step, default=None)
     believed = tries <= MEMORY_TRIES
-    durable = Resume(step=0, believed=believed)
+    leader = topology.leader  # it need not be rank 0, and has what it needs from storage
+    durable = Resume(step=0, told_by=leader, believed=believed)
     if good is not None:
-        durable = Resume(step=good.step, checkpoint=good.name, believed=believed)
+        durable = Resume(step=good.step, told_by=leader, checkpoint=good.name, believed=believed)
     at = f"checkpoint {good.name}" if good is not None else "the beginning"
     back = durable
     # Of one step: the snapshot, because nothing has to be read.
     common = newest_common(snapshots, topology) if believed else None
     if common is not None and common.step >= durable.step:
-        back = Resume(step=common.step, snapshot=True, fetched=list(common.fetched))
+        back = Resume(step=common.step, told_by=leader, snapshot=True, fetched=list(common.fetched))
         at = f"the snapshot of step {common.step} in memory ({common.origin(topology)})"
     if all(held is None for held in holdings):
         return back, f"starts from {at}"
