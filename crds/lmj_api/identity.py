@@ -166,7 +166,10 @@ def state_fields(spec: JobSpec) -> dict[str, Any]:
 
 def differences(old: JobSpec, new: JobSpec, *, finished: bool) -> tuple[Difference, ...]:
     """Why ``new`` may not go on in the place of ``old``; none: it may. ``finished``: what the results depend on counts too."""
-    return tuple(_differences("", _compared(old, finished), _compared(new, finished)))
+    before, after = _compared(old, finished), _compared(new, finished)
+    if finished and not new.output.int8:
+        del after["output"]["int8"]  # a model in 8 bits that nobody asks for may be there
+    return tuple(_differences("", before, after))
 
 
 def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
@@ -188,7 +191,7 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
         fields["dataset"]["splits"] |= test
         fields["dataset"]["max_samples"] |= caps
         fields["training"] |= {"epochs": spec.training.epochs, "max_steps": spec.training.max_steps}
-        fields["output"] = {"weights": spec.output.weights.value}
+        fields["output"] = {"weights": spec.output.weights.value, "int8": spec.output.int8}
     return fields
 
 

@@ -25,6 +25,11 @@ class Layout:
         return self.output / "model"
 
     @property
+    def int8(self) -> Path:
+        """The final model with its linear layers in 8 bits, where the job asks for it."""
+        return self.output / "model-int8"
+
+    @property
     def adapter(self) -> Path:
         """The adapter alone, in ``peft``'s format, where the job trains one."""
         return self.output / "adapter"

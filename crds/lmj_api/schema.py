@@ -95,6 +95,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
             " || size(self.dataset.text) == 2",
             "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
         ),
+        (
+            "!has(self.model.python) || !(has(self.output.int8) && self.output.int8)",
+            "output.int8 is for models of transformers: with model.python leave it out",
+        ),
         *_metrics(),
         (
             "!has(self.output.hub) || self.output.hub.content != 'Adapter' || has(self.model.lora)",

@@ -70,6 +70,11 @@ class Result:
         return self._saved(self._layout.model) if self._layout is not None else None
 
     @property
+    def int8(self) -> Path | None:
+        """The folder of the model in 8 bits (``output.int8``); None: the job makes none, or as for ``model``."""
+        return self._saved(self._layout.int8) if self._layout is not None else None
+
+    @property
     def adapter(self) -> Path | None:
         """The folder of the adapter, for ``peft``; None: the job trains none, or as for ``model``."""
         return self._saved(self._layout.adapter) if self._layout is not None else None

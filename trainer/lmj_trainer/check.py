@@ -28,7 +28,16 @@ from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.gpu import missing_gpu
 from lmj_trainer.hub import patiently
 from lmj_trainer.model import lora
-from lmj_trainer.model.config import SUPPORTED, has_class, layer_count, load_config, max_positions, parameter_count, stored_count
+from lmj_trainer.model.config import (
+    CONVOLVED,
+    SUPPORTED,
+    has_class,
+    layer_count,
+    load_config,
+    max_positions,
+    parameter_count,
+    stored_count,
+)
 from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.own.source import is_own, load_own, settled
 from lmj_trainer.pretrained import kept
@@ -183,6 +192,8 @@ def check_model(spec: JobSpec) -> int:
         _check_whole(spec, config.model_type)
     check_cut(spec, layers)
     _check_task(spec, config)
+    if spec.output.int8 and config.model_type in CONVOLVED:
+        raise UserError(f"output.int8: a model of type {config.model_type} has no linear layers to keep in 8 bits: leave it out")
     if spec.model.lora is not None:
         lora.targets(config.model_type, spec.model.lora)
     if spec.dataset.max_length > max_positions(config):

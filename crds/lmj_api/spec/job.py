@@ -90,6 +90,8 @@ class JobSpec(Message):
             raise ValueError("dataset.mlmProbability: what is hidden of a row is up to the class in model.python: leave it out")
         if training.label_smoothing:
             raise ValueError("training.labelSmoothing: the loss is that of the class in model.python: leave it out")
+        if self.output.int8:
+            raise ValueError("output.int8 is for models of transformers: with model.python leave it out")
         if training.group_by_length:
             raise ValueError(
                 "training.groupByLength: rows of the class in model.python have no tokens to be counted: leave it out"

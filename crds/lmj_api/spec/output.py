@@ -26,6 +26,9 @@ class Output(Message):
     """The folder, made when it is not there. A relative path is relative to the job's file; on a cluster it lies on the volume ``storage.output``."""
     weights: Weights = Weights.LAST
     """Which weights become the final model."""
+    int8: bool = False
+    """Also write the final model with its linear layers in 8 bits into ``model-int8/``, for inference on CPUs (weights a scale for each row,
+    activations a scale for each token, in the format of compressed-tensors)."""
     tensorboard: bool = False
     """Also write TensorBoard event files into ``tensorboard/`` (needs the ``tensorboard`` extra)."""
     trackers: Annotated[list[Tracker], Field(max_length=MOST_TRACKERS)] = []

@@ -75,6 +75,7 @@ def test_on_a_cluster_nobody_reads_it() -> None:
         ({"dataset": {"packing": True}}, "spec: dataset.packing: the class in model.python gets all columns"),
         ({"dataset": {"mlmProbability": 0.2}}, "spec: dataset.mlmProbability: what is hidden of a row is up to the class"),
         ({"training": {"labelSmoothing": 0.1}}, "spec: training.labelSmoothing: the loss is that of the class"),
+        ({"output": {"int8": True}}, "spec: output.int8 is for models of transformers: with model.python leave it out"),
         ({"training": {"groupByLength": True}}, "spec: training.groupByLength: rows of the class in model.python have no tokens"),
         (
             {"training": {"metricForBestModel": "Accuracy"}},

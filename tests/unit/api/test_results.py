@@ -49,6 +49,7 @@ def test_what_differs_is_named_as_in_yaml(parts: dict[str, Any], says: list[str]
     ("parts", "says"),
     [
         ({"output": {"weights": "Best"}}, ["output.weights Last → Best"]),
+        ({"output": {"int8": True}}, ["output.int8 False → True"]),
         ({"dataset": {"splits": {"test": "/jobs/a/test.csv"}}}, ["dataset.splits.test none → test.csv"]),
         ({"dataset": {"max_samples": {"test": 5}}}, ["dataset.maxSamples.test none → 5"]),
     ],
@@ -56,6 +57,12 @@ def test_what_differs_is_named_as_in_yaml(parts: dict[str, Any], says: list[str]
 def test_the_end_counts_once_it_is_there(parts: dict[str, Any], says: list[str]) -> None:
     assert told(**parts) == []
     assert told(**parts, finished=True) == says
+
+
+def test_a_model_in_8_bits_may_be_there_that_nobody_asks_for() -> None:
+    asked = spec(output={"int8": True})
+    assert state_fields(asked) == state_fields(spec())
+    assert differences(asked, spec(), finished=True) == differences(asked, asked, finished=True) == ()
 
 
 def test_a_constant_rate_may_be_longer_until_the_run_has_ended() -> None:

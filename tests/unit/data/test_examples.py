@@ -54,7 +54,7 @@ def test_examples_with_shipped_data_pass_the_check(name: str, tmp_path: Path) ->
 
 
 def test_the_imdb_example_is_cut_as_it_says() -> None:
-    dataset = load("imdb.yaml").spec.dataset
+    dataset = load("origin/imdb.yaml").spec.dataset
     rows = dataset.max_samples.train or 0
     assert round(rows * dataset.splits.test_fraction) == 2500
     assert round(rows * dataset.splits.validation_fraction) == 2000

@@ -101,6 +101,7 @@ def fill(layout: Layout) -> dict[str, str]:
     for path in (
         layout.model,
         layout.adapter,
+        layout.int8,
         layout.logs,
         layout.tensorboard,
         layout.trackers,

@@ -56,14 +56,16 @@ def test_a_run_that_ends_well_is_its_result(fake: Any, tmp_path: Path, capsys: p
         with reporter:
             reporter.say("the same command resumes")
         (tmp_path / "model").mkdir(exist_ok=True)
+        (tmp_path / "model-int8").mkdir(exist_ok=True)
         (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
         return ended(tmp_path, lmj.Phase.SUCCEEDED)
 
     asked = fake(run)
     result = lmj.run(job(tmp_path), goes_on=True)
-    assert (result.phase, result.model, result.adapter, result.losses()) == (
+    assert (result.phase, result.model, result.int8, result.adapter, result.losses()) == (
         lmj.Phase.SUCCEEDED,
         tmp_path / "model",
+        tmp_path / "model-int8",
         None,
         {1: 0.5},
     )

@@ -26,6 +26,9 @@ _POSITIONS = ("max_position_embeddings", "n_positions", "max_sequence_length", "
 _ANY_LENGTH = 1 << 20
 """Tokens that a model reads whose configuration names no limit."""
 
+CONVOLVED = frozenset({"gpt2", "openai-gpt", "decision_transformer", "imagegpt"})
+"""Models whose layers have a class of their own (``Conv1D``) in the place of linear ones."""
+
 _DROPOUTS = (
     "hidden_dropout_prob",
     "attention_probs_dropout_prob",
@@ -49,6 +52,10 @@ def load_config(model: Model, labels: Sequence[str], vocab_size: int) -> Any:
         config = scratch_config(model.scratch, vocab_size)
     else:
         config = read_config(str(model.source), model.revision)
+        if getattr(config, "quantization_config", None) is not None:
+            raise UserError(
+                f"model {model.source} has quantized weights, which cannot be trained: name the model that it was made from"
+            )
         known = getattr(config, "vocab_size", None)
         if known is not None and vocab_size > known:
             raise UserError(f"model {model.source} knows {known} tokens, its tokenizer {vocab_size}: they don't belong together")

@@ -68,11 +68,16 @@ class SavedModel:
         import transformers
         from transformers.utils import logging
 
+        from lmj_trainer.int8 import is_int8, load_int8
+
         logging.disable_progress_bar()
         try:
-            model = getattr(transformers, task.heads.auto).from_pretrained(
-                str(folder), config=config, use_safetensors=True, trust_remote_code=False
-            )
+            if is_int8(config):
+                model = load_int8(folder, config, task.heads.auto)
+            else:
+                model = getattr(transformers, task.heads.auto).from_pretrained(
+                    str(folder), config=config, use_safetensors=True, trust_remote_code=False
+                )
         except (OSError, ValueError, RuntimeError) as error:
             raise UserError(f"model {folder} cannot be loaded: {one_line(error)}") from error
         labels = tuple(str(config.id2label[i]) for i in range(config.num_labels))

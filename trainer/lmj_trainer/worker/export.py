@@ -18,6 +18,7 @@ from lmj_trainer.checkpoint.tensors import open_tensors, read_manifest
 from lmj_trainer.durable import sync_file, sync_folder
 from lmj_trainer.trained import write_trained
 from lmj_trainer.worker.adapter import merged, restore_adapted, save_adapter
+from lmj_trainer.worker.export_int8 import write_int8
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -44,8 +45,9 @@ def export(
     mark: str,
     allowed: Callable[[], None],
 ) -> None:
-    """Write the model's folder, and the adapter's before it, each atomically: a reader finds it whole or not at all. Older ones are replaced.
+    """Write the model's folder, and before it those of the adapter and of the model in 8 bits. Older ones are replaced.
 
+    Each is written atomically: a reader finds it whole or not at all.
     ``mark``: for names of what only this one writes. ``allowed`` raises when another has taken its place, or when
     that cannot be told: then nothing is replaced.
     """
@@ -77,6 +79,14 @@ def export(
         shutil.copyfile(file, partial / file.name)
     (partial / "README.md").write_text(_card(job, spec, config, manifest.step, results, task))
     write_trained(partial, spec.dataset, spec.training.seed if task.masked else None)
+    if spec.output.int8:
+        small = begin(layout.int8, mark, allowed)
+        with as_os_error():
+            write_int8(model, partial, small)
+        finish(small, layout.int8, allowed)
+    elif layout.int8.exists():
+        allowed()
+        shutil.rmtree(layout.int8)  # of a model that is about to be replaced
     finish(partial, layout.model, allowed)
 
 

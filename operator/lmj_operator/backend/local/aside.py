@@ -64,8 +64,8 @@ def _unused(layout: Layout) -> Path:
 
 def _moves(layout: Layout, job: str, target: Path) -> list[tuple[Path, Path]]:
     """What goes, and where to. The pods' folders and the lock are this command's, and the tokenized data fits any job."""
-    results = [layout.metrics, layout.evaluation, layout.recorders, layout.model, layout.adapter, layout.tensorboard, layout.logs]
-    results += [layout.output / "checkpoints", layout.pretrained, layout.trained, layout.trackers, layout.views]
+    results = [layout.metrics, layout.evaluation, layout.recorders, layout.model, layout.int8, layout.adapter, layout.tensorboard]
+    results += [layout.logs, layout.output / "checkpoints", layout.pretrained, layout.trained, layout.trackers, layout.views]
     moves = [(path, target / path.name) for path in results]
     moves += [(path, target / layout.run.name / path.name) for path in (layout.run / name for name in _BOOKKEEPING)]
     if layout.checkpoints != layout.output / "checkpoints" and layout.checkpoints.is_dir():
