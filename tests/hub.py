@@ -1,4 +1,4 @@
-"""A hub on this machine: as much of the Hugging Face hub's interface as its client asks for to fetch a model, and its bad days."""
+"""A hub on this machine: as much of the Hugging Face hub's interface as its client asks for to fetch a model or dataset, and its bad days."""
 
 import hashlib
 import json
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlparse
+from urllib.parse import parse_qs, urlparse
 
 
 @dataclass
 class Hub:
-    """Models by id, each a folder for each commit."""
+    """Models by id, and datasets by ``datasets/`` and id, each a folder for each commit."""
 
     commits: dict[str, dict[str, Path]] = field(default_factory=dict)
     """Model → commit → its files."""
@@ -72,6 +72,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer()
 
+    def do_POST(self) -> None:
+        self._answer()
+
     def log_message(self, *arguments: object) -> None:
         pass
 
@@ -91,36 +94,47 @@ class _Handler(BaseHTTPRequestHandler):
             self._model(path)
 
     def _model(self, path: str) -> None:
-        api = path.startswith("/api/models/")
-        owner, name, *rest = path.removeprefix("/api/models/" if api else "/").split("/")
-        model = f"{owner}/{name}"
+        api = path.startswith("/api/")
+        parts = path.removeprefix("/api" if api else "").strip("/").split("/")
+        kind = parts.pop(0) if parts[0] in ("models", "datasets") else "models"
+        owner, name, *rest = parts
+        model = f"{owner}/{name}" if kind == "models" else f"{kind}/{owner}/{name}"
         revision = rest[1] if len(rest) > 1 else "main"
         commit = self.of.branches.get(model) if revision == "main" else revision
         folder = self.of.commits.get(model, {}).get(commit or "")
         if folder is None or commit is None:
             self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound" if model in self.of.commits else "RepoNotFound"})
         elif api and rest[:1] == ["tree"]:
-            entries = [
-                {"type": "file", "path": p.name, "size": p.stat().st_size, "oid": _oid(p)} for p in sorted(folder.iterdir())
-            ]
-            self._send(200, json.dumps(entries).encode(), {"Content-Type": "application/json"})
+            self._json([_entry(path) for path in sorted(folder.iterdir())] if not rest[2:] else [])
+        elif api and rest[:1] == ["paths-info"]:
+            asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())["paths"]
+            self._json([_entry(folder / name) for name in asked if (folder / name).is_file()])
         elif api:
             siblings = [{"rfilename": p.name} for p in sorted(folder.iterdir())]
-            about = {"_id": "0", "id": model, "modelId": model, "sha": commit, "siblings": siblings, "private": False, "tags": []}
-            self._send(200, json.dumps(about).encode(), {"Content-Type": "application/json"})
+            id_ = f"{owner}/{name}"
+            self._json({"_id": "0", "id": id_, "modelId": id_, "sha": commit, "siblings": siblings, "private": False, "tags": []})
         elif rest[:1] == ["resolve"] and (folder / rest[2]).is_file():
-            file = folder / rest[2]
-            self._send(200, file.read_bytes(), {"ETag": f'"{_oid(file)}"', "X-Repo-Commit": commit})
+            self._file(folder / rest[2], commit)
         else:
             self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+
+    def _file(self, file: Path, commit: str) -> None:
+        self._send(200, file.read_bytes(), {"ETag": f'"{_oid(file)}"', "X-Repo-Commit": commit})
+
+    def _json(self, answer: object) -> None:
+        self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
         for key, value in {**headers, "Content-Length": str(len(body))}.items():
             self.send_header(key, value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def _entry(path: Path) -> dict[str, object]:
+    return {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": _oid(path)}
 
 
 def _oid(path: Path) -> str:

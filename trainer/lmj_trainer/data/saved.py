@@ -1,6 +1,8 @@
 """Reads datasets through the ``datasets`` library: folders that ``save_to_disk`` wrote, and hub ids."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +38,23 @@ def open_hub(name: str, config: str | None, revision: str | None) -> Mapping[str
 
     called = name + (f", config {config}" if config else "") + (f", revision {revision}" if revision else "")
     try:
-        return datasets.load_dataset(name, config, revision=revision)  # type: ignore[no-any-return]
+        with _without_torch_s_place():
+            return datasets.load_dataset(name, config, revision=revision)  # type: ignore[no-any-return]
     except (DatasetsError, OSError, ValueError, RuntimeError) as error:
         raise judged(error, f"no dataset {called}", reachable) from error
+
+
+@contextmanager
+def _without_torch_s_place() -> Iterator[None]:
+    """Where torch is kept from being imported by None in its place, ``datasets`` takes that for torch and fails; without it, it does not ask."""
+    kept_away = "torch" in sys.modules and sys.modules["torch"] is None
+    if kept_away:
+        del sys.modules["torch"]
+    try:
+        yield
+    finally:
+        if kept_away:
+            sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
 
 
 def read_split(splits: Mapping[str, Any], split: str, text: Sequence[str], label: str | None, origin: str) -> Rows:
