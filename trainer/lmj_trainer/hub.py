@@ -15,6 +15,7 @@ from lmj_trainer.wording import one_line
 T = TypeVar("T")
 
 _ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _REACH_SECONDS = 3.0
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -27,6 +28,11 @@ _set_here = False
 def is_hub_id(name: str) -> bool:
     """Whether ``name`` can be the id of a model or dataset (``bert-base-uncased``, ``stanfordnlp/imdb``)."""
     return _ID.fullmatch(name) is not None and ".." not in name and "--" not in name
+
+
+def is_commit(revision: str | None) -> bool:
+    """Whether ``revision`` is a whole commit, which stands for the same files for ever."""
+    return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
 def wants_no_hub() -> bool:

@@ -25,7 +25,8 @@ SMALL = ("*.json", *(name for name in FILES if not name.endswith(".json")))
 WEIGHTS = ("*.safetensors",)
 ORIGIN = "lmj-origin.json"
 """Says where the files of the folder are from."""
-_SITE = ".fetching-"
+SITE = ".fetching-"
+"""How the name of a folder begins that is not whole yet."""
 _cached: dict[Path, Path] = {}
 """Where this process has what could not be copied, by the folder that was to hold it."""
 
@@ -40,7 +41,7 @@ def keep(spec: JobSpec, say: Say) -> JobSpec:
     source, folder = spec.model.source, _folder(spec)
     if source is None or folder is None:
         return spec
-    clear_sites(folder.parent, _SITE, time.time())
+    clear_sites(folder.parent, SITE, time.time())
     if folder.is_dir():
         return kept(spec)
     revision = spec.model.revision
@@ -76,7 +77,7 @@ def kept(spec: JobSpec) -> JobSpec:
 
 def _copy(whole: Path, folder: Path, origin: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    site = Path(mkdtemp(prefix=_SITE, dir=folder.parent))
+    site = Path(mkdtemp(prefix=SITE, dir=folder.parent))
     try:
         for file in sorted(path for path in whole.iterdir() if path.is_file()):
             shutil.copyfile(file, site / file.name)  # what the cache has is a link
