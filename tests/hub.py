@@ -25,6 +25,12 @@ class Hub:
     """What every request gets instead."""
     asked: list[str] = field(default_factory=list)
     """Paths of all requests."""
+    sent: list[str] = field(default_factory=list)
+    """Names of the files of which the content was asked for."""
+    slow: threading.Event | None = None
+    """Of weights and rows half is sent, and the rest when this is set."""
+    torn: bool = False
+    """Of weights and rows half is sent, and then the connection ends."""
     port: int = 0
     host: str = "127.0.0.1"
     """The address that it has."""
@@ -119,16 +125,37 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
 
     def _file(self, file: Path, commit: str) -> None:
-        self._send(200, file.read_bytes(), {"ETag": f'"{_oid(file)}"', "X-Repo-Commit": commit})
+        content, headers = file.read_bytes(), {"ETag": f'"{_oid(file)}"', "X-Repo-Commit": commit}
+        large = file.suffix in (".safetensors", ".csv")
+        if self.command == "HEAD":
+            self._send(200, content, headers)
+            return
+        self.of.sent.append(file.name)
+        first = int((self.headers["Range"] or "bytes=0-").removeprefix("bytes=").partition("-")[0])
+        if first:
+            headers["Content-Range"] = f"bytes {first}-{len(content) - 1}/{len(content)}"
+        self._headers(206 if first else 200, headers | {"Content-Length": str(len(content) - first)})
+        half = len(content) // 2
+        self.wfile.write(content[first:half])
+        self.wfile.flush()
+        if large and self.of.torn:
+            self.close_connection = True
+            return
+        if large and self.of.slow is not None:
+            assert self.of.slow.wait(100)
+        self.wfile.write(content[max(first, half) :])
 
     def _json(self, answer: object) -> None:
         self._send(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
-    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+    def _headers(self, status: int, headers: dict[str, str]) -> None:
         self.send_response(status)
-        for key, value in {**headers, "Content-Length": str(len(body))}.items():
+        for key, value in headers.items():
             self.send_header(key, value)
         self.end_headers()
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self._headers(status, {**headers, "Content-Length": str(len(body))})
         if self.command != "HEAD":
             self.wfile.write(body)
 

@@ -63,6 +63,12 @@ def hub_is_reachable() -> bool:
     return True
 
 
+def is_of_the_hub(error: Exception) -> bool:
+    """Whether the hub's client raises such errors for what the hub did, or did not."""
+    # A connection that breaks in the middle of a file is told by the error of a package that has changed its name before.
+    return isinstance(error, OSError | ValueError | RuntimeError) or type(error).__module__.startswith("httpx")
+
+
 def judged(error: Exception, what: str, reachable: bool) -> UserError | OutageError:
     """Whose fault it is that ``what`` cannot be had of the hub: the job's, or that of the way there. ``reachable``: it was before."""
     if not reachable:
@@ -77,7 +83,6 @@ def judged(error: Exception, what: str, reachable: bool) -> UserError | OutageEr
             if status not in (408, 429) and status < 500:
                 break
             return OutageError(f"{what}: the hub answers {status}: {one_line(said)}", _seconds(response))
-        # The client's own errors of a connection are of a package that has changed its name before.
         if isinstance(cause, ConnectionError | TimeoutError) or type(cause).__module__.startswith("httpx"):
             return OutageError(f"{what}: the hub cannot be reached: {one_line(error)}")
     return UserError(f"{what}: there is no such file or folder, and the hub says: {one_line(said)}")

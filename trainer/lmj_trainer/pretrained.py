@@ -15,8 +15,9 @@ from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.tokens import FILES
 from lmj_trainer.durable import clear_sites, publish
-from lmj_trainer.hub import hub_is_reachable, is_hub_id, judged, patiently
+from lmj_trainer.hub import hub_is_reachable, is_hub_id, is_of_the_hub, judged, patiently
 from lmj_trainer.model.config import read_config
+from lmj_trainer.once import once
 from lmj_trainer.wording import WARNING
 
 Say = Callable[[str], None]
@@ -31,12 +32,13 @@ _cached: dict[Path, Path] = {}
 """Where this process has what could not be copied, by the folder that was to hold it."""
 
 
-def keep(spec: JobSpec, say: Say) -> JobSpec:
-    """As :func:`kept`; a model that is not there yet is fetched first. Several ranks may do so at once: the first wins, others take its.
+def keep(spec: JobSpec, say: Say, who: str | None = None) -> JobSpec:
+    """As :func:`kept`; a model that is not there yet is fetched first. Of several ranks one does, and the others wait for it. ``who``: this
+    process, see :func:`once`.
 
     A folder that cannot hold it ends no job: this process goes on with the hub's cache, and a later start tries again. Raises
     UserError when the hub says that there is no such model, or that it is not for everybody; OutageError when it does not answer for
-    most of the time that a worker has to start.
+    most of the time that a worker has to start, or another rank is not done by then.
     """
     source, folder = spec.model.source, _folder(spec)
     if source is None or folder is None:
@@ -44,8 +46,15 @@ def keep(spec: JobSpec, say: Say) -> JobSpec:
     clear_sites(folder.parent, SITE, time.time())
     if folder.is_dir():
         return kept(spec)
-    revision = spec.model.revision
     seconds = 0.8 * spec.recovery.start_timeout_seconds  # less than what counts as a start that failed: so it is known why
+    once(
+        folder, lambda tell: _fetch(source, spec.model.revision, folder, seconds, tell), f"the model {source}", say, seconds, who
+    )
+    return kept(spec)
+
+
+def _fetch(source: str, revision: str | None, folder: Path, seconds: float, say: Say) -> None:
+    """Put the model into ``folder``, or where this process finds it."""
     small = patiently(lambda: _snapshot(source, revision, SMALL), seconds, say)
     read_config(str(small), None)  # before gigabytes of what cannot be trained
     # The folder that the hub's client made is called by the commit.
@@ -61,7 +70,6 @@ def keep(spec: JobSpec, say: Say) -> JobSpec:
             "hub's cache, a later one asks the hub again: make room"
         )
         _cached[folder] = whole
-    return kept(spec)
 
 
 def kept(spec: JobSpec) -> JobSpec:
@@ -100,10 +108,11 @@ def _snapshot(source: str, revision: str | None, patterns: tuple[str, ...]) -> P
     """The folder of the hub's cache with those files of the model, fetched where they are not there. Raises UserError and OutageError."""
     reachable = hub_is_reachable()
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     called = f"no model {source}" + (f" of revision {revision}" if revision else "")
     try:
         return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
-    except (HfHubHTTPError, HFValidationError, OSError, ValueError, RuntimeError) as error:
+    except Exception as error:
+        if not is_of_the_hub(error):
+            raise
         raise judged(error, called, reachable) from error

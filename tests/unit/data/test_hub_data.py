@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -254,7 +255,8 @@ def test_a_pin_that_has_no_room_ends_no_job(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "out" / "pretrained").write_text("a file, where a folder should be")
     said = prepare(hub, tmp_path)
     commit = hub.branches[REPOSITORY]
-    assert said[1].startswith(
+    [warning] = [line for line in said if "warning" in line]
+    assert warning.startswith(
         f"say: warning: the commit {commit} of {DATA} cannot be kept in {tmp_path / 'out' / 'pretrained'}: "
     )
     assert rows(said) == GREAT
@@ -270,3 +272,54 @@ def test_a_pin_that_has_no_room_ends_no_job(hub: Hub, tmp_path: Path) -> None:
 def test_what_no_branch_can_change_has_no_pin(tmp_path: Path, dataset: dict[str, Any]) -> None:
     dataset = {name: str(tmp_path) if value == "FOLDER" else value for name, value in dataset.items()}
     assert Pin.of(LiveMigrationJob.model_validate(job(tmp_path, **dataset)).spec) is None
+
+
+def half_sent(hub: Hub) -> None:
+    """Waits until the hub has sent half of the rows to somebody."""
+    until = time.monotonic() + 100
+    while "train.csv" not in hub.sent:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_ranks_that_prepare_at_once_read_the_hub_once(hub: Hub, tmp_path: Path) -> None:
+    hub.slow = threading.Event()
+    first = start(hub, tmp_path)
+    half_sent(hub)
+    second = start(hub, tmp_path)
+    assert second.stdout is not None
+    line = second.stdout.readline()
+    assert line.startswith(f"say: waits for the dataset {DATA}: process {first.pid} on ")
+    hub.slow.set()
+    said = told(first), told(second)
+    assert [rows(lines) for lines in said] == [GREAT] * 2
+    assert hub.sent.count("train.csv") == 1
+    assert len(list((tmp_path / "out" / "cache").iterdir())) == 1, "nothing else is left"
+
+
+def test_when_who_prepares_is_killed_another_does_and_the_rows_are_whole(hub: Hub, tmp_path: Path) -> None:
+    hub.slow = threading.Event()
+    first = start(hub, tmp_path)
+    half_sent(hub)
+    second = start(hub, tmp_path)
+    assert second.stdout is not None
+    assert "waits for" in second.stdout.readline()
+    first.kill()
+    first.communicate(timeout=60)
+    hub.slow.set()
+    said = told(second)
+    assert [line for line in said if line.endswith(f"is gone: takes over the dataset {DATA}")], said
+    assert rows(said) == GREAT
+
+
+def test_rows_that_arrive_torn_are_none(hub: Hub, tmp_path: Path) -> None:
+    hub.torn = True
+    document = job(tmp_path)
+    document["spec"]["recovery"]["startTimeoutSeconds"] = 3
+    asked = [sys.executable, "-c", PROGRAM, json.dumps(document)]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=200, env=environment(hub, tmp_path / "home"))
+    assert f"OutageError: no dataset {DATA}" in done.stdout, done.stdout + done.stderr
+    assert not list((tmp_path / "out").rglob("*.npy"))
+    assert not pin(tmp_path).exists()
+    hub.torn = False
+    assert rows(prepare(hub, tmp_path)) == GREAT

@@ -10,7 +10,7 @@ from lmj_api.nearest import did_you_mean
 from lmj_trainer.data.files import rows_of_table, whole_rows
 from lmj_trainer.data.rows import Rows, columns, require_columns
 from lmj_trainer.errors import OutageError, UserError
-from lmj_trainer.hub import hub_is_reachable, is_commit, judged
+from lmj_trainer.hub import hub_is_reachable, is_commit, is_of_the_hub, judged
 from lmj_trainer.wording import listed, one_line
 
 MARKS = ("dataset_info.json", "state.json", "dataset_dict.json")
@@ -79,7 +79,9 @@ def _judging(name: str, config: str | None, revision: str | None) -> Iterator[bo
     try:
         with _without_torch_s_place():
             yield reachable
-    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
+    except Exception as error:
+        if not isinstance(error, DatasetsError) and not is_of_the_hub(error):
+            raise
         raise judged(error, f"no dataset {_called(name, config, revision)}", reachable) from error
 
 

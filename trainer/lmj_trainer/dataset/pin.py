@@ -6,6 +6,7 @@ field of the job gives the rows another name, they would be other rows.
 
 import json
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
@@ -13,11 +14,12 @@ from tempfile import mkdtemp
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.files import is_file_name
-from lmj_trainer.data.source import DataSource
-from lmj_trainer.durable import publish
+from lmj_trainer.data.source import DataSource, Say
+from lmj_trainer.durable import clear_sites, publish
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import is_commit
 from lmj_trainer.pretrained import ORIGIN, SITE
+from lmj_trainer.wording import WARNING
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Pin:
     def keep(self, commit: str) -> str:
         """Keep ``commit``; the one that is kept, which is another's where that was faster. Raises OSError when there is no room."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
+        clear_sites(self.folder.parent, SITE, time.time())
         site = Path(mkdtemp(prefix=SITE, dir=self.folder.parent))
         try:
             origin = {"source": self.source, "revision": self.revision, "commit": commit}
@@ -67,6 +70,14 @@ class Pin:
         finally:
             shutil.rmtree(site, ignore_errors=True)
         return self.commit() or commit
+
+    def keep_if_possible(self, commit: str, say: Say) -> str:
+        """As :meth:`keep`; where there is no room, a warning and ``commit``."""
+        try:
+            return self.keep(commit)
+        except OSError as error:
+            say(f"{WARNING}the commit {commit} of {self.source} cannot be kept in {self.folder.parent}: {error}; make room")
+            return commit
 
 
 def pinned(spec: JobSpec) -> JobSpec:

@@ -29,8 +29,8 @@ from lmj_trainer.dataset.selection import select, select_rows, selection_key
 from lmj_trainer.durable import clear_sites, publish
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import is_commit, patiently
+from lmj_trainer.once import once
 from lmj_trainer.task.registry import TASKS
-from lmj_trainer.wording import WARNING
 
 _FORMAT = 1
 _META = "meta.json"
@@ -83,7 +83,8 @@ def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any
     """
     digest = prepared_digest(spec)
     folder = cache / digest
-    if not folder.is_dir():
+    there = folder.is_dir()
+    if not there:
         try:
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -96,15 +97,25 @@ def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any
         finally:
             shutil.rmtree(site, ignore_errors=True)
     prepared = load(folder)
-    if pin is not None and (commit := _meta(folder).get(_COMMIT)) is not None and pin.commit() is None:
-        _keep(pin, commit, say)  # whoever prepared them could not, or what a run keeps was moved aside
+    if there and pin is not None and (commit := _meta(folder).get(_COMMIT)) is not None and pin.commit() is None:
+        pin.keep_if_possible(commit, say)  # whoever prepared them could not, or what a run keeps was moved aside
     return prepared
 
 
-def prepare_patiently(spec: JobSpec, say: Say) -> Any:
-    """As :func:`prepare`, in the job's output folder; a hub that does not answer is waited for as a model's is."""
-    cache, pin = Layout.of(spec).cache, Pin.of(spec)
-    return patiently(lambda: prepare(spec, cache, say, pin), 0.8 * spec.recovery.start_timeout_seconds, say)
+def prepare_patiently(spec: JobSpec, say: Say, who: str | None = None) -> Any:
+    """As :func:`prepare`, in the job's output folder; a hub that does not answer is waited for as a model's is.
+
+    Of several ranks one prepares what is a hub's, and the others wait for it. ``who``: this process, see :func:`once`.
+    """
+    cache, pin, seconds = Layout.of(spec).cache, Pin.of(spec), 0.8 * spec.recovery.start_timeout_seconds
+
+    def prepared(say: Say) -> Any:
+        return patiently(lambda: prepare(spec, cache, say, pin), seconds, say)
+
+    found, source = [], spec.dataset.source
+    if DataSource(source).kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
+        once(folder, lambda tell: found.append(prepared(tell)), f"the dataset {source}", say, seconds, who)
+    return found[0] if found else prepared(say)
 
 
 def at_hand(spec: JobSpec, cache: Path) -> Prepared | None:
@@ -163,21 +174,12 @@ def _build_at(spec: JobSpec, site: Path, say: Say, pin: Pin | None) -> None:
     say(f"reading {dataset.source} at commit {commit}")
     build(at_commit(spec, commit), site, say)
     # Rows that nobody can be trained on pin nothing: what is wrong with them may be mended there.
-    kept = _keep(pin, commit, say)
+    kept = pin.keep_if_possible(commit, say)
     if kept != commit:
         # Another rank found another commit, and was faster.
         for path in site.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         build(at_commit(spec, kept), site, say)
-
-
-def _keep(pin: Pin, commit: str, say: Say) -> str:
-    """The commit that ``pin`` keeps from now on; where it cannot, ``commit``."""
-    try:
-        return pin.keep(commit)
-    except OSError as error:
-        say(f"{WARNING}the commit {commit} of {pin.source} cannot be kept in {pin.folder.parent}: {error}; make room")
-        return commit
 
 
 def _build(spec: JobSpec, site: Path, say: Say) -> None:
