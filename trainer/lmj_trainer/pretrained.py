@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.tokens import FILES
 from lmj_trainer.durable import clear_sites, publish
+from lmj_trainer.fetching import telling
 from lmj_trainer.hub import hub_is_reachable, is_hub_id, is_of_the_hub, judged, patiently
 from lmj_trainer.model.config import read_config
 from lmj_trainer.once import once
@@ -59,8 +61,14 @@ def _fetch(source: str, revision: str | None, folder: Path, seconds: float, say:
     read_config(str(small), None)  # before gigabytes of what cannot be trained
     # The folder that the hub's client made is called by the commit.
     commit = small.name
-    say(f"fetching {source} at commit {commit}")
-    whole = patiently(lambda: _snapshot(source, commit, SMALL + WEIGHTS), seconds, say)
+    fetching = f"fetching {source} at commit {commit}"
+    say(fetching)
+
+    def weights() -> Path:
+        with telling(fetching, say) as bars:
+            return _snapshot(source, commit, SMALL + WEIGHTS, bars)
+
+    whole = patiently(weights, seconds, say)
     origin = json.dumps({"source": source, "revision": revision, "commit": commit}, indent=1) + "\n"
     try:
         _copy(whole, folder, origin)
@@ -104,14 +112,16 @@ def _folder(spec: JobSpec) -> Path | None:
     return Layout.of(spec).pretrained / name.replace("/", "--")
 
 
-def _snapshot(source: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
-    """The folder of the hub's cache with those files of the model, fetched where they are not there. Raises UserError and OutageError."""
+def _snapshot(source: str, revision: str | None, patterns: tuple[str, ...], bars: type[Any] | None = None) -> Path:
+    """The folder of the hub's cache with those files of the model, fetched where they are not there. ``bars``: of the client's progress.
+    Raises UserError and OutageError.
+    """
     reachable = hub_is_reachable()
     from huggingface_hub import snapshot_download
 
     called = f"no model {source}" + (f" of revision {revision}" if revision else "")
     try:
-        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns), tqdm_class=bars))
     except Exception as error:
         if not is_of_the_hub(error):
             raise

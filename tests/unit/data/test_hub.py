@@ -14,6 +14,7 @@ import pytest
 from hub import Hub
 
 from lmj_trainer.errors import OutageError, UserError
+from lmj_trainer.fetching import amount
 from lmj_trainer.hub import patiently
 
 pytestmark = pytest.mark.integration
@@ -215,6 +216,36 @@ def test_a_model_that_arrives_torn_is_none(hub: Hub, tmp_path: Path) -> None:
     assert keep(hub, tmp_path)[-1] == f"kept: {tmp_path}/out/pretrained/someone--tiny None"
     kept = content(tmp_path / "out" / "pretrained" / "someone--tiny")
     assert kept["model.safetensors"] == (tmp_path / "first" / "model.safetensors").read_bytes()
+
+
+def test_it_is_told_how_many_bytes_there_are_of_how_many(hub: Hub, tmp_path: Path) -> None:
+    large = model(tmp_path / "large")
+    with (large / "model.safetensors").open("wb") as file:
+        file.truncate(30_000_000)
+    commit = hub.publish(MODEL, large)
+    hub.slow = threading.Event()
+    ranks = [start(hub, tmp_path)]
+    half_sent(hub, "model.safetensors")
+    ranks.append(start(hub, tmp_path))
+    for rank in ranks:
+        assert rank.stdout is not None
+    fetching = f"fetching {MODEL} at commit {commit}"
+    first, second = (iter(rank.stdout.readline, "") for rank in ranks if rank.stdout is not None)
+    # The client counts in pieces of 10 MiB, of which half of the file has one.
+    assert f"say: {fetching}: 10.5 of 30.0 MB\n" == next(line for line in first if " 10." in line)
+    line = next(line for line in second if " 10." in line)
+    assert line.startswith(f"say: waits for the model {MODEL}: process {ranks[0].pid} on ")
+    assert line.endswith(f" s ({fetching}: 10.5 of 30.0 MB)\n")
+    hub.slow.set()
+    assert [told(rank)[-1].startswith("kept: ") for rank in ranks] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("some", "all_", "said"),
+    [(0, 0, "0.0 MB"), (5e5, 2.5e6, "0.5 of 2.5 MB"), (1e8, 4.4e9, "0.1 of 4.4 GB"), (3e6, 1e6, "3.0 MB"), (2e9, 0, "2.0 GB")],
+)
+def test_amounts_have_a_unit(some: float, all_: float, said: str) -> None:
+    assert amount(some, all_) == said
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
