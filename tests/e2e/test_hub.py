@@ -70,6 +70,14 @@ def test_a_run_goes_on_without_the_hub(hub: Hub, tmp_path: Path) -> None:
     ).read_bytes()
 
 
+def test_ranks_that_start_together_fetch_once(hub: Hub, tmp_path: Path) -> None:
+    job = job_of(tmp_path / "job", 20)
+    done = job.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert hub.sent.count("model.safetensors") == 1
+    assert [path.name for path in (job.output / "pretrained").iterdir()] == ["someone--tiny"]
+
+
 def test_a_model_that_is_not_there_is_the_user_s_mistake(hub: Hub, tmp_path: Path) -> None:
     job = job_of(tmp_path / "job", 20)
     missing = job.run("--set", "model.source=someone/else")

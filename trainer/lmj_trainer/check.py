@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
@@ -22,11 +21,12 @@ from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
 from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.table import Table
 from lmj_trainer.data.tokens import require_vocabulary
+from lmj_trainer.dataset.pin import pinned
 from lmj_trainer.dataset.prepared import at_hand, prepare
 from lmj_trainer.dataset.selection import select, select_rows
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.gpu import missing_gpu
-from lmj_trainer.hub import patiently
+from lmj_trainer.hub import is_commit, patiently
 from lmj_trainer.model import lora
 from lmj_trainer.model.config import (
     CONVOLVED,
@@ -155,7 +155,7 @@ def _tables(spec: JobSpec, say: Say) -> Mapping[str, Table]:
     asked = DataSource(dataset.source, dataset.config, dataset.revision).kind == "hub"
     if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
         return prepared.splits  # type: ignore[return-value]  # of whole rows
-    return {name: Table.of(rows) for name, rows in select_rows(spec, say).items()}
+    return {name: Table.of(rows) for name, rows in select_rows(pinned(spec), say).items()}
 
 
 def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -167,9 +167,9 @@ def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
     if dataset.packing or TASKS[spec.model.task].windows:
         # How many rows there are is known when they are tokenized.
         with TemporaryDirectory() as folder:
-            prepared = prepare(spec, Path(folder), say)
+            prepared = prepare(pinned(spec), Path(folder), say)
             return prepared.labels, {name: len(split) for name, split in prepared.splits.items()}
-    selection = select(spec, say)
+    selection = select(pinned(spec), say)
     return tuple(selection.labels.names), {name: len(part.rows) for name, part in selection.splits.items()}
 
 
@@ -286,12 +286,7 @@ def _check_model_folder(spec: JobSpec) -> None:
 def check_frozen_source(spec: JobSpec) -> None:
     """Weights that are not trained are in no checkpoint: a program that loads the adapter fetches them again, so they must not change."""
     source, revision = spec.model.source, spec.model.revision
-    if (
-        spec.model.lora is not None
-        and source is not None
-        and not Path(source).is_dir()
-        and not re.fullmatch("[0-9a-f]{40}", revision or "")
-    ):
+    if spec.model.lora is not None and source is not None and not Path(source).is_dir() and not is_commit(revision):
         raise UserError(
             f"model.lora with the hub's {source!r} needs its commit as model.revision, 40 hex digits, not "
             f"{'none' if revision is None else repr(revision)}: a program that loads the adapter fetches the rest again, which must not change"

@@ -15,6 +15,7 @@ from lmj_trainer.wording import one_line
 T = TypeVar("T")
 
 _ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _REACH_SECONDS = 3.0
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -27,6 +28,11 @@ _set_here = False
 def is_hub_id(name: str) -> bool:
     """Whether ``name`` can be the id of a model or dataset (``bert-base-uncased``, ``stanfordnlp/imdb``)."""
     return _ID.fullmatch(name) is not None and ".." not in name and "--" not in name
+
+
+def is_commit(revision: str | None) -> bool:
+    """Whether ``revision`` is a whole commit, which stands for the same files for ever."""
+    return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
 def wants_no_hub() -> bool:
@@ -57,6 +63,12 @@ def hub_is_reachable() -> bool:
     return True
 
 
+def is_of_the_hub(error: Exception) -> bool:
+    """Whether the hub's client raises such errors for what the hub did, or did not."""
+    # A connection that breaks in the middle of a file is told by the error of a package that has changed its name before.
+    return isinstance(error, OSError | ValueError | RuntimeError) or type(error).__module__.startswith("httpx")
+
+
 def judged(error: Exception, what: str, reachable: bool) -> UserError | OutageError:
     """Whose fault it is that ``what`` cannot be had of the hub: the job's, or that of the way there. ``reachable``: it was before."""
     if not reachable:
@@ -71,7 +83,6 @@ def judged(error: Exception, what: str, reachable: bool) -> UserError | OutageEr
             if status not in (408, 429) and status < 500:
                 break
             return OutageError(f"{what}: the hub answers {status}: {one_line(said)}", _seconds(response))
-        # The client's own errors of a connection are of a package that has changed its name before.
         if isinstance(cause, ConnectionError | TimeoutError) or type(cause).__module__.startswith("httpx"):
             return OutageError(f"{what}: the hub cannot be reached: {one_line(error)}")
     return UserError(f"{what}: there is no such file or folder, and the hub says: {one_line(said)}")

@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.tokens import FILES
 from lmj_trainer.durable import clear_sites, publish
-from lmj_trainer.hub import hub_is_reachable, is_hub_id, judged, patiently
+from lmj_trainer.fetching import telling
+from lmj_trainer.hub import hub_is_reachable, is_hub_id, is_of_the_hub, judged, patiently
 from lmj_trainer.model.config import read_config
+from lmj_trainer.once import once
 from lmj_trainer.wording import WARNING
 
 Say = Callable[[str], None]
@@ -25,32 +28,47 @@ SMALL = ("*.json", *(name for name in FILES if not name.endswith(".json")))
 WEIGHTS = ("*.safetensors",)
 ORIGIN = "lmj-origin.json"
 """Says where the files of the folder are from."""
-_SITE = ".fetching-"
+SITE = ".fetching-"
+"""How the name of a folder begins that is not whole yet."""
 _cached: dict[Path, Path] = {}
 """Where this process has what could not be copied, by the folder that was to hold it."""
 
 
-def keep(spec: JobSpec, say: Say) -> JobSpec:
-    """As :func:`kept`; a model that is not there yet is fetched first. Several ranks may do so at once: the first wins, others take its.
+def keep(spec: JobSpec, say: Say, who: str | None = None) -> JobSpec:
+    """As :func:`kept`; a model that is not there yet is fetched first. Of several ranks one does, and the others wait for it. ``who``: this
+    process, see :func:`once`.
 
     A folder that cannot hold it ends no job: this process goes on with the hub's cache, and a later start tries again. Raises
     UserError when the hub says that there is no such model, or that it is not for everybody; OutageError when it does not answer for
-    most of the time that a worker has to start.
+    most of the time that a worker has to start, or another rank is not done by then.
     """
     source, folder = spec.model.source, _folder(spec)
     if source is None or folder is None:
         return spec
-    clear_sites(folder.parent, _SITE, time.time())
+    clear_sites(folder.parent, SITE, time.time())
     if folder.is_dir():
         return kept(spec)
-    revision = spec.model.revision
     seconds = 0.8 * spec.recovery.start_timeout_seconds  # less than what counts as a start that failed: so it is known why
+    once(
+        folder, lambda tell: _fetch(source, spec.model.revision, folder, seconds, tell), f"the model {source}", say, seconds, who
+    )
+    return kept(spec)
+
+
+def _fetch(source: str, revision: str | None, folder: Path, seconds: float, say: Say) -> None:
+    """Put the model into ``folder``, or where this process finds it."""
     small = patiently(lambda: _snapshot(source, revision, SMALL), seconds, say)
     read_config(str(small), None)  # before gigabytes of what cannot be trained
     # The folder that the hub's client made is called by the commit.
     commit = small.name
-    say(f"fetching {source} at commit {commit}")
-    whole = patiently(lambda: _snapshot(source, commit, SMALL + WEIGHTS), seconds, say)
+    fetching = f"fetching {source} at commit {commit}"
+    say(fetching)
+
+    def weights() -> Path:
+        with telling(fetching, say) as bars:
+            return _snapshot(source, commit, SMALL + WEIGHTS, bars)
+
+    whole = patiently(weights, seconds, say)
     origin = json.dumps({"source": source, "revision": revision, "commit": commit}, indent=1) + "\n"
     try:
         _copy(whole, folder, origin)
@@ -60,7 +78,6 @@ def keep(spec: JobSpec, say: Say) -> JobSpec:
             "hub's cache, a later one asks the hub again: make room"
         )
         _cached[folder] = whole
-    return kept(spec)
 
 
 def kept(spec: JobSpec) -> JobSpec:
@@ -76,7 +93,7 @@ def kept(spec: JobSpec) -> JobSpec:
 
 def _copy(whole: Path, folder: Path, origin: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    site = Path(mkdtemp(prefix=_SITE, dir=folder.parent))
+    site = Path(mkdtemp(prefix=SITE, dir=folder.parent))
     try:
         for file in sorted(path for path in whole.iterdir() if path.is_file()):
             shutil.copyfile(file, site / file.name)  # what the cache has is a link
@@ -95,14 +112,17 @@ def _folder(spec: JobSpec) -> Path | None:
     return Layout.of(spec).pretrained / name.replace("/", "--")
 
 
-def _snapshot(source: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
-    """The folder of the hub's cache with those files of the model, fetched where they are not there. Raises UserError and OutageError."""
+def _snapshot(source: str, revision: str | None, patterns: tuple[str, ...], bars: type[Any] | None = None) -> Path:
+    """The folder of the hub's cache with those files of the model, fetched where they are not there. ``bars``: of the client's progress.
+    Raises UserError and OutageError.
+    """
     reachable = hub_is_reachable()
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     called = f"no model {source}" + (f" of revision {revision}" if revision else "")
     try:
-        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
-    except (HfHubHTTPError, HFValidationError, OSError, ValueError, RuntimeError) as error:
+        return Path(snapshot_download(source, revision=revision, allow_patterns=list(patterns), tqdm_class=bars))
+    except Exception as error:
+        if not is_of_the_hub(error):
+            raise
         raise judged(error, called, reachable) from error

@@ -13,7 +13,7 @@ WAIT_ON = """
 import sys, threading
 from lmj_trainer.worker import main
 
-def prepare(job, control):
+def prepare(job, pod, control):
     def write():
         raise BufferError("nobody expected this")
     threading.Thread(target=write, name="checkpoint-60", daemon=True).start()

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hub import Hub
 
 from lmj_trainer.errors import OutageError, UserError
+from lmj_trainer.fetching import amount
 from lmj_trainer.hub import patiently
 
 pytestmark = pytest.mark.integration
@@ -40,6 +42,11 @@ def copyfile(source, target):
     return copy(source, target)
 shutil.copyfile = copyfile
 """
+ELSEWHERE = """
+from lmj_trainer import lease
+lease._here, lease.RENEW_SECONDS, lease.EXPIRE_SECONDS = lambda: None, 0.5, 3.0
+"""
+"""As on a machine from which nobody can look at the others' processes."""
 AGAIN = """
 from lmj_trainer.pretrained import kept
 print("later:", kept(JobSpec.model_validate_json(sys.argv[1])).model.source)
@@ -159,6 +166,86 @@ def test_ranks_that_fetch_at_once_have_one_folder(hub: Hub, tmp_path: Path) -> N
     folder = tmp_path / "out" / "pretrained"
     assert [told(rank)[-1] for rank in ranks] == [f"kept: {folder}/someone--tiny None"] * 2
     assert [path.name for path in folder.iterdir()] == ["someone--tiny"]
+    assert sorted(hub.sent) == ["config.json", "model.safetensors", "tokenizer_config.json", "vocab.txt"], "each once"
+
+
+def half_sent(hub: Hub, file: str) -> None:
+    """Waits until the hub has sent half of ``file`` to somebody."""
+    until = time.monotonic() + 100
+    while file not in hub.sent:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("told_apart", [True, False], ids=["same machine", "another machine"])
+def test_when_who_fetches_is_killed_another_does(hub: Hub, tmp_path: Path, told_apart: bool) -> None:
+    folder = tmp_path / "out" / "pretrained"
+    hub.slow = threading.Event()
+    program = PROGRAM if told_apart else ELSEWHERE + PROGRAM
+    first = start(hub, tmp_path, program=program)
+    half_sent(hub, "model.safetensors")
+    second = start(hub, tmp_path, program=program)
+    assert second.stdout is not None
+    waits = second.stdout.readline()
+    assert waits.startswith(f"say: waits for the model {MODEL}: process {first.pid} on ")
+    assert not (folder / "someone--tiny").exists(), "half of it is not it"
+
+    first.kill()
+    first.communicate(timeout=60)
+    hub.sent.clear()
+    hub.slow.set()
+    said = told(second)
+    assert said[-1] == f"kept: {folder}/someone--tiny None"
+    why = "is gone" if told_apart else "has not been heard of for 3 s"
+    assert [line for line in said if line.endswith(f"{why}: takes over the model {MODEL}")], said
+    kept = content(folder / "someone--tiny")
+    for name in ("model.safetensors", "config.json", "vocab.txt"):
+        assert kept[name] == (tmp_path / "first" / name).read_bytes()
+    assert hub.sent.count("model.safetensors") == 1
+    assert [path.name for path in folder.iterdir()] == ["someone--tiny"]
+
+
+def test_a_model_that_arrives_torn_is_none(hub: Hub, tmp_path: Path) -> None:
+    hub.torn = True
+    said = keep(hub, tmp_path, seconds=2.0)
+    assert said[-1].startswith(f"OutageError: no model {MODEL} of revision "), said
+    assert "the hub cannot be reached: peer closed connection" in said[-1]
+    assert hub.sent.count("model.safetensors") > 1, "it is tried again"
+    assert list((tmp_path / "out" / "pretrained").iterdir()) == []
+    hub.torn = False
+    assert keep(hub, tmp_path)[-1] == f"kept: {tmp_path}/out/pretrained/someone--tiny None"
+    kept = content(tmp_path / "out" / "pretrained" / "someone--tiny")
+    assert kept["model.safetensors"] == (tmp_path / "first" / "model.safetensors").read_bytes()
+
+
+def test_it_is_told_how_many_bytes_there_are_of_how_many(hub: Hub, tmp_path: Path) -> None:
+    large = model(tmp_path / "large")
+    with (large / "model.safetensors").open("wb") as file:
+        file.truncate(30_000_000)
+    commit = hub.publish(MODEL, large)
+    hub.slow = threading.Event()
+    ranks = [start(hub, tmp_path)]
+    half_sent(hub, "model.safetensors")
+    ranks.append(start(hub, tmp_path))
+    for rank in ranks:
+        assert rank.stdout is not None
+    fetching = f"fetching {MODEL} at commit {commit}"
+    first, second = (iter(rank.stdout.readline, "") for rank in ranks if rank.stdout is not None)
+    # The client counts in pieces of 10 MiB, of which half of the file has one.
+    assert f"say: {fetching}: 10.5 of 30.0 MB\n" == next(line for line in first if " 10." in line)
+    line = next(line for line in second if " 10." in line)
+    assert line.startswith(f"say: waits for the model {MODEL}: process {ranks[0].pid} on ")
+    assert line.endswith(f" s ({fetching}: 10.5 of 30.0 MB)\n")
+    hub.slow.set()
+    assert [told(rank)[-1].startswith("kept: ") for rank in ranks] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("some", "all_", "said"),
+    [(0, 0, "0.0 MB"), (5e5, 2.5e6, "0.5 of 2.5 MB"), (1e8, 4.4e9, "0.1 of 4.4 GB"), (3e6, 1e6, "3.0 MB"), (2e9, 0, "2.0 GB")],
+)
+def test_amounts_have_a_unit(some: float, all_: float, said: str) -> None:
+    assert amount(some, all_) == said
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])

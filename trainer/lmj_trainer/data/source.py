@@ -59,6 +59,10 @@ class DataSource:
             return saved.open_folder(Path(self.name))
         return saved.open_hub(self.name, self._config, self._revision)
 
+    def commit(self) -> str | None:
+        """The commit of the hub that the revision stands for now; None: it is no hub's, or that cannot be told. Raises as when it is read."""
+        return saved.hub_commit(self.name, self._config, self._revision) if self.kind == "hub" else None
+
     def digest(self) -> str:
         """What it is made of: of the content of files; of a hub dataset its name, because its content is not here."""
         if self.kind == "hub":

@@ -7,7 +7,7 @@ so it is whole or not there; several ranks may do so at the same time, the first
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,19 +19,23 @@ import numpy as np
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.packing import packed
+from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.table import Table
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.data.tokens import make_tokenizer, reads_types, save_tokenizer, tokenizer_key
+from lmj_trainer.dataset.pin import Pin, at_commit
 from lmj_trainer.dataset.selection import select, select_rows, selection_key
 from lmj_trainer.durable import clear_sites, publish
 from lmj_trainer.errors import UserError
-from lmj_trainer.hub import patiently
+from lmj_trainer.hub import is_commit, patiently
+from lmj_trainer.once import once
 from lmj_trainer.task.registry import TASKS
 
 _FORMAT = 1
 _META = "meta.json"
 _TABLE = ".rows.arrow"
+_COMMIT = "commit"
 _BESIDE = "beside-"
 """What the names of a split's further arrays begin with."""
 
@@ -71,14 +75,16 @@ class PreparedRows:
 Prepared = PreparedDataset | PreparedRows
 
 
-def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Any:
+def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any:
     """The dataset of ``spec``, :data:`Prepared`, from ``cache`` or built into it. UserError: anything wrong with the data or the tokenizer.
 
-    ``say`` gets a line now and then when it takes longer than two seconds.
+    ``say`` gets a line now and then when it takes longer than two seconds. ``pin``: keeps the commit that a hub's rows are of; None:
+    they are those that there are now.
     """
     digest = prepared_digest(spec)
     folder = cache / digest
-    if not folder.is_dir():
+    there = folder.is_dir()
+    if not there:
         try:
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -86,17 +92,30 @@ def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Any:
         clear_sites(cache, ".building-", time.time())
         site = Path(mkdtemp(prefix=f".building-{digest}-", dir=cache))
         try:
-            (_build if spec.model.python is None else _build_rows)(spec, site, say)
+            _build_at(spec, site, say, pin)
             publish(site, folder)
         finally:
             shutil.rmtree(site, ignore_errors=True)
-    return load(folder)
+    prepared = load(folder)
+    if there and pin is not None and (commit := _meta(folder).get(_COMMIT)) is not None and pin.commit() is None:
+        pin.keep_if_possible(commit, say)  # whoever prepared them could not, or what a run keeps was moved aside
+    return prepared
 
 
-def prepare_patiently(spec: JobSpec, say: Callable[[str], None]) -> Any:
-    """As :func:`prepare`, in the job's output folder; a hub that does not answer is waited for as a model's is."""
-    cache = Layout.of(spec).cache
-    return patiently(lambda: prepare(spec, cache, say), 0.8 * spec.recovery.start_timeout_seconds, say)
+def prepare_patiently(spec: JobSpec, say: Say, who: str | None = None) -> Any:
+    """As :func:`prepare`, in the job's output folder; a hub that does not answer is waited for as a model's is.
+
+    Of several ranks one prepares what is a hub's, and the others wait for it. ``who``: this process, see :func:`once`.
+    """
+    cache, pin, seconds = Layout.of(spec).cache, Pin.of(spec), 0.8 * spec.recovery.start_timeout_seconds
+
+    def prepared(say: Say) -> Any:
+        return patiently(lambda: prepare(spec, cache, say, pin), seconds, say)
+
+    found, source = [], spec.dataset.source
+    if DataSource(source).kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
+        once(folder, lambda tell: found.append(prepared(tell)), f"the dataset {source}", say, seconds, who)
+    return found[0] if found else prepared(say)
 
 
 def at_hand(spec: JobSpec, cache: Path) -> Prepared | None:
@@ -128,7 +147,7 @@ def prepared_digest(spec: JobSpec) -> str:
 def load(folder: Path) -> Prepared:
     """Maps what is in ``folder``. UserError: it is damaged."""
     try:
-        meta = json.loads((folder / _META).read_text(encoding="utf-8"))
+        meta = _meta(folder)
         if "tables" in meta:
             tables = {name: Table.open(folder / f"{name}{_TABLE}") for name in meta["tables"]}
             return PreparedRows(folder.name, tables)
@@ -140,7 +159,30 @@ def load(folder: Path) -> Prepared:
         raise UserError(f"the prepared dataset in {folder} is damaged ({error}): remove that folder, it is made again") from error
 
 
-def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
+def _meta(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / _META).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def _build_at(spec: JobSpec, site: Path, say: Say, pin: Pin | None) -> None:
+    """Build the rows of ``spec`` into ``site``; a hub's at the commit that ``pin`` keeps, or else at that of now, which it then keeps."""
+    build = _build if spec.model.python is None else _build_rows
+    dataset = spec.dataset
+    commit = None if pin is None else pin.commit() or DataSource(dataset.source, dataset.config, dataset.revision).commit()
+    if pin is None or commit is None:
+        build(spec, site, say)
+        return
+    say(f"reading {dataset.source} at commit {commit}")
+    build(at_commit(spec, commit), site, say)
+    # Rows that nobody can be trained on pin nothing: what is wrong with them may be mended there.
+    kept = pin.keep_if_possible(commit, say)
+    if kept != commit:
+        # Another rank found another commit, and was faster.
+        for path in site.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        build(at_commit(spec, kept), site, say)
+
+
+def _build(spec: JobSpec, site: Path, say: Say) -> None:
     selection = select(spec, say)
     ticker = Ticker(say)
     tokenizer = make_tokenizer(spec, selection.splits["train"].rows, ticker)
@@ -163,16 +205,23 @@ def _build(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
         "maskId": tokenizer.mask_token_id,
         "maxLength": spec.dataset.max_length,
         "splits": rows,
+        **_commit_of(spec),
     }
     (site / _META).write_text(json.dumps(meta, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _build_rows(spec: JobSpec, site: Path, say: Callable[[str], None]) -> None:
+def _build_rows(spec: JobSpec, site: Path, say: Say) -> None:
     parts = select_rows(spec, say)
     for name, rows in parts.items():
         Table.of(rows).write(site / f"{name}{_TABLE}")
-    meta = {"format": _FORMAT, "tables": list(parts)}
+    meta = {"format": _FORMAT, "tables": list(parts), **_commit_of(spec)}
     (site / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+
+
+def _commit_of(spec: JobSpec) -> dict[str, str]:
+    """What ``_META`` says of where the rows are from. Only what a hub has is of a commit."""
+    revision = spec.dataset.revision
+    return {_COMMIT: revision} if revision is not None and is_commit(revision) else {}
 
 
 def _arrays(split: Split) -> dict[str, np.ndarray[Any, Any]]:

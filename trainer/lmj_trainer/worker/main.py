@@ -47,12 +47,12 @@ def main(argv: list[str]) -> int:
     try:
         job = settled(job)
         if arguments.rank is None:
-            prepare_standby(job, Control(arguments.fd))
+            prepare_standby(job, arguments.pod, Control(arguments.fd))
             code = 0
         else:
             both = arguments.snapshots_fd is not None and arguments.kept_fd is not None
             shelves = (arguments.snapshots_fd, arguments.kept_fd) if both else None
-            code = _work(job, arguments.rank, arguments.fd, arguments.memory_fd, shelves)
+            code = _work(job, arguments.rank, arguments.pod, arguments.fd, arguments.memory_fd, shelves)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         code = USER_ERROR
@@ -83,7 +83,7 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves: tuple[int, int] | None) -> int:
+def _work(job: LiveMigrationJob, rank: int, pod: str, fd: int, memory: int | None, shelves: tuple[int, int] | None) -> int:
     allow_files()
     control = Control(fd)
     say = teller(control, rank)
@@ -93,4 +93,4 @@ def _work(job: LiveMigrationJob, rank: int, fd: int, memory: int | None, shelves
 
     from lmj_trainer.worker.member import join
 
-    return join(job, rank, control, say, memory, shelves).serve()
+    return join(job, rank, pod, control, say, memory, shelves).serve()

@@ -95,9 +95,11 @@ class Member:
 
 
 def join(
-    job: LiveMigrationJob, rank: int, control: Control, say: Say, memory: int | None, shelves: tuple[int, int] | None
+    job: LiveMigrationJob, rank: int, pod: str, control: Control, say: Say, memory: int | None, shelves: tuple[int, int] | None
 ) -> Member:
-    """``rank`` of ``job``, with its part of the model. ``memory``, ``shelves``: the agent's files, see :class:`Trainer`. Raises UserError."""
+    """``rank`` of ``job``, in ``pod``, with its part of the model. ``memory``, ``shelves``: the agent's files, see :class:`Trainer`.
+    Raises UserError.
+    """
     spec = job.spec
     device = pick_device(spec.training.device, rank)
     make_deterministic(device, spec.training.computing_threads)
@@ -107,9 +109,9 @@ def join(
     if is_own(spec):
         load_own(spec.model)  # before the rows are read: it is quick
     else:
-        spec = keep(spec, say)
+        spec = keep(spec, say, pod)
         check_model(spec)
-    prepared = prepare_patiently(spec, say)
+    prepared = prepare_patiently(spec, say, pod)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
     stage = own_stage(spec, rank) if is_own(spec) else _stage(job, spec, rank, prepared, device, say)
     state = StageState(stage, device, memory, state_digest(job.spec))

@@ -14,8 +14,8 @@ CHUNK = 1 << 22
 Say = Callable[[str], None]
 
 
-def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
-    """Check the model, fetch it, prepare the dataset, and read both once, so that they are in this machine's memory.
+def prepare_standby(job: LiveMigrationJob, pod: str, control: Control) -> None:
+    """In ``pod``, check the model, fetch it, prepare the dataset, and read both once, so that they are in this machine's memory.
 
     Raises UserError for what is wrong with them.
     """
@@ -34,9 +34,9 @@ def prepare_standby(job: LiveMigrationJob, control: Control) -> None:
     if is_own(spec):
         load_own(spec.model)
     else:
-        spec = keep(spec, say)
+        spec = keep(spec, say, pod)
         check_model(spec)
-    prepared = prepare_patiently(spec, say)
+    prepared = prepare_patiently(spec, say, pod)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
     if not is_own(spec):
         load_config(spec.model, prepared.labels, prepared.vocab_size)
