@@ -20,7 +20,7 @@ from lmj_trainer.check import check_model
 from lmj_trainer.errors import UserError
 from lmj_trainer.int8 import Int8Linear, is_int8, linear_layers, quantized
 from lmj_trainer.model.config import load_config, read_config
-from lmj_trainer.saved_model import SavedModel
+from lmj_trainer.task.saved_model import SavedModel
 from lmj_trainer.worker.export_int8 import write_int8
 
 from .small_job import Line, elsewhere, losses, make, small_job, start, view
