@@ -18,6 +18,7 @@ import numpy as np
 
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
+from lmj_trainer.data.numbered import NumberedRows
 from lmj_trainer.data.packing import packed
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.table import Table
@@ -62,7 +63,7 @@ class PreparedRows:
 
     digest: str
     """Of everything that it depends on, hex."""
-    splits: Mapping[str, Table]
+    splits: Mapping[str, Table | NumberedRows]
     """``train``, and ``validation`` and ``test`` where there are any."""
     labels: tuple[str, ...] = ()
     vocab_size: int = 0
@@ -76,6 +77,8 @@ def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Any:
 
     ``say`` gets a line now and then when it takes longer than two seconds.
     """
+    if spec.model.is_script:
+        return _of_script(spec)
     digest = prepared_digest(spec)
     folder = cache / digest
     if not folder.is_dir():
@@ -91,6 +94,13 @@ def prepare(spec: JobSpec, cache: Path, say: Callable[[str], None]) -> Any:
         finally:
             shutil.rmtree(site, ignore_errors=True)
     return load(folder)
+
+
+def _of_script(spec: JobSpec) -> PreparedRows:
+    """The script has them: nothing is written."""
+    from lmj_trainer.own.source import load_own
+
+    return PreparedRows("script", load_own(spec.model).task.splits())
 
 
 def prepare_patiently(spec: JobSpec, say: Callable[[str], None]) -> Any:
