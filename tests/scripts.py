@@ -60,12 +60,13 @@ def write_script(folder: Path, *, arguments: str = "", more: str = "", trainer: 
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    # Here are stand-ins that scripts import.
+    return {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parent / "parity")}
 
 
-def python(file: Path) -> subprocess.CompletedProcess[str]:
+def python(file: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """``python train.py``, in its folder."""
-    return _run([sys.executable, file.name], file.parent)
+    return _run([sys.executable, file.name, *arguments], file.parent)
 
 
 def lmj_run(file: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -35,6 +35,8 @@ _READ = frozenset(
         "save_steps",
         "save_total_limit",
         "load_best_model_at_end",
+        "metric_for_best_model",
+        "greater_is_better",
         "seed",
         "data_seed",
         "use_cpu",

@@ -65,13 +65,12 @@ class Trainer:
         self.model, self.args, self.data_collator = model, args, data_collator
         self.train_dataset, self.eval_dataset, self.processing_class = train_dataset, eval_dataset, processing_class
         self.compute_metrics, self.preprocess_logits_for_metrics = compute_metrics, preprocess_logits_for_metrics
+        self._early_stopping = _early_stopping(callbacks or ())
         self.result: Result | None = None
         """What the job came to; None: :meth:`train` has not returned."""
         for name, value in (
             ("model_init", model_init),
             ("compute_loss_func", compute_loss_func),
-            ("compute_metrics", compute_metrics),
-            ("callbacks", callbacks or None),
             ("optimizers", None if tuple(optimizers) == (None, None) else optimizers),
             ("optimizer_cls_and_kwargs", optimizer_cls_and_kwargs),
         ):
@@ -104,7 +103,11 @@ class Trainer:
             pipeline={"stages": 1, "micro_batches": pieces},
             data_parallel={"shards": self._shards, "replicas": script.asked.replicas},
             # The same whatever the number of replicas is: bits depend on it.
-            training={**arguments.training(args, rows), "threads": max(1, processors() // self._shards)},
+            training={
+                **arguments.training(args, rows),
+                "early_stopping": self._early_stopping,
+                "threads": max(1, processors() // self._shards),
+            },
             checkpoint=arguments.checkpoint(args, rows),
             output={
                 "path": args.output_dir,
@@ -129,6 +132,20 @@ class Trainer:
         loss = sum(losses) / len(losses)
         seconds = {} if self.result.seconds is None else {"train_runtime": self.result.seconds}
         return TrainOutput(self.result.steps, loss, {"train_loss": loss, **seconds})
+
+    def evaluate(self, eval_dataset: Any = None) -> dict[str, float]:
+        """Loss and metrics of ``eval_dataset`` with the weights that ``model`` has after :meth:`train`: ``eval_loss``, ``eval_accuracy``."""
+        if eval_dataset is not None and eval_dataset is not self.eval_dataset:
+            raise JobError("evaluate: rows other than those of the Trainer's eval_dataset are not evaluated: leave them out")
+        if self.result is None:
+            raise JobError("evaluate: train() comes first, which evaluates eval_dataset")
+        # On equal terms the earlier one is the best, and it stands behind the newest.
+        there = [each for each in reversed(self.result.evaluations) if each.split in ("validation", "test")]
+        if not there:
+            raise JobError("evaluate: the Trainer has no eval_dataset")
+        chosen = max(there, key=lambda each: each.score) if self.args.load_best_model_at_end else there[-1]
+        named = {"loss": chosen.loss, "accuracy": chosen.accuracy, **chosen.metrics}
+        return {f"eval_{name}": value for name, value in named.items() if value is not None}
 
     def save_model(self, output_dir: str | None = None) -> None:
         """Copy the model's folder, as ``from_pretrained`` reads it, to ``output_dir``; else it is in ``args.output_dir``, in ``model``."""
@@ -155,6 +172,17 @@ def _require_model(model: Any) -> None:
 def _require_rows(name: str, rows: Any) -> None:
     if not (hasattr(rows, "__len__") and hasattr(rows, "__getitem__")) or isinstance(rows, dict):
         raise JobError(f"{name}: rows are read by their numbers: {type(rows).__name__} is not, it needs __len__ and __getitem__")
+
+
+def _early_stopping(callbacks: Sequence[Any]) -> dict[str, Any] | None:
+    """``training.early_stopping`` of transformers' callback for that. Raises :class:`lmj.JobError`: there is another callback."""
+    found = None
+    for each in callbacks:
+        if type(each).__name__ != "EarlyStoppingCallback":
+            kind = each.__name__ if isinstance(each, type) else type(each).__name__
+            raise JobError(f"callbacks: lmj.Trainer has no counterpart of {kind}, EarlyStoppingCallback alone: leave it out")
+        found = {"patience": each.early_stopping_patience, "threshold": each.early_stopping_threshold or 0.0}
+    return found
 
 
 def _shards(args: Any, asked: int | None) -> int:

@@ -40,9 +40,15 @@ def test_the_rows_are_in_the_script(here: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "line"),
     [
-        ({"dataset": {"source": "rows.jsonl"}}, "spec: dataset.source rows.jsonl: the rows are those of the script in model.python: write train.py"),
+        (
+            {"dataset": {"source": "rows.jsonl"}},
+            "spec: dataset.source rows.jsonl: the rows are those of the script in model.python: write",
+        ),
         ({"pipeline": {"stages": 2}}, "spec: pipeline.stages 2: the model of a script is one stage: set stages 1"),
-        ({"dataset": {"config": "a"}}, "spec: dataset.config: the script in model.python says which rows there are: leave it out"),
+        (
+            {"dataset": {"config": "a"}},
+            "spec: dataset.config: the script in model.python says which rows there are: leave it out",
+        ),
         ({"dataset": {"revision": "a"}}, "spec: dataset.revision: the script in model.python says"),
         ({"dataset": {"splits": {"testFraction": 0.1}}}, "spec: dataset.splits: the script in model.python says"),
         ({"dataset": {"maxSamples": {"train": 8}}}, "spec: dataset.maxSamples: the script in model.python says"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-from transformers import DataCollatorWithPadding, PreTrainedTokenizerBase, default_data_collator
+from transformers import DataCollatorWithPadding, EvalPrediction, PreTrainedTokenizerBase, default_data_collator
+from transformers.trainer_pt_utils import nested_concat, nested_numpify
 from transformers.utils.generic import find_labels
 
 from lmj_trainer.data.numbered import NumberedRows, read
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 _NO_LABEL = -100
 """What transformers' losses leave out."""
+_PREFIX = "eval_"
+"""With which metrics may be named."""
 
 
 class ScriptTask:
@@ -33,6 +37,10 @@ class ScriptTask:
             self._columns = {*accepted, *self._labels, "label", "label_ids"}
         self._collator = trainer.data_collator or _usual_collator(trainer.processing_class)
         self.evaluation_rows = int(args.per_device_eval_batch_size)
+        if trainer.compute_metrics is not None:
+            self.keep, self.evaluate = self._keep, self._evaluate
+        if args.metric_for_best_model is not None:
+            self.score = self._score
 
     def splits(self) -> dict[str, NumberedRows]:
         """The rows: an evaluation in the midst of training is of ``validation``, one at its end alone of ``test``."""
@@ -78,9 +86,40 @@ class ScriptTask:
         if self._trainer.processing_class is not None:
             self._trainer.processing_class.save_pretrained(folder)
 
+    def _keep(self, output: Any, targets: Mapping[str, Any]) -> dict[str, Any]:
+        """Predictions and labels of a micro-batch, as ``compute_metrics`` gets those of all."""
+        trainer = self._trainer
+        ignored = ["loss", *getattr(trainer.model.config, "keys_to_ignore_at_inference", ["past_key_values"])]
+        values = [value for key, value in output.items() if key not in ignored] if isinstance(output, dict) else output[1:]
+        predictions, labels = _one(values), _one([targets[name] for name in self._labels])
+        if trainer.preprocess_logits_for_metrics is not None:
+            predictions = trainer.preprocess_logits_for_metrics(predictions, labels)
+        return {"predictions": predictions, "labels": labels}
+
+    def _evaluate(self, kept: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        predictions, labels = (_whole([part[name] for part in kept]) for name in ("predictions", "labels"))
+        found = self._trainer.compute_metrics(EvalPrediction(predictions=predictions, label_ids=labels))
+        return {name.removeprefix(_PREFIX): value for name, value in found.items()}
+
+    def _score(self, metrics: Mapping[str, float]) -> float:
+        args = self._trainer.args
+        name = args.metric_for_best_model.removeprefix(_PREFIX)
+        if name not in metrics:
+            raise ValueError(f"args.metric_for_best_model {name!r} is none of an evaluation's: it has {', '.join(metrics)}")
+        return metrics[name] if args.greater_is_better else -metrics[name]
+
     def _tokens(self, targets: Mapping[str, Tensor]) -> Tensor:
         model, labels = self._trainer.model, targets["labels"]
         return (labels[..., 1:] if _shifts(model) else labels).ne(_NO_LABEL).sum()
+
+
+def _one(values: Sequence[Any]) -> Any:
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _whole(parts: Sequence[Any]) -> Any:
+    """Of all micro-batches, as arrays of numpy: shorter ones are filled up."""
+    return nested_numpify(reduce(partial(nested_concat, padding_index=_NO_LABEL), parts))
 
 
 def _usual_collator(processing: Any) -> Any:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 REQUIRED = {"model": 0, "collate": 1, "loss": 2}
 """Methods that a class has, with how many arguments each is called."""
-OPTIONAL = {"forward": 3, "samples": 1, "metrics": 2, "summary": 1, "save": 2}
+OPTIONAL = {"forward": 3, "samples": 1, "metrics": 2, "summary": 1, "keep": 2, "evaluate": 1, "score": 1, "save": 2}
 """Methods that it may have."""
 _MODULE = "lmj_own_"
 """How the file is called as a module: not by its own name, which may be that of another one."""
