@@ -20,6 +20,19 @@ asked = Asked()
 """Of this process; ``python -m lmj`` sets it."""
 
 
+_trained: list[object] = []
+"""The one whose ``train()`` this process called."""
+
+
+def require_only(trainer: object) -> None:
+    """Raises :class:`lmj.JobError`: another trainer's ``train()`` came before, up to which the ranks run the script."""
+    if _trained and _trained[0] is not trainer:
+        raise JobError(
+            "train: a script trains one Trainer, as its ranks run it up to the first train(): put the other into a script of its own"
+        )
+    _trained[:] = [trainer]
+
+
 def file() -> Path:
     """The script, absolute. Raises :class:`lmj.JobError`: there is none, or it was given arguments, which the ranks would not see."""
     name = getattr(sys.modules["__main__"], "__file__", None)

@@ -125,8 +125,9 @@ class Trainer:
             raise handover.HandedOver(self)
         if not isinstance(resume_from_checkpoint, bool | None):
             raise JobError("resume_from_checkpoint: a run goes on from its newest checkpoint by itself: leave the path out")
-        asked = script.asked
-        self.result = run(self.job(), progress=not self.args.disable_tqdm, fresh=asked.fresh, goes_on=asked.goes_on)
+        asked, job = script.asked, self.job()
+        script.require_only(self)
+        self.result = run(job, progress=not self.args.disable_tqdm, fresh=asked.fresh, goes_on=asked.goes_on)
         self.model.load_state_dict(type(self.model).from_pretrained(self._saved).state_dict())
         losses = list(self.result.losses().values())
         loss = sum(losses) / len(losses)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from jobs import Job, wait_until
+from moving import migrate
 from safetensors.torch import load_file
 from scripts import environment, lmj_run, losses, python, write_script
 from transformers import BertForSequenceClassification
@@ -68,23 +69,37 @@ def test_two_replicas_are_one(alone: Path, tmp_path: Path) -> None:
     same(alone, tmp_path)
     found = losses(alone)
     assert sum(found[-8:]) < sum(found[:8])
+    again = python(tmp_path / "train.py")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "finished already, nothing to do: fresh=True trains it again" in again.stdout
+    assert again.stdout.splitlines()[-1] == "steps 32"
+    changed = write_script(tmp_path, arguments=ARGUMENTS, dropout=0.2)
+    other = lmj_run(changed)
+    assert other.returncode == 2
+    (told,) = [line for line in other.stderr.splitlines() if line.startswith("error: ")]
+    assert "has the results of another job (model.python_sha256 " in told
+    assert lmj_run(changed, "--fresh").returncode == 0
 
 
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_rank_that_is_killed_changes_no_bit(tmp_path: Path, replicas: int) -> None:
-    job = ScriptJob(tmp_path / "killed", 200)
+def test_a_rank_that_is_killed_and_one_that_moves_change_no_bit(tmp_path: Path, replicas: int) -> None:
+    job = ScriptJob(tmp_path / "killed", 400)
     process = job.start("--replicas", str(replicas))
     try:
         wait_until(lambda: max(job.losses(), default=0) > 20, process)
         os.kill(job.worker(replicas - 1), signal.SIGKILL)
+        wait_until(lambda: job.status()["restarts"] == 1 and job.status()["phase"] == "Running", process)
+        moved = migrate(job, 0)
         out, err = job.end(process)
     finally:
         process.kill()
+        wait_until(lambda: not job.processes(), seconds=30)
     assert process.returncode == 0, out + err
     status = job.status()
     assert status["restarts"] == 1
     assert status["stepsLost"] == 0
-    undisturbed = ScriptJob(tmp_path / "undisturbed", 200)
+    assert [incident["rank"] for incident in moved["incidents"] if incident["kind"] == "Moved"] == [0]
+    undisturbed = ScriptJob(tmp_path / "undisturbed", 400)
     done = python(undisturbed.file)
     assert done.returncode == 0, done.stdout + done.stderr
     same(job.folder, undisturbed.folder)

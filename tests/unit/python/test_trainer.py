@@ -222,6 +222,28 @@ def test_where_a_trainer_is_awaited_it_is_handed_over(here: Path, model: Any) ->
     assert caught.value.trainer is made
 
 
+def test_a_script_trains_one(here: Path, model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks would take the first for the other."""
+    monkeypatch.setattr(script, "_trained", [])
+    calls: list[Any] = []
+
+    def run(job: lmj.Job, **options: Any) -> Any:
+        calls.append(options)
+        raise lmj.RunError("not here")
+
+    monkeypatch.setattr("lmj.trainer.run", run)
+    monkeypatch.setattr(script, "asked", script.Asked(fresh=True))
+    first, other = trainer(here, model), trainer(here, model)
+    for each, error in (
+        (first, "not here"),
+        (first, "not here"),
+        (other, "train: a script trains one Trainer, as its ranks run it up to the"),
+    ):
+        with pytest.raises(lmj.LmjError, match=error):
+            each.train()
+    assert calls == [{"progress": True, "fresh": True, "goes_on": False}] * 2
+
+
 def test_results_come_after_training(here: Path, model: Any) -> None:
     made = trainer(here, model, {"eval_dataset": ROWS})
     for call, line in (

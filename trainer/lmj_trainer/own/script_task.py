@@ -131,4 +131,7 @@ def _shifts(model: Any) -> bool:
     from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss
 
     encodes = bool(getattr(model.config, "is_encoder_decoder", False))
-    return LOSS_MAPPING.get(getattr(model, "loss_type", None)) is ForCausalLMLoss and not encodes
+    kind = getattr(model, "loss_type", None)
+    if kind is None and "LMHead" in type(model).__name__:
+        kind = "ForCausalLM"  # older models do not say it: GPT2LMHeadModel
+    return LOSS_MAPPING.get(kind) is ForCausalLMLoss and not encodes

@@ -45,7 +45,8 @@ def export_own(
             whole.get_parameter(name).copy_(value)
     partial = begin(layout.model, mark, allowed)
     if own.has("save"):
-        own.call("save", units[0] if len(units) == 1 else units, partial)
+        with as_os_error():  # a disk that is full is nobody's mistake: it is tried again
+            own.task.save(units[0] if len(units) == 1 else units, partial)
     else:
         # One module has its own names. Tensors of which a file has two must not share memory.
         state = (whole if len(units) > 1 else units[0]).state_dict()
