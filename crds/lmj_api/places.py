@@ -25,7 +25,9 @@ def resolve(spec: JobSpec, base: Path, outputs: Path, here: bool) -> JobSpec:
         _refuse_home(spec)
     dataset = spec.dataset.model_copy(
         update={
-            "source": _data_path(spec.dataset.source, base, here),
+            "source": _absolute(spec.dataset.source, base)
+            if spec.model.is_script
+            else _data_path(spec.dataset.source, base, here),
             "splits": splits.model_copy(
                 update={
                     "validation": splits.validation and _split(splits.validation, base, here),

@@ -134,6 +134,8 @@ class Evaluation(Message):
     """Pearson's, of such a task; None: of others, and where all numbers are the same."""
     metrics: Annotated[dict[str, float], BeforeValidator(_metrics)] = {}
     """Of a job's own class (``model.python``), by its names."""
+    own_score: Annotated[float | None, BeforeValidator(_number)] = None
+    """Of a job's own class that says what the best weights are chosen by: that number; larger is better. None: of others."""
     metric: Metric | None = None
     """What the best weights are chosen by; None: what they are in this task where nothing is said."""
     labels: Annotated[list[str], FIRST] = []
@@ -143,9 +145,11 @@ class Evaluation(Message):
 
     @property
     def score(self) -> float:
-        """What the best weights are chosen by; larger is better. ``metric``; or the accuracy; of language models and numbers the loss, as a
+        """What the best weights are chosen by; larger is better. ``own_score``; ``metric``; or the accuracy; of language models and numbers the loss, as a
         negative number.
         """
+        if self.own_score is not None:
+            return self.own_score
         if self.metric is not None:
             value: float | None = getattr(self, _FIELDS[self.metric])
             return -math.inf if value is None else value if self.metric.larger_is_better else -value

@@ -91,6 +91,20 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "training.groupByLength is for a model.task, whose rows have tokens: with model.python leave it out",
         ),
         (
+            "!has(self.model.python) || !matches(self.model.python, ':__main__$')"
+            " || (self.model.python == self.dataset.source + ':__main__' && self.pipeline.stages == 1)",
+            "a script in model.python (train.py:__main__) has the rows, and its model is one stage: dataset.source is the same file,"
+            " pipeline.stages 1",
+        ),
+        (
+            "!has(self.model.python) || !matches(self.model.python, ':__main__$') || !(has(self.dataset.config)"
+            " || has(self.dataset.revision) || has(self.dataset.splits.validation) || has(self.dataset.splits.test)"
+            " || self.dataset.splits.train != 'train' || self.dataset.splits.validationFraction != 0.0"
+            " || self.dataset.splits.testFraction != 0.0 || has(self.dataset.maxSamples.train)"
+            " || has(self.dataset.maxSamples.validation) || has(self.dataset.maxSamples.test))",
+            "a script in model.python says which rows there are: leave out all of dataset but its source",
+        ),
+        (
             "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || !has(self.dataset.text)"
             " || size(self.dataset.text) == 2",
             "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",

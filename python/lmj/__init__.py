@@ -15,6 +15,7 @@ from lmj.errors import ClusterError, JobError, JobFailed, LmjError, NotFound, Ru
 from lmj.job import Job
 from lmj.result import Result
 from lmj.running import run
+from lmj.trainer import Trainer
 from lmj_api.protocol import Evaluation
 from lmj_api.spec import (
     Architecture,
@@ -82,6 +83,7 @@ __all__ = [
     "Storage",
     "Straggler",
     "Task",
+    "Trainer",
     "Training",
     "WaitTimeout",
     "run",

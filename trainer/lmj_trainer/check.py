@@ -17,6 +17,7 @@ from lmj_api.protocol import USER_ERROR
 from lmj_api.shards import most_beside
 from lmj_api.spec import DataParallel, Device, JobSpec, LiveMigrationJob, Weights
 from lmj_trainer.cli import Parser
+from lmj_trainer.data.numbered import NumberedRows
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
 from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.table import Table
@@ -149,9 +150,11 @@ def _check_own(spec: JobSpec, say: Say) -> Summary:
     )
 
 
-def _tables(spec: JobSpec, say: Say) -> Mapping[str, Table]:
+def _tables(spec: JobSpec, say: Say) -> Mapping[str, Table | NumberedRows]:
     """The rows of each split."""
     dataset = spec.dataset
+    if spec.model.is_script:
+        return prepare(spec, Layout.of(spec).cache, say).splits  # type: ignore[no-any-return]
     asked = DataSource(dataset.source, dataset.config, dataset.revision).kind == "hub"
     if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
         return prepared.splits  # type: ignore[return-value]  # of whole rows

@@ -8,7 +8,7 @@ from lmj_api.base import Message
 from lmj_api.cut import Cut
 from lmj_api.run import UUID, Run
 from lmj_api.spec.checkpoint import Checkpoint
-from lmj_api.spec.dataset import Dataset
+from lmj_api.spec.dataset import Dataset, MaxSamples, Splits
 from lmj_api.spec.hub import HubContent
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.metric import Metric
@@ -85,6 +85,8 @@ class JobSpec(Message):
         for name, value in (("text", dataset.text), ("label", dataset.label), ("packing", dataset.packing or None)):
             if value is not None:
                 raise ValueError(f"dataset.{name}: the class in model.python gets all columns of a row: leave it out")
+        if self.model.is_script:
+            self._require_rows_of_script()
         training = self.training
         if dataset.mlm_probability is not None:
             raise ValueError("dataset.mlmProbability: what is hidden of a row is up to the class in model.python: leave it out")
@@ -102,6 +104,24 @@ class JobSpec(Message):
                 " the best: leave it out"
             )
         return self
+
+    def _require_rows_of_script(self) -> None:
+        dataset, file = self.dataset, self.model.python_file
+        assert file is not None
+        if dataset.source != file[0]:
+            raise ValueError(
+                f"dataset.source {dataset.source}: the rows are those of the script in model.python: write {file[0]}"
+            )
+        if self.pipeline.stages > 1:
+            raise ValueError(f"pipeline.stages {self.pipeline.stages}: the model of a script is one stage: set stages 1")
+        for name, value, unset in (
+            ("config", dataset.config, None),
+            ("revision", dataset.revision, None),
+            ("splits", dataset.splits, Splits()),
+            ("maxSamples", dataset.max_samples, MaxSamples()),
+        ):
+            if value != unset:
+                raise ValueError(f"dataset.{name}: the script in model.python says which rows there are: leave it out")
 
     @model_validator(mode="after")
     def _labelled(self) -> Self:

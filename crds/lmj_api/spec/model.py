@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 
 from lmj_api.base import Message
 
+SCRIPT = "__main__"
+"""In the place of the class in ``python``: the file is a script with an ``lmj.Trainer``."""
+
 
 class Task(StrEnum):
     """What the model learns. ``SequenceClassification``: one label for each text or pair of texts. ``MultiLabelClassification``: any number of
@@ -106,7 +109,8 @@ class Model(Message):
     python: Annotated[str, Field(pattern=r"^.*[^/]\.py:[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     """A class of your own in a Python file, ``my_task.py:MyTask``: it makes the model, and says what is learned of which rows; set instead of
     ``source`` and ``scratch``, without ``task``. A relative path is relative to the job's file; on a cluster the file is on the volume of the
-    data, or in the image. Workers run it, and the check of a job."""
+    data, or in the image. Workers run it, and the check of a job. ``train.py:__main__`` is a script, which is run up to the ``train()`` of its
+    ``lmj.Trainer``; ``dataset.source`` is the same file then."""
     python_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """SHA-256 of the file in ``python``, hex: another content is refused. Unset: what the file has when the run begins."""
     task: Task = Task.SEQUENCE_CLASSIFICATION
@@ -148,3 +152,8 @@ class Model(Message):
             return None
         file, _, name = self.python.rpartition(":")
         return file, name
+
+    @property
+    def is_script(self) -> bool:
+        """Whether ``python`` names a script with an ``lmj.Trainer``, which has the rows too."""
+        return self.python_file is not None and self.python_file[1] == SCRIPT

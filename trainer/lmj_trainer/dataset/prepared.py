@@ -18,6 +18,7 @@ import numpy as np
 
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
+from lmj_trainer.data.numbered import NumberedRows
 from lmj_trainer.data.packing import packed
 from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.split import Split
@@ -66,7 +67,7 @@ class PreparedRows:
 
     digest: str
     """Of everything that it depends on, hex."""
-    splits: Mapping[str, Table]
+    splits: Mapping[str, Table | NumberedRows]
     """``train``, and ``validation`` and ``test`` where there are any."""
     labels: tuple[str, ...] = ()
     vocab_size: int = 0
@@ -81,6 +82,8 @@ def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any
     ``say`` gets a line now and then when it takes longer than two seconds. ``pin``: keeps the commit that a hub's rows are of; None:
     they are those that there are now.
     """
+    if spec.model.is_script:
+        return _of_script(spec)
     digest = prepared_digest(spec)
     folder = cache / digest
     there = folder.is_dir()
@@ -102,6 +105,13 @@ def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any
     return prepared
 
 
+def _of_script(spec: JobSpec) -> PreparedRows:
+    """The script has them: nothing is written."""
+    from lmj_trainer.own.source import load_own
+
+    return PreparedRows("script", load_own(spec.model).task.splits())
+
+
 def prepare_patiently(spec: JobSpec, say: Say, who: str | None = None) -> Any:
     """As :func:`prepare`, in the job's output folder; a hub that does not answer is waited for as a model's is.
 
@@ -113,7 +123,7 @@ def prepare_patiently(spec: JobSpec, say: Say, who: str | None = None) -> Any:
         return patiently(lambda: prepare(spec, cache, say, pin), seconds, say)
 
     found, source = [], spec.dataset.source
-    if DataSource(source).kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
+    if not spec.model.is_script and DataSource(source).kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
         once(folder, lambda tell: found.append(prepared(tell)), f"the dataset {source}", say, seconds, who)
     return found[0] if found else prepared(say)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _EVALUATION_ROWS = 32
-"""Of a micro-batch without a backward pass."""
+"""Of a micro-batch without a backward pass, where the class does not say."""
 
 
 class OwnBatches(StepData):
@@ -40,7 +40,8 @@ class OwnBatches(StepData):
     def evaluation(self, split: str) -> list[Indices]:
         """As they are in the split."""
         every = np.arange(len(self._tables[split]), dtype=np.int64)
-        return [every[i : i + _EVALUATION_ROWS] for i in range(0, len(every), _EVALUATION_ROWS)]
+        size: int = getattr(self._own.task, "evaluation_rows", _EVALUATION_ROWS)
+        return [every[i : i + size] for i in range(0, len(every), size)]
 
     def inputs(self, split: str, rows: Indices, place: Place | None = None) -> Collated:
         """As of :class:`StepData`."""

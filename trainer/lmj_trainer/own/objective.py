@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from lmj_api.protocol import MOST_METRICS, Evaluation
 from lmj_trainer.errors import UserError
 from lmj_trainer.metrics import in_order
 from lmj_trainer.model.inputs import Targets
+from lmj_trainer.own.collate import moved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +35,8 @@ class Sums:
     samples: int = 0
     parts: list[tuple[int, dict[str, float]]] = field(default_factory=list)
     """The number of each micro-batch, and its loss and metrics, times its samples."""
+    kept: list[tuple[int, Any]] = field(default_factory=list)
+    """The number of each micro-batch, and what the class keeps of it, on the CPU."""
 
     def add(self, number: int, output: Any, labels: Any) -> None:
         """As of :class:`~lmj_trainer.task.port.Counts`; ``labels``: :class:`Targets`."""
@@ -40,6 +44,8 @@ class Sums:
         found = {_LOSS: loss_of(own, output, labels).double().item()}
         if own.has("metrics"):
             found |= _numbers(own, "metrics", own.call("metrics", output, labels.value))
+        if own.has("keep"):
+            self.kept.append((number, moved(own.call("keep", output, labels.value), torch.device("cpu"))))
         self.samples += count
         # A mean over nothing is no number, and adds nothing.
         self.parts.append((number, {name: value * count if count else 0.0 for name, value in found.items()}))
@@ -48,10 +54,11 @@ class Sums:
         """As of :class:`~lmj_trainer.task.port.Counts`."""
         self.samples += payload["samples"]
         self.parts.extend((number, dict(values)) for number, values in payload["parts"])
+        self.kept.extend(payload["kept"])
 
     def payload(self) -> dict[str, Any]:
         """As of :class:`~lmj_trainer.task.port.Counts`."""
-        return {"samples": self.samples, "parts": self.parts}
+        return {"samples": self.samples, "parts": self.parts, "kept": self.kept}
 
     def means(self) -> dict[str, float]:
         """Of each over all samples, the loss too."""
@@ -83,16 +90,25 @@ class OwnObjective:
         return counts
 
     def evaluation(self, counts: Sums, split: str, step: int) -> Evaluation:
-        """``accuracy`` among the metrics is the accuracy. What is no finite number is left out."""
+        """``accuracy`` among the metrics is the accuracy. What is no finite number is left out; as a score it is the worst there is."""
         if counts.samples == 0:
             raise ValueError(f"no row of {split} was counted")
         means, own = counts.means(), self._own
         loss = means.pop(_LOSS)
+        if own.has("evaluate"):
+            kept = [value for _, value in sorted(counts.kept, key=lambda part: part[0])]
+            means |= _numbers(own, "evaluate", own.call("evaluate", kept))
         if own.has("summary"):
             means = _numbers(own, "summary", own.call("summary", {"loss": loss, **means}))
+        score = None
+        if own.has("score"):
+            given = _numbers(own, "score", {"score": own.call("score", {"loss": loss, **means})})["score"]
+            score = given if math.isfinite(given) else -sys.float_info.max
         found = means.pop("accuracy", math.nan)
         accuracy = found if math.isfinite(found) else None
-        return Evaluation(split=split, step=step, samples=counts.samples, loss=loss, accuracy=accuracy, metrics=means)
+        return Evaluation(
+            split=split, step=step, samples=counts.samples, loss=loss, accuracy=accuracy, metrics=means, own_score=score
+        )
 
 
 def loss_of(own: Own, output: Any, labels: Targets) -> Tensor:

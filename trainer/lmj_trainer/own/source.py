@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from lmj_api.nearest import did_you_mean
+from lmj_api.spec.model import SCRIPT
 from lmj_trainer.errors import UserError
 from lmj_trainer.wording import listed, one_line
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 REQUIRED = {"model": 0, "collate": 1, "loss": 2}
 """Methods that a class has, with how many arguments each is called."""
-OPTIONAL = {"forward": 3, "samples": 1, "metrics": 2, "summary": 1}
+OPTIONAL = {"forward": 3, "samples": 1, "metrics": 2, "summary": 1, "keep": 2, "evaluate": 1, "score": 1, "save": 2}
 """Methods that it may have."""
 _MODULE = "lmj_own_"
 """How the file is called as a module: not by its own name, which may be that of another one."""
@@ -127,6 +128,8 @@ def _load(path: str, name: str, sha256: str | None) -> Own:
         raise UserError(
             f"{path} is not what the run began with (SHA-256 {found}, not {sha256}): put it back, or start over in another output.path"
         )
+    if name == SCRIPT:
+        return _script(path, content)
     module = _imported(path, content, _MODULE + hashlib.sha256(path.encode() + content).hexdigest()[:16])
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
@@ -143,6 +146,28 @@ def _load(path: str, name: str, sha256: str | None) -> Own:
     return own
 
 
+def _script(path: str, content: bytes) -> Own:
+    """The trainer of the script at ``path``, as an object of a class."""
+    from lmj_trainer.own.script import trainer_of
+
+    _find_beside(path)
+    try:
+        trainer = trainer_of(path, content)
+    except (Exception, SystemExit) as error:
+        line = line_in(error, path)
+        raise UserError(f"{path}{'' if line is None else f':{line}'}: {_kind(error)}") from error
+    if trainer is None:
+        raise UserError(
+            f"{path} ends without train() of an lmj.Trainer: model.python {Path(path).name}:{SCRIPT} is for such a script"
+        )
+
+    from lmj_trainer.own.script_task import ScriptTask
+
+    own = Own(path, "Trainer", ScriptTask(trainer))
+    own.call("look")
+    return own
+
+
 def _content(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
@@ -155,16 +180,21 @@ def _imported(path: str, content: bytes, name: str) -> ModuleType:
     module.__file__ = path
     # What is defined there looks its module up by name: dataclasses do.
     sys.modules[name] = module
-    folder = str(Path(path).parent)
-    if folder not in sys.path:
-        # Last: a file of the user's that is called csv.py is no module of ours.
-        sys.path.append(folder)
+    _find_beside(path)
     try:
         exec(compile(content, path, "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user asked for it
     except (Exception, SystemExit) as error:
         line = line_in(error, path)
         raise UserError(f"{path}{'' if line is None else f':{line}'}: {_kind(error)}") from error
     return module
+
+
+def _find_beside(path: str) -> None:
+    """Have the file at ``path`` find modules beside it."""
+    folder = str(Path(path).parent)
+    if folder not in sys.path:
+        # Last: a file of the user's that is called csv.py is no module of ours.
+        sys.path.append(folder)
 
 
 def _require(own: Own, method: str, count: int) -> None:

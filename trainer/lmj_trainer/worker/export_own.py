@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,12 @@ from lmj_trainer.trained import write_own
 from lmj_trainer.worker.export import as_os_error, begin, finish, scores_table
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from lmj_api.layout import Layout
     from lmj_api.protocol import Evaluation
     from lmj_api.spec import JobSpec
+    from lmj_trainer.own.source import Own
     from lmj_trainer.store.port import Ref
 
 
@@ -40,31 +43,51 @@ def export_own(
     with torch.no_grad():
         for name, value in open_tensors(checkpoint, manifest, trained).items():
             whole.get_parameter(name).copy_(value)
-    # One module has its own names. Tensors of which a file has two must not share memory.
-    state = (whole if len(units) > 1 else units[0]).state_dict()
-    tensors = {name: value.detach().clone().contiguous() for name, value in state.items() if isinstance(value, torch.Tensor)}
     partial = begin(layout.model, mark, allowed)
-    with as_os_error():
-        save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
+    if own.has("save"):
+        with as_os_error():  # a disk that is full is nobody's mistake: it is tried again
+            own.task.save(units[0] if len(units) == 1 else units, partial)
+    else:
+        # One module has its own names. Tensors of which a file has two must not share memory.
+        state = (whole if len(units) > 1 else units[0]).state_dict()
+        tensors = {name: value.detach().clone().contiguous() for name, value in state.items() if isinstance(value, torch.Tensor)}
+        with as_os_error():
+            save_file(tensors, partial / "model.safetensors", metadata={"format": "pt"})
     shutil.copyfile(own.path, partial / Path(own.path).name)
-    (partial / "README.md").write_text(_card(job, spec, manifest.step, results, several=len(units) > 1), encoding="utf-8")
-    write_own(partial, own.path, own.name)
+    (partial / "README.md").write_text(_card(job, spec, manifest.step, results, _usage(own, units)), encoding="utf-8")
+    if not spec.model.is_script:  # what a script saves is loaded as any model of transformers
+        write_own(partial, own.path, own.name)
     finish(partial, layout.model, allowed)
 
 
-def _card(job: str, spec: JobSpec, step: int, results: list[Evaluation], *, several: bool) -> str:
+def _usage(own: Own, units: Sequence[nn.Module]) -> str:
+    """Lines that load what was saved."""
+    if own.has("save"):
+        kind = type(units[0])
+        module = "transformers" if kind.__module__.startswith("transformers.") else Path(own.path).stem
+        return f'from {module} import {kind.__name__}\n\nmodel = {kind.__name__}.from_pretrained("path/to/this/folder")'
+    made = f"{own.name}().model()"
+    return f"""import torch
+from safetensors.torch import load_file
+from {Path(own.path).stem} import {own.name}
+
+model = {f"torch.nn.ModuleList({made})" if len(units) > 1 else made}
+model.load_state_dict(load_file("model.safetensors"))"""
+
+
+def _card(job: str, spec: JobSpec, step: int, results: list[Evaluation], usage: str) -> str:
     assert spec.model.python_file is not None
     file, name = spec.model.python_file
-    training, made = spec.training, f"{name}().model()"
+    training = spec.training
     decay = f"weight decay {training.weight_decay:g}"
-    usage = f"torch.nn.ModuleList({made})" if several else made
+    what = "script" if spec.model.is_script else f"class `{name}`"
     return f"""---
 tags: [livemigrationjob]
 ---
 
 # {job}
 
-The model of the class `{name}` in [{Path(file).name}]({Path(file).name}), trained by LiveMigrationJob in
+The model of the {what} in [{Path(file).name}]({Path(file).name}), trained by LiveMigrationJob in
 {spec.pipeline.stages} pipeline stages.
 
 - Data: {Path(spec.dataset.source).name}
@@ -74,11 +97,6 @@ The model of the class `{name}` in [{Path(file).name}]({Path(file).name}), train
 {scores_table(results)}
 
 ```python
-import torch
-from safetensors.torch import load_file
-from {Path(file).stem} import {name}
-
-model = {usage}
-model.load_state_dict(load_file("model.safetensors"))
+{usage}
 ```
 """
