@@ -209,7 +209,8 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
         goal("API calls for idle jobs, beyond the watches, in a minute", "<=", 0, len(idle) * 60 / options.idle),
         goal(f"writes of the job with the most ({children} children + 6)", "<=", children + 6, max(per_job)),
         goal("reads a job, from create to running", "<=", 1, sum(call.verb in READS for call in first) / load.jobs),
-        goal("operator CPU a job, from create to running", "<=", 50, start_net * 1000 / load.jobs, " ms"),
+        # A second of a machine's processor is not another's, nor always its own: the API server does its part of the same work meanwhile.
+        goal("operator CPU over the API server's, from create to running", "<=", 0.45, start_net / start.others["apiserver"]),
         goal("a worker's exit to its StartWorker, p99", "<=", 1.0, quantile(exits, 0.99), " s"),
         goal("a pod's deletion to the new pod's create, p99", "<=", 1.0, quantile(deletions, 0.99), " s"),
         goal("resident memory at its highest", "<=", 200, resident_mb(pid, peak=True), " MB"),
@@ -220,6 +221,7 @@ def measure(load: Load, options: argparse.Namespace, say: Any) -> int:
         "seconds until all run": round(start.seconds, 1),
         "operator CPU seconds until all run": round(start.cpu, 2),
         "of these, for jobs that ran already": round(start.cpu - start_net, 2),
+        "operator CPU a job, ms": round(start_net * 1000 / load.jobs, 1),
         "CPU seconds of the others until all run": start.others,
         "idle CPU, cores": round(idle_cpu, 3),
         "resident MB, empty and now": [round(empty, 1), round(resident_mb(pid), 1)],
