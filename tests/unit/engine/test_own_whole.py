@@ -86,6 +86,17 @@ def evaluated(own: OwnObjective) -> Evaluation:
     return own.evaluation(counts, "validation", 1)
 
 
+def test_whoever_computed_what_it_is_in_the_order_of_the_split(tmp_path: Path) -> None:
+    own = objective(tmp_path, '-metrics["spread"]', 'metrics["first"]')
+    mine, other = own.counts(), own.counts()
+    with torch.no_grad():
+        for counts, number in ((mine, 1), (other, 0), (other, 2)):
+            counts.add(number, torch.tensor([[10.0 + number, 0.0]]), Targets(1, torch.tensor([1])))
+    mine.merge(other.payload())
+    result = own.evaluation(mine, "validation", 1)
+    assert (result.metrics["first"], result.metrics["parts"], result.score) == (10.0, 3.0, 10.0)
+
+
 def test_a_score_that_is_no_number_is_the_worst(tmp_path: Path) -> None:
     result = evaluated(objective(tmp_path, '-metrics["spread"]', 'float("nan")'))
     assert result.score == -sys.float_info.max
