@@ -44,14 +44,15 @@ class Seen:
     def of(cls, path: Path, number: int) -> "Seen | None":
         """None: it is not there any more."""
         try:
-            return cls(number, path.read_bytes())
+            with path.open("rb") as file:
+                return cls(number, file.read(_SIZE))
         except FileNotFoundError:
             return None
 
     def over(self, seconds: float) -> str | None:
         """Why nobody holds it any more, as it has not changed for ``seconds``; None: somebody does."""
-        said = self._said()
-        if said.get("here") is not None and said["here"] == _here() and not _lives(int(said["pid"])):
+        said, here = self._said(), _here()
+        if here is not None and said.get("here") == here and not _lives(said.get("pid")):
             return f"{self._called} is gone"
         return f"{self._called} has not been heard of for {seconds:.0f} s" if seconds >= EXPIRE_SECONDS else None
 
@@ -59,19 +60,21 @@ class Seen:
     def doing(self) -> str:
         """Who is at it since when, and with what."""
         said = self._said()
-        line = f" ({said['says']})" if said.get("says") else ""
-        return f"{self._called} has been at it for {said.get('seconds', 0):.0f} s{line}"
+        line = f" ({one_line(str(said['says']))})" if said.get("says") else ""
+        seconds = said.get("seconds")
+        return f"{self._called} has been at it for {seconds if isinstance(seconds, int) else 0} s{line}"
 
     @property
     def _called(self) -> str:
-        return str(self._said().get("who", "another process"))
+        return one_line(str(self._said().get("who", "another process")))
 
     def _said(self) -> dict[str, Any]:
-        # Where it was just made, or is written at this moment, it says nothing yet.
+        # Where it was just made, or is written at this moment, it says nothing yet; and anybody may write to shared storage.
         try:
-            return dict(json.loads(self.content))
-        except ValueError:
+            said = json.loads(self.content)
+        except (ValueError, RecursionError):
             return {}
+        return said if isinstance(said, dict) else {}
 
 
 def _here() -> str | None:
@@ -82,7 +85,10 @@ def _here() -> str | None:
         return None
 
 
-def _lives(pid: int) -> bool:
+def _lives(pid: object) -> bool:
+    """Whether there is such a process here; so it seems of what is no process's id."""
+    if not isinstance(pid, int) or not 0 < pid < 1 << 31:
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,5 +1,6 @@
 """A lease on a shared folder: one makes what all need, and whoever dies with it is followed by exactly one."""
 
+import json
 import os
 import subprocess
 import sys
@@ -219,3 +220,33 @@ def test_it_is_renewed_while_it_is_made(tmp_path: Path, monkeypatch: pytest.Monk
         assert {len(content) for content in seen} == {4096}, "never half of one"
 
     once(target, make, "it", print, 60)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"5",
+        b"[[]]",
+        b'{"here": 1, "pid": {}}',
+        b'{"who": {}, "seconds": "1", "says": [0]}',
+        b"[" * 4096,
+        b"\xff",
+        b'{"who": "a\\nb"}',
+    ],
+)
+def test_whatever_somebody_wrote_is_a_lease_that_expires(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "lease").write_bytes(content + b" " * (1 << 20))
+    seen = Seen.of(tmp_path / "lease", 1)
+    assert seen is not None
+    assert len(seen.content) <= 4096
+    assert seen.over(0.0) is None
+    assert seen.over(EXPIRE_SECONDS) is not None
+    assert "\n" not in seen.doing
+
+
+@pytest.mark.parametrize("pid", ["1", -1, 0, 1 << 40, None, 2.5])
+def test_what_is_no_process_is_not_taken_for_one_that_is_gone(tmp_path: Path, pid: object) -> None:
+    (tmp_path / "lease").write_text(json.dumps({"here": leases._here(), "pid": pid}))
+    seen = Seen.of(tmp_path / "lease", 1)
+    assert seen is not None
+    assert seen.over(0.0) is None
