@@ -69,6 +69,7 @@ def test_it_moves_loses_workers_and_goes_on(tmp_path: Path) -> None:
     assert_as_undisturbed(job, OwnJob, tmp_path / "undisturbed")
 
 
+@pytest.mark.slow
 def test_a_changed_file_is_another_job(tmp_path: Path) -> None:
     job = OwnJob(tmp_path / "job")
     assert job.run("--set", "training.maxSteps=5").returncode == 0

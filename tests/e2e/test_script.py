@@ -81,7 +81,7 @@ def test_two_replicas_are_one(alone: Path, tmp_path: Path) -> None:
     assert lmj_run(changed, "--fresh").returncode == 0
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_rank_that_is_killed_and_one_that_moves_change_no_bit(tmp_path: Path, replicas: int) -> None:
     job = ScriptJob(tmp_path / "killed", 400)
     process = job.start("--replicas", str(replicas))

@@ -117,13 +117,15 @@ def prepare_patiently(spec: JobSpec, say: Say, who: str | None = None) -> Any:
 
     Of several ranks one prepares what is a hub's, and the others wait for it. ``who``: this process, see :func:`once`.
     """
+    if spec.model.is_script:
+        return _of_script(spec)
     cache, pin, seconds = Layout.of(spec).cache, Pin.of(spec), 0.8 * spec.recovery.start_timeout_seconds
 
     def prepared(say: Say) -> Any:
         return patiently(lambda: prepare(spec, cache, say, pin), seconds, say)
 
     found, source = [], spec.dataset.source
-    if not spec.model.is_script and DataSource(source).kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
+    if DataSource(source).kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
         once(folder, lambda tell: found.append(prepared(tell)), f"the dataset {source}", say, seconds, who)
     return found[0] if found else prepared(say)
 
