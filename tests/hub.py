@@ -6,9 +6,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
+
+from http_thread import listening
 
 
 @dataclass
@@ -56,16 +58,8 @@ class Hub:
         class Handler(_Handler):
             of = hub
 
-        server = ThreadingHTTPServer((self.host, self.port), Handler)
-        self.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
+        with listening(Handler, self.host, self.port) as self.port:
             yield self
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join(10)
 
 
 class _Handler(BaseHTTPRequestHandler):

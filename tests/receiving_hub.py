@@ -4,13 +4,14 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlparse
+
+from http_thread import listening
 
 TOKEN = "hf_ofTheTest"
 
@@ -48,16 +49,8 @@ class ReceivingHub:
         class Handler(_Handler):
             of = hub
 
-        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
-        self.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        try:
+        with listening(Handler, "127.0.0.1", self.port) as self.port:
             yield self
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join(10)
 
 
 class _Handler(BaseHTTPRequestHandler):

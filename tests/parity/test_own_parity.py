@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from own_jobs import TASK, own_job
-from ranks import DEADLINE, forked, run
+from ranks import forked, run
+from test_parity import plain as plain_loop
 from test_parity import same, survive
 
 from lmj_api.spec import LiveMigrationJob
@@ -41,17 +38,8 @@ def make(folder: Path, stages: int, **changes: Any) -> LiveMigrationJob:
 
 
 def plain(job: LiveMigrationJob, folder: Path) -> Path:
-    """Run the plain loop; the folder then looks like an output folder."""
-    (folder / "model").mkdir(parents=True)
-    (folder / "job.json").write_text(job.to_json())
-    arguments = [str(folder / "job.json"), str(folder / "model" / "model.safetensors"), str(folder / "losses.json")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "plain_own.py"), *arguments], env=environment, check=True, timeout=DEADLINE
-    )
-    lines = [json.dumps({"step": k + 1, "loss": loss}) for k, loss in enumerate(json.loads((folder / "losses.json").read_text()))]
-    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    return folder
+    """As :func:`test_parity.plain`, with the loop over a class of the user's own."""
+    return plain_loop(job, folder, "plain_own.py")
 
 
 @pytest.fixture(scope="module")

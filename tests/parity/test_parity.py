@@ -74,15 +74,13 @@ def same(a: Path, b: Path) -> None:
         assert torch.equal(first[name], second[name]), name
 
 
-def plain(job: LiveMigrationJob, folder: Path) -> Path:
-    """Run the plain loop; the folder then looks like an output folder."""
+def plain(job: LiveMigrationJob, folder: Path, loop: str = "plain.py") -> Path:
+    """Run the plain loop ``loop``; the folder then looks like an output folder."""
     (folder / "model").mkdir(parents=True)
     (folder / "job.json").write_text(job.to_json())
     arguments = [str(folder / "job.json"), str(folder / "model" / "model.safetensors"), str(folder / "losses.json")]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "plain.py"), *arguments], env=environment, check=True, timeout=DEADLINE
-    )
+    subprocess.run([sys.executable, str(Path(__file__).parent / loop), *arguments], env=environment, check=True, timeout=DEADLINE)
     lines = [json.dumps({"step": k + 1, "loss": loss}) for k, loss in enumerate(json.loads((folder / "losses.json").read_text()))]
     (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     return folder
