@@ -19,7 +19,7 @@ def test_what_is_packed_and_unpacked_has_the_same_bits(blocks: int, values: dict
         if at < len(span):
             span[at] = value
     made = packed(span)
-    filled = {at // BLOCK for at in range(len(span)) if span.view(torch.int32)[at] != 0}
+    filled = {at // BLOCK for at in span.view(torch.int32).nonzero().flatten().tolist()}
     if made is None:
         # Which blocks are looked at first may be those that are filled.
         looked = {at for at in filled if at % 16 == 0}

@@ -253,6 +253,7 @@ def train(together: Together) -> Train:
     return lambda job, resume, number=1: together(job).run(resume, number=number)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("stages", [1, 2])
 def test_a_job_of_two_replicas_trains_evaluates_and_saves_as_one(
     job: LiveMigrationJob, tmp_path: Path, train: Train, stages: int
@@ -266,6 +267,7 @@ def test_a_job_of_two_replicas_trains_evaluates_and_saves_as_one(
         assert len(list(folder.glob("rank-*.safetensors"))) == stages, "each part is written once"
 
 
+@pytest.mark.integration
 def test_a_checkpoint_goes_on_in_another_number_of_replicas(job: LiveMigrationJob, tmp_path: Path, train: Train) -> None:
     whole, parted = of(job, tmp_path / "whole", 2), of(job, tmp_path / "parted", 3)
     train(whole, start())
@@ -278,6 +280,7 @@ def test_a_checkpoint_goes_on_in_another_number_of_replicas(job: LiveMigrationJo
     assert all(torch.equal(tensor, weights(again)[name]) for name, tensor in weights(whole).items())
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("lost", [0, 1, 3])
 def test_a_lost_replica_costs_no_step_and_no_bit(
@@ -321,6 +324,7 @@ def times(line: Line) -> list[tuple[float | None, float | None]]:
     return [(details["compute_seconds"], details["waiting_seconds"]) for _, details in line.of(EventKind.COMMITTED)]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("slow", [0, 3])
 def test_the_slow_rank_computes_and_the_others_wait(job: LiveMigrationJob, tmp_path: Path, together: Together, slow: int) -> None:
     """Two replicas of two stages: the rank of the same stage has the same work, and the others of the slow one's replica wait too."""
