@@ -49,10 +49,12 @@ def small_config(family: str = "bert", **changes: Any) -> Any:
     return AutoConfig.for_model(family, **{**sizes, **SIZES[family], **changes})
 
 
-def small_state(config: Any, layers: range, seed: int = 3, model: Model | None = RANDOM) -> tuple[Stage, StageState]:
+def small_state(
+    config: Any, layers: range, seed: int = 3, model: Model | None = RANDOM, threads: int = 1
+) -> tuple[Stage, StageState]:
     """A stage and its state on the CPU, with the weights of ``model`` (None: without any)."""
     stage = Stage(config, HEADS, layers, seed=seed)
-    state = StageState(stage, torch.device("cpu"))
+    state = StageState(stage, torch.device("cpu"), threads=threads)
     stage.set_training(True)
     if model is not None:
         initialise(stage, state, model)

@@ -80,11 +80,11 @@ def memory() -> Iterator[int]:
     os.close(descriptor)
 
 
-def attach(memory: int | None, config: Any = None, identity: str = "job") -> StageState:
+def attach(memory: int | None, config: Any = None, identity: str = "job", threads: int = 1) -> StageState:
     """What a worker does that has just been started."""
     config = config or small_config()
     stage = Stage(config, HEADS, range(config.num_hidden_layers), seed=3)
-    return StageState(stage, torch.device("cpu"), memory, identity)
+    return StageState(stage, torch.device("cpu"), memory, identity, threads)
 
 
 def attach_adapters(memory: int | None) -> StageState:
@@ -98,9 +98,9 @@ def attach_small(memory: int | None) -> StageState:
     return attach(memory, SMALL)
 
 
-def fresh(memory: int | None) -> StageState:
+def fresh(memory: int | None, threads: int = 1) -> StageState:
     stage = Stage(small_config(), HEADS, range(3), seed=3)
-    state = StageState(stage, torch.device("cpu"), memory, "job")
+    state = StageState(stage, torch.device("cpu"), memory, "job", threads)
     initialise(stage, state, RANDOM)
     return state
 
@@ -157,11 +157,14 @@ def test_what_a_process_left_is_there_for_the_next(memory: int) -> None:
     assert second.block.data_ptr() != first.block.data_ptr()
 
 
-@pytest.mark.parametrize("change", ["identity", "shapes"])
-def test_the_memory_of_another_job_or_stage_is_not_taken(memory: int, change: str) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [{"identity": "another job"}, {"config": small_config(vocab_size=2999)}, {"threads": 2}],
+    ids=["identity", "shapes", "threads"],
+)
+def test_the_memory_of_another_job_or_stage_is_not_taken(memory: int, other: dict[str, Any]) -> None:
     first = fresh(memory)
     first.best = Best(1, 0.5)
-    other: dict[str, Any] = {"identity": "another job"} if change == "identity" else {"config": small_config(vocab_size=2999)}
     second = attach(memory, **other)
     assert second.holding is None
     assert second.best == Best()
@@ -185,8 +188,10 @@ def test_gradients_that_were_forgotten_are_not_prepared(memory: int) -> None:
     assert not any(slot.grad.any() for slot in state.slots)
 
 
-@pytest.mark.parametrize("training", [TRAINING, SGD], ids=["AdamW", "SGD"])
-def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.MonkeyPatch, training: Training) -> None:
+@pytest.mark.parametrize(("training", "threads"), [(TRAINING, 1), (TRAINING, 2), (SGD, 1)], ids=["AdamW", "AdamW-2", "SGD"])
+def test_killed_in_every_call_of_an_update(
+    memory: int, monkeypatch: pytest.MonkeyPatch, training: Training, threads: int
+) -> None:
     """The call that is cut off has spoilt what it was to change; the next process goes on to the same bits."""
     expected = undisturbed(3, training=training)
     real = {name: getattr(torch, name) for name in CALLS}
@@ -209,7 +214,7 @@ def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.Monk
 
     for name in CALLS:
         monkeypatch.setattr(torch, name, instead(name))
-    state = fresh(memory)
+    state = fresh(memory, threads)
     train(state, optimizer_of(state, training), 1)
     start, of_one_step = state.block.clone(), calls
     assert of_one_step >= 16
@@ -221,7 +226,7 @@ def test_killed_in_every_call_of_an_update(memory: int, monkeypatch: pytest.Monk
         with pytest.raises(Killed):
             train(state, optimizer_of(state, training), 3)
         fatal = -1
-        successor = attach(memory)
+        successor = attach(memory, threads=threads)
         assert successor.holding == Holding(step=1, prepared=True)
         optimizer = optimizer_of(successor, training)
         optimizer.apply()

@@ -92,9 +92,11 @@ def adapters(config: Any) -> StageState:
 
 
 @pytest.mark.parametrize("limit", [1.0, None])
-@pytest.mark.parametrize("whole", [True, False])
-def test_adamw_is_that_of_torch_to_the_bit(make_config, make_state, limit: float | None, whole: bool) -> None:
-    state = make_state(make_config(), range(3))[1] if whole else adapters(make_config())
+@pytest.mark.parametrize(("whole", "threads"), [(True, 1), (True, 3), (False, 1)])
+def test_adamw_is_that_of_torch_to_the_bit(make_config, make_state, limit: float | None, whole: bool, threads: int) -> None:
+    state = make_state(make_config(), range(3), threads=threads)[1] if whole else adapters(make_config())
+    assert max(group.span.stop - group.span.start for group in state.groups) <= threads * CHUNK
+    assert not whole or any(group.span.stop - group.span.start > (threads - 1) * CHUNK for group in state.groups)
     assert not whole or any(slot.weight.numel() > CHUNK and slot.weight.numel() % CHUNK for slot in state.slots)
     training = Training(weight_decay=0.02, adam_beta1=0.88, adam_epsilon=1e-7)
     theirs = [torch.nn.Parameter(slot.weight.clone()) for slot in state.slots]

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from lmj_api.spec import Optimizer as Name
-from lmj_trainer.state.share import CHUNK
 from lmj_trainer.state.stage_state import Group
 
 if TYPE_CHECKING:
@@ -189,7 +188,7 @@ def _tensors(state: StageState, group: Group, *, undone: bool = True) -> Unit:
         return [getattr(slot, name).view(-1)[part] for slot, part in group.parts]
 
     length = group.span.stop - group.span.start
-    undo = [area[:length] for area in torch.split(state.undo, CHUNK)]
+    undo = [area[:length] for area in torch.split(state.undo, state.chunk)]
     starts = [slot.weight.storage_offset() + part.start - group.span.start for slot, part in group.parts]
     lengths = [part.stop - part.start for _, part in group.parts]
     clipped = [undo[3][start : start + count] for start, count in zip(starts, lengths, strict=True)]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 ALIGN = 16
 """Elements: a cache line, so that no two tensors share one."""
 CHUNK = 1 << 15
-"""Elements of a parameter that change at once: four arrays of it, and as much for undoing, fit into a core's second cache."""
+"""Elements of a parameter that change at once, for each thread: four arrays of it, and as much for undoing, fit into a core's second cache."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Group:
-    """What changes at once, at most CHUNK elements: one span of each array, so that it can be copied as a whole."""
+    """What changes at once, at most CHUNK elements for each thread: one span of each array, so that it can be copied as a whole."""
 
     span: slice
     """Elements of each array of the block."""
@@ -74,8 +74,13 @@ class StageState:
     of the agent: a worker that is killed, wherever it is, leaves a state with which its successor goes on.
     """
 
-    def __init__(self, stage: Part, device: torch.device, memory: int | None = None, identity: str = "") -> None:
-        """``memory``: descriptor of the agent's file; its content is kept if it was written for the same stage and ``identity``."""
+    def __init__(
+        self, stage: Part, device: torch.device, memory: int | None = None, identity: str = "", threads: int = 1
+    ) -> None:
+        """``memory``: descriptor of the agent's file; its content is kept if it was written for the same stage, ``identity`` and ``threads``.
+
+        ``threads``: that compute. Each is to have a chunk of what changes at once, else they meet for less work than their meeting costs.
+        """
         named = stage.parameters_by_name()
         self.frozen = stage.frozen
         """Digests of the weights that are not trained, by name: without the same ones this state means nothing."""
@@ -84,23 +89,25 @@ class StageState:
         # LayerNorm and LlamaRMSNorm, for one.
         norms = {f"{n}.{k}" for n, m in stage.modules_by_name() if type(m).__name__.endswith("Norm") for k in ("weight", "bias")}
         shapes = [_Shape(name, p.numel(), name not in norms and not name.endswith(".bias")) for name, p in named]
-        offsets, spans, size = _place(shapes)
+        self.chunk = CHUNK * threads
+        """Elements of the largest group."""
+        offsets, spans, size = _place(shapes, self.chunk)
         self.size = size
         # A GPU's memory goes with the process: there the ledger is the process's alone.
         mapped = device.type == "cpu"
-        self.layout = f"{identity} {[(name, tuple(p.shape), offsets[name]) for name, p in named]} {CHUNK}"
+        self.layout = f"{identity} {[(name, tuple(p.shape), offsets[name]) for name, p in named]} {self.chunk}"
         if self.frozen:
             self.layout += f" {sorted(self.frozen.items())}"
         """What lies where, of which job: memories of one layout hold the same when they are of the same step."""
         self.identity = f"{identity} {CHUNK}"
         """Of which job: memories of one identity have the same in parameters of the same name when they are of the same step."""
-        self._ledger = Ledger(4 * 4 * (size + CHUNK) if mapped else 0, self.layout, memory if mapped else None)
+        self._ledger = Ledger(4 * 4 * (size + self.chunk) if mapped else 0, self.layout, memory if mapped else None)
         if mapped:
             whole = torch.frombuffer(self._ledger.memory, dtype=torch.float32, offset=HEADER)
         else:
-            whole = torch.zeros(4 * (size + CHUNK), dtype=torch.float32, device=device)
+            whole = torch.zeros(4 * (size + self.chunk), dtype=torch.float32, device=device)
         self.block, self.undo = whole[: 4 * size], whole[4 * size :]
-        """``undo``: room for a chunk's weights and moments before its update, and for its clipped gradient, ``[4 * CHUNK]``."""
+        """``undo``: room for a group's weights and moments before its update, and for its clipped gradient, ``[4 * chunk]``."""
         self.slots: list[Slot] = []
         for (name, parameter), shape in zip(named, shapes, strict=True):
             # Not slices: those share one version counter, and autograd would take a changed gradient for a changed weight.
@@ -331,10 +338,10 @@ class _Shape:
 _Span = tuple[slice, bool, list[tuple[str, slice]]]
 
 
-def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
+def _place(shapes: list[_Shape], chunk: int) -> tuple[dict[str, int], list[_Span], int]:
     """Offset of each tensor in an array of the block, the groups as spans of it, and its size.
 
-    Large tensors first, chunk by chunk; small ones go together, because a call costs more than they do.
+    Large tensors first, ``chunk`` elements at a time; small ones go together, because a call costs more than they do.
     """
     offsets: dict[str, int] = {}
     spans: list[_Span] = []
@@ -348,7 +355,7 @@ def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
                 offsets[shape.name] = end
                 padded = -(-shape.count // ALIGN) * ALIGN
                 if large:
-                    cuts = [slice(i, min(i + CHUNK, shape.count)) for i in range(0, shape.count, CHUNK)]
+                    cuts = [slice(i, min(i + chunk, shape.count)) for i in range(0, shape.count, chunk)]
                     spans += [(slice(end + c.start, end + c.stop), decay, [(shape.name, c)]) for c in cuts]
                 elif padded <= room:
                     span, _, parts = spans[-1]
@@ -356,6 +363,6 @@ def _place(shapes: list[_Shape]) -> tuple[dict[str, int], list[_Span], int]:
                     room -= padded
                 else:
                     spans.append((slice(end, end + padded), decay, [(shape.name, slice(0, shape.count))]))
-                    room = CHUNK - padded
+                    room = chunk - padded
                 end += padded
     return offsets, spans, end

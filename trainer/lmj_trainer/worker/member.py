@@ -114,7 +114,7 @@ def join(
     prepared = prepare_patiently(spec, say, pod)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
     stage = own_stage(spec, rank) if is_own(spec) else _stage(job, spec, rank, prepared, device, say)
-    state = StageState(stage, device, memory, state_digest(job.spec))
+    state = StageState(stage, device, memory, state_digest(job.spec), spec.training.computing_threads)
     stage.set_training(True)
     # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.
     recovery = spec.recovery
