@@ -19,7 +19,7 @@ import numpy as np
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.numbered import NumberedRows
-from lmj_trainer.data.packing import packed
+from lmj_trainer.data.packing import WHOLE, packed
 from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.table import Table
@@ -140,20 +140,25 @@ def prepared_digest(spec: JobSpec) -> str:
     """The name of the dataset of ``spec`` in the cache."""
     from xxhash import xxh3_128
 
+    return xxh3_128(json.dumps(prepared_key(spec), sort_keys=True).encode()).hexdigest()
+
+
+def prepared_key(spec: JobSpec) -> dict[str, object]:
+    """Everything that the dataset of ``spec`` depends on, as JSON."""
     key: dict[str, object] = {
         "format": _FORMAT,
         "selection": selection_key(spec.dataset, spec.training.seed, spec.model.labels),
     }
     if spec.model.python is not None:
-        return xxh3_128(json.dumps(key | {"rows": "as they are"}, sort_keys=True).encode()).hexdigest()
-    key |= {
+        return key | {"rows": "as they are"}
+    return key | {
         "tokenizer": tokenizer_key(spec),
         "tokenizers": version("tokenizers"),
         "maxLength": spec.dataset.max_length,
         **TASKS[spec.model.task].key,
-        **({"packing": True} if spec.dataset.packing else {}),
+        # Not true, as it was while a text was cut before it was packed: rows of then are others.
+        **({"packing": "whole texts"} if spec.dataset.packing else {}),
     }
-    return xxh3_128(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
 def load(folder: Path) -> Prepared:
@@ -201,9 +206,10 @@ def _build(spec: JobSpec, site: Path, say: Say) -> None:
     types, task = reads_types(spec), TASKS[spec.model.task]
     rows: dict[str, int] = {}
     for name, part in selection.splits.items():
-        split = task.encode(tokenizer, part.rows, part.ids, spec.dataset.max_length, types, ticker, name)
+        most = spec.dataset.max_length
+        split = task.encode(tokenizer, part.rows, part.ids, WHOLE if spec.dataset.packing else most, types, ticker, name)
         if spec.dataset.packing:
-            split = packed(split)
+            split = packed(split, most)
         rows[name] = len(split)
         for field, array in _arrays(split).items():
             with (site / f"{name}.{field}.npy").open("wb") as file:
