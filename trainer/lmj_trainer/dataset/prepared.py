@@ -82,7 +82,7 @@ def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any
     ``say`` gets a line now and then when it takes longer than two seconds. ``pin``: keeps the commit that a hub's rows are of; None:
     they are those that there are now.
     """
-    if spec.model.is_script:
+    if DataSource.of(spec).kind == "script":
         return _of_script(spec)
     digest = prepared_digest(spec)
     folder = cache / digest
@@ -117,16 +117,14 @@ def prepare_patiently(spec: JobSpec, say: Say, who: str | None = None) -> Any:
 
     Of several ranks one prepares what is a hub's, and the others wait for it. ``who``: this process, see :func:`once`.
     """
-    if spec.model.is_script:
-        return _of_script(spec)
     cache, pin, seconds = Layout.of(spec).cache, Pin.of(spec), 0.8 * spec.recovery.start_timeout_seconds
 
     def prepared(say: Say) -> Any:
         return patiently(lambda: prepare(spec, cache, say, pin), seconds, say)
 
-    found, source = [], spec.dataset.source
-    if DataSource(source).kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
-        once(folder, lambda tell: found.append(prepared(tell)), f"the dataset {source}", say, seconds, who)
+    found, source = [], DataSource.of(spec)
+    if source.kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
+        once(folder, lambda tell: found.append(prepared(tell)), f"the dataset {source.name}", say, seconds, who)
     return found[0] if found else prepared(say)
 
 
@@ -183,12 +181,12 @@ def _meta(folder: Path) -> dict[str, Any]:
 def _build_at(spec: JobSpec, site: Path, say: Say, pin: Pin | None) -> None:
     """Build the rows of ``spec`` into ``site``; a hub's at the commit that ``pin`` keeps, or else at that of now, which it then keeps."""
     build = _build if spec.model.python is None else _build_rows
-    dataset = spec.dataset
-    commit = None if pin is None else pin.commit() or DataSource(dataset.source, dataset.config, dataset.revision).commit()
+    source = DataSource.of(spec)
+    commit = None if pin is None else pin.commit() or source.commit()
     if pin is None or commit is None:
         build(spec, site, say)
         return
-    say(f"reading {dataset.source} at commit {commit}")
+    say(f"reading {source.name} at commit {commit}")
     build(at_commit(spec, commit), site, say)
     # Rows that nobody can be trained on pin nothing: what is wrong with them may be mended there.
     kept = pin.keep_if_possible(commit, say)
