@@ -249,7 +249,9 @@ def _dataset(dataset: Dataset, task: Task) -> dict[str, Any]:
     if not dataset.splits.test_fraction:
         del samples["test"]  # test rows come from elsewhere: how many there are changes nothing here
     fields = _pick(dataset, DATASET) | {"source": _name(dataset.source), "splits": splits, "max_samples": samples}
-    if not dataset.packing:
+    if dataset.packing:
+        fields["packed"] = "whole texts"  # while a text was cut before it was packed, they were other rows
+    else:
         del fields["packing"]  # a dataset without it is what it was before there was any
     if task is Task.MASKED_LM:
         fields["mlm_probability"] = dataset.masked_part

@@ -1,5 +1,6 @@
 """``lmj.Trainer``: a script of ``transformers.Trainer``, with one import changed."""
 
+import importlib
 import math
 import re
 import shutil
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmj import arguments, script
+from lmj import arguments, hooks, script
 from lmj.errors import JobError
 from lmj.job import Job
 from lmj.result import Result
@@ -87,6 +88,11 @@ class Trainer:
         arguments.check(args)
         self._shards = _shards(args, shards)
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raises :class:`lmj.JobError`: the subclass has a method that would do nothing here."""
+        super().__init_subclass__(**options)
+        hooks.refuse(cls)
+
     @property
     def evaluates(self) -> bool:
         """Whether there are evaluations in the midst of training; without them there is one at its end."""
@@ -128,7 +134,7 @@ class Trainer:
         asked, job = script.asked, self.job()
         script.require_only(self)
         self.result = run(job, progress=not self.args.disable_tqdm, fresh=asked.fresh, goes_on=asked.goes_on)
-        self.model.load_state_dict(type(self.model).from_pretrained(self._saved).state_dict())
+        self.model.load_state_dict(type(self.model).from_pretrained(self._require_trained()).state_dict())
         losses = list(self.result.losses().values())
         loss = sum(losses) / len(losses)
         seconds = {} if self.result.seconds is None else {"train_runtime": self.result.seconds}
@@ -148,13 +154,36 @@ class Trainer:
         named = {"loss": chosen.loss, "accuracy": chosen.accuracy, **chosen.metrics}
         return {f"eval_{name}": value for name, value in named.items() if value is not None}
 
+    def predict(self, test_dataset: Any, ignore_keys: list[str] | None = None, metric_key_prefix: str = "test") -> Any:
+        """What the trained model says of ``test_dataset``: ``predictions``, ``label_ids`` and ``metrics``, as ``transformers.Trainer``
+        computes them, in this process.
+
+        Raises :class:`lmj.JobError`: nothing is trained yet.
+        """
+        self._require_trained()
+        _require_rows("test_dataset", test_dataset)
+        # The script has it: the model is of it.
+        theirs = importlib.import_module("transformers").Trainer(
+            model=self.model,
+            args=self.args,
+            data_collator=self.data_collator,
+            eval_dataset=self.eval_dataset,
+            processing_class=self.processing_class,
+            compute_metrics=self.compute_metrics,
+            preprocess_logits_for_metrics=self.preprocess_logits_for_metrics,
+        )
+        return theirs.predict(test_dataset, ignore_keys, metric_key_prefix)
+
+    def add_callback(self, callback: Any) -> None:
+        """As one of ``callbacks``."""
+        self._early_stopping = _early_stopping([callback])
+
     def save_model(self, output_dir: str | None = None) -> None:
         """Copy the model's folder, as ``from_pretrained`` reads it, to ``output_dir``; else it is in ``args.output_dir``, in ``model``."""
         if output_dir is not None:
-            shutil.copytree(self._saved, output_dir, dirs_exist_ok=True)
+            shutil.copytree(self._require_trained(), output_dir, dirs_exist_ok=True)
 
-    @property
-    def _saved(self) -> Path:
+    def _require_trained(self) -> Path:
         if self.result is None or self.result.model is None:
             raise JobError("there is no trained model: train() comes first")
         return self.result.model
@@ -162,8 +191,10 @@ class Trainer:
 
 def _require_model(model: Any) -> None:
     kind = type(model).__name__
-    if kind.startswith("Peft"):
-        raise JobError(f"model: {kind} is not for lmj.Trainer: a job with model.lora trains adapters (docs/lora.md)")
+    if kind.startswith("Peft") or getattr(model, "_hf_peft_config_loaded", False):
+        raise JobError(
+            f"model: {kind} with adapters is not for lmj.Trainer: a job with model.lora trains adapters (docs/tasks.md)"
+        )
     if not all(hasattr(model, name) for name in ("forward", "save_pretrained", "from_pretrained", "config")):
         raise JobError(
             f"model: a model of transformers is needed, not {kind}: for any other there is model.python (docs/own-task.md)"
@@ -179,10 +210,11 @@ def _early_stopping(callbacks: Sequence[Any]) -> dict[str, Any] | None:
     """``training.early_stopping`` of transformers' callback for that. Raises :class:`lmj.JobError`: there is another callback."""
     found = None
     for each in callbacks:
-        if type(each).__name__ != "EarlyStoppingCallback":
-            kind = each.__name__ if isinstance(each, type) else type(each).__name__
+        kind = each.__name__ if isinstance(each, type) else type(each).__name__
+        if kind != "EarlyStoppingCallback":
             raise JobError(f"callbacks: lmj.Trainer has no counterpart of {kind}, EarlyStoppingCallback alone: leave it out")
-        found = {"patience": each.early_stopping_patience, "threshold": each.early_stopping_threshold or 0.0}
+        made = each() if isinstance(each, type) else each
+        found = {"patience": made.early_stopping_patience, "threshold": made.early_stopping_threshold or 0.0}
     return found
 
 

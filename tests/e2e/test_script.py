@@ -112,7 +112,9 @@ def evaluations(folder: Path) -> list[dict[str, Any]]:
 
 def test_the_best_weights_are_chosen_by_the_script_s_metric(tmp_path: Path) -> None:
     file = write_script(tmp_path, arguments=BEST, more=METRICS)
-    file.write_text(file.read_text() + "    print(trainer.evaluate())\n")
+    again = "found = trainer.predict(rows(30, 1), metric_key_prefix='again').metrics"
+    again += "; print('again', found['again_size'], found['again_accuracy'])"
+    file.write_text(file.read_text() + f"    {again}\n    print(trainer.evaluate())\n")
     done = lmj_run(file, "--replicas", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     found = evaluations(tmp_path)
@@ -131,6 +133,8 @@ def test_the_best_weights_are_chosen_by_the_script_s_metric(tmp_path: Path) -> N
     assert best["metrics"] == {"size": float(abs(scores.numpy()).mean()), "rows": 30.0}
     assert best["accuracy"] == (scores.argmax(1) == labels).double().mean().item()
     assert best["samples"] == 30
+    predicted = next(line for line in done.stdout.splitlines() if line.startswith("again "))
+    assert predicted == f"again {best['metrics']['size']} {best['accuracy']}"
     said = done.stdout.splitlines()[-1]
     assert said == str(
         {"eval_loss": best["loss"], "eval_accuracy": best["accuracy"], **{f"eval_{k}": v for k, v in best["metrics"].items()}}

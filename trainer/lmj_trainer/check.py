@@ -152,22 +152,19 @@ def _check_own(spec: JobSpec, say: Say) -> Summary:
 
 def _tables(spec: JobSpec, say: Say) -> Mapping[str, Table | NumberedRows]:
     """The rows of each split."""
-    dataset = spec.dataset
-    if spec.model.is_script:
+    kind = DataSource.of(spec).kind
+    if kind == "script":
         return prepare(spec, Layout.of(spec).cache, say).splits  # type: ignore[no-any-return]
-    asked = DataSource(dataset.source, dataset.config, dataset.revision).kind == "hub"
-    if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
+    if kind == "hub" and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
         return prepared.splits  # type: ignore[return-value]  # of whole rows
     return {name: Table.of(rows) for name, rows in select_rows(pinned(spec), say).items()}
 
 
 def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
     """The labels, and how many rows each split has."""
-    dataset = spec.dataset
-    asked = DataSource(dataset.source, dataset.config, dataset.revision).kind == "hub"
-    if asked and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
+    if DataSource.of(spec).kind == "hub" and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
         return prepared.labels, {name: len(split) for name, split in prepared.splits.items()}
-    if dataset.packing or TASKS[spec.model.task].windows:
+    if spec.dataset.packing or TASKS[spec.model.task].windows:
         # How many rows there are is known when they are tokenized.
         with TemporaryDirectory() as folder:
             prepared = prepare(pinned(spec), Path(folder), say)

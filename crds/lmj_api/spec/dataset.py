@@ -72,9 +72,11 @@ class Dataset(Message):
     max_samples: MaxSamples = MaxSamples()
     """Caps on the number of rows."""
     max_length: Annotated[int, Field(ge=2, le=65536)] = 128
-    """Tokens of a sample; longer ones are cut, or for ``QuestionAnswering`` become several. At most what the model can read."""
+    """Tokens of a sample; longer ones are cut, or for ``QuestionAnswering`` and with ``packing`` become several. At most what the model can
+    read."""
     packing: bool = False
-    """For ``CausalLM``: put texts end to end and train on all of that, in samples of ``maxLength`` tokens. No text is cut off, and none is padded."""
+    """For ``CausalLM``: put texts end to end and train on all of that, in samples of ``maxLength`` tokens. No text is cut off, a long one goes on
+    in the next sample; and nothing is padded but the last one."""
     mlm_probability: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For ``MaskedLM``: the part of a text's tokens that are hidden and learned, one at least. Unset: 0.15, as BERT's."""
 

@@ -20,7 +20,8 @@ from transformers import (
 
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.check import check
-from lmj_trainer.dataset.prepared import prepare
+from lmj_trainer.data.source import DataSource
+from lmj_trainer.dataset.prepared import prepare, prepare_patiently
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.stage import Place
 from lmj_trainer.own.batches import OwnBatches
@@ -50,6 +51,15 @@ def test_a_good_script_in_numbers(tmp_path: Path) -> None:
     assert (summary.rows, summary.steps, summary.layers) == ({"train": 64}, 32, 1)
     assert summary.parameters is not None
     assert not (tmp_path / "saved").exists(), "what comes after train() is not run"
+
+
+def test_its_rows_are_its_objects_and_nothing_is_written(tmp_path: Path) -> None:
+    spec = job(write_script(tmp_path, arguments=ARGUMENTS)).spec
+    assert DataSource.of(spec).kind == "script"
+    assert {name: len(rows) for name, rows in prepare_patiently(spec, print).splits.items()} == {"train": 64}
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="has no ending that is known"):
+        DataSource(spec.dataset.source)
 
 
 def test_all_who_run_it_get_equal_weights(tmp_path: Path) -> None:

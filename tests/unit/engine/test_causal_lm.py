@@ -14,15 +14,16 @@ from pydantic import ValidationError
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.trainer_pt_utils import LabelSmoother
 
+from lmj_api.identity import differences, state_fields
 from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer import evaluate, predict
 from lmj_trainer.check import check, check_model
 from lmj_trainer.checkpoint.identity import state_digest
-from lmj_trainer.data.packing import packed
+from lmj_trainer.data.packing import WHOLE, packed
 from lmj_trainer.data.split import NO_LABEL, Split
-from lmj_trainer.dataset.prepared import prepare
+from lmj_trainer.dataset.prepared import prepare, prepared_key
 from lmj_trainer.errors import UserError
 from lmj_trainer.strategy.pipeline import tied
 from lmj_trainer.task.causal_lm.objective import TokenObjective
@@ -74,8 +75,9 @@ def test_a_text_is_learned_with_its_end_and_a_prompt_is_not() -> None:
     st.lists(st.tuples(st.lists(st.integers(3, 9), max_size=6), st.lists(st.integers(3, 9), min_size=1, max_size=6)), min_size=1)
 )
 def test_packing_loses_nothing_that_is_learned(texts: list[tuple[list[int], list[int]]]) -> None:
-    whole = joined([row(ENDS, prompt, answer) for prompt, answer in texts], 5)
-    split = packed(whole)
+    whole = joined([row(ENDS, prompt, answer) for prompt, answer in texts], WHOLE)
+    split = packed(whole, 5)
+    assert split.max_length == 5
     assert all(1 < len(split.row(i)[0]) <= 5 for i in range(len(split)))
     blocks = [slice(begin, begin + 5) for begin in range(0, len(whole.input_ids), 5)]
     kept = [block for block in blocks if (whole.labels[block][1:] != NO_LABEL).any()]
@@ -87,7 +89,38 @@ def test_packing_loses_nothing_that_is_learned(texts: list[tuple[list[int], list
 
 
 def test_packing_where_nothing_is_learned() -> None:
-    assert len(packed(Split(np.arange(4, dtype=np.int32), None, np.array([0, 4]), np.full(4, NO_LABEL), 4))) == 0
+    assert len(packed(Split(np.arange(4, dtype=np.int32), None, np.array([0, 4]), np.full(4, NO_LABEL), WHOLE), 4)) == 0
+
+
+@pytest.mark.integration
+def test_a_long_text_is_packed_whole(job: LiveMigrationJob, tmp_path: Path) -> None:
+    """It becomes several samples; without packing its end is cut off."""
+    texts = [[WORDS[(place + number) % len(WORDS)] for place in range(10 * number + 1)] for number in range(3)]
+    source = tmp_path / "long.csv"
+    source.write_text("text\n" + "".join(" ".join(words) + "\n" for words in texts))
+    model = tied_model(tmp_path / "source", "llama")
+    tokens = {word: place for place, word in enumerate([*WORDS, "</s>"])}
+    whole = [[tokens[word] for word in [*words, "</s>"]] for words in texts]
+    for packing in (True, False):
+        asked = as_language(job, packing=packing, maxLength=8, source=str(source), splits={}).spec
+        asked = asked.model_copy(update={"model": asked.model.model_copy(update={"scratch": None, "source": str(model)})})
+        split = prepare(asked, tmp_path / "cache", print).splits["train"]
+        expected = [token for each in whole for token in (each if packing else each[:8])]
+        assert split.input_ids.tolist() == split.labels.tolist() == expected
+        assert [len(split.row(place)[0]) for place in range(len(split))] == ([8] * 4 + [4] if packing else [2, 8, 8])
+
+
+@pytest.mark.integration
+def test_rows_that_were_cut_before_they_were_packed_are_others(job: LiveMigrationJob) -> None:
+    """As an earlier version packed them, whose key had a True: a run of it does not go on with these, and its rows are not taken for them."""
+    spec = as_language(job, packing=True).spec
+    assert prepared_key(spec)["packing"] == "whole texts"
+    assert "packing" not in prepared_key(as_language(job).spec)
+    assert state_fields(spec)["dataset"]["packed"] == "whole texts"
+    assert "packed" not in state_fields(as_language(job).spec)["dataset"]
+    assert not differences(spec, spec, finished=True)
+    (difference,) = differences(as_language(job).spec, spec, finished=False)
+    assert str(difference) == "dataset.packing False → True"
 
 
 def test_loss_and_evaluation_are_those_of_transformers() -> None:

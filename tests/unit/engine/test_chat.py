@@ -17,6 +17,7 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_trainer import evaluate, predict
 from lmj_trainer.data.files import read_rows
 from lmj_trainer.data.messages import kind
+from lmj_trainer.data.packing import WHOLE
 from lmj_trainer.data.split import NO_LABEL
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.dataset.prepared import prepare
@@ -137,6 +138,9 @@ def test_an_answer_that_is_cut_off_is_told(tmp_path: Path) -> None:
     rows, task = read_rows(written(tmp_path / "rows.jsonl", ROWS), ["talk"], None), CausalLM()
     with pytest.raises(UserError, match=r"row 1 of .* has nothing to learn within 4 tokens"):
         task.encode(tokenizer(), rows, task.ids(rows, task.labels(rows, None, None)), 4, False, Ticker(print), "it")
+    mute = TEMPLATE.replace("{{ m.content }} </s>{% endgeneration %}", "{% endgeneration %}")
+    with pytest.raises(UserError, match=r"row 1 of .* has nothing to learn: leave the row out$"):
+        task.encode(tokenizer(mute), rows, task.ids(rows, task.labels(rows, None, None)), WHOLE, False, Ticker(print), "it")
 
 
 @pytest.mark.integration

@@ -1,11 +1,15 @@
 """``lmj.Trainer`` before it trains: the job that its arguments make, and what has no counterpart, each in one line."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import peft
 import pytest
+import torch
 from scripts import lmj_run, python, write_script
 from transformers import BertConfig, BertForSequenceClassification, EarlyStoppingCallback, TrainingArguments
 
@@ -114,6 +118,37 @@ def test_early_stopping_is_a_callback_there_and_a_field_here(here: Path, model: 
     job = trainer(here, model, {"callbacks": [callback]}, metric_for_best_model="loss").job()
     assert job.training.early_stopping is not None
     assert (job.training.early_stopping.patience, job.training.early_stopping.threshold) == (2, 0.01)
+
+
+def test_a_callback_may_be_a_class_and_come_later(here: Path, model: Any) -> None:
+    assert (
+        trainer(here, model, {"callbacks": [EarlyStoppingCallback]}).job().training.early_stopping
+        == lmj.Training(early_stopping={"patience": 1, "threshold": 0.0}).early_stopping
+    )
+    made = trainer(here, model)
+    made.add_callback(EarlyStoppingCallback(3))
+    assert made.job().training.early_stopping.patience == 3  # type: ignore[union-attr]
+    with pytest.raises(lmj.JobError, match=r"^callbacks: lmj.Trainer has no counterpart of Stream, EarlyStoppingCallback alone"):
+        made.add_callback(Stream)
+
+
+def test_a_subclass_whose_methods_nobody_calls_is_told() -> None:
+    loss = r"^Other has compute_loss, log of its own, which lmj.Trainer does not call \(the loss is what the model's forward gives\): leave"
+    with pytest.raises(lmj.JobError, match=loss):
+        type("Other", (lmj.Trainer,), {"compute_loss": print, "log": print})
+    assert issubclass(type("Fine", (lmj.Trainer,), {"mine": print}), lmj.Trainer)
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_model_with_adapters_is_told(here: Path, model: Any, native: bool) -> None:
+    adapted, lora = copy.deepcopy(model), peft.LoraConfig(target_modules=["query"])
+    if native:
+        adapted.add_adapter(lora)
+    else:
+        adapted = peft.get_peft_model(adapted, lora)
+    said = r"^model: \w+ with adapters is not for lmj.Trainer: a job with model.lora trains adapters \(docs/tasks.md\)$"
+    with pytest.raises(lmj.JobError, match=said):
+        trainer(here, adapted)
 
 
 def test_shards_may_be_said(here: Path, model: Any) -> None:
@@ -249,12 +284,32 @@ def test_results_come_after_training(here: Path, model: Any) -> None:
     for call, line in (
         (made.evaluate, "evaluate: train() comes first"),
         (lambda: made.evaluate(list(ROWS)), "evaluate: rows other than those of the Trainer's eval_dataset are not evaluated"),
+        (lambda: made.predict(ROWS), "there is no trained model: train() comes first"),
         (lambda: made.save_model(str(here / "saved")), "there is no trained model: train"),
         (lambda: made.train("checkpoint-5"), "resume_from_checkpoint: a run goes on from its newest checkpoint by itself"),  # type: ignore[arg-type]
     ):
         with pytest.raises(lmj.JobError) as caught:
             call()
         assert str(caught.value).startswith(line)
+
+
+def test_predictions_are_those_of_the_trained_model(here: Path, model: Any) -> None:
+    rows = [{"input_ids": [1, number % 8], "label": number % 2} for number in range(11)]
+    metrics = {
+        "eval_dataset": rows,
+        "compute_metrics": lambda given: {"right": float((given.predictions.argmax(1) == given.label_ids).mean())},
+    }
+    made = trainer(here, model, metrics, eval_strategy="epoch", disable_tqdm=True)
+    made.result = SimpleNamespace(model=here)  # type: ignore[assignment]  # as if it were trained
+    found = made.predict(rows)
+    with torch.no_grad():
+        scores = copy.deepcopy(model).eval()(torch.tensor([row["input_ids"] for row in rows])).logits
+    assert torch.allclose(torch.from_numpy(found.predictions), scores, atol=1e-6)
+    assert found.label_ids.tolist() == [row["label"] for row in rows]
+    assert found.metrics["test_right"] == (scores.argmax(1) == torch.tensor(found.label_ids)).double().mean().item()
+    assert "new_loss" in made.predict(rows, metric_key_prefix="new").metrics
+    with pytest.raises(lmj.JobError, match=r"^test_dataset: rows are read by their numbers: Stream is not"):
+        made.predict(Stream())
 
 
 def test_a_script_says_it_in_a_line(tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import numpy as np
 
 from lmj_trainer.data.split import NO_LABEL, Split
 
+WHOLE = sys.maxsize
+"""Tokens of a text that is to be packed, at most: a long one becomes several rows."""
 
-def packed(split: Split) -> Split:
-    """The tokens of ``split``, whose tokens have labels, in rows of its ``max_length``. A row in which nothing is learned is left out."""
-    total, most = len(split.input_ids), split.max_length
+
+def packed(split: Split, most: int) -> Split:
+    """The tokens of ``split``, whose tokens have labels, in rows of ``most``. A row in which nothing is learned is left out."""
+    total = len(split.input_ids)
     offsets = np.array([*range(0, total, most), total], dtype=np.int64)
     # The first token of a row follows none.
     learns = np.array([bool((split.labels[a + 1 : b] != NO_LABEL).any()) for a, b in pairwise(offsets)], bool)

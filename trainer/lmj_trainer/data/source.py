@@ -4,9 +4,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from lmj_api.nearest import did_you_mean
+from lmj_api.spec import JobSpec
 from lmj_trainer.data import files, saved
 from lmj_trainer.data.rows import Rows
 from lmj_trainer.errors import UserError
@@ -20,11 +21,14 @@ _LARGE_FILE = 100_000_000
 class DataSource:
     """What ``dataset.source`` names. Nothing is read before it is asked for, and a dataset with splits is opened once."""
 
-    def __init__(self, name: str, config: str | None = None, revision: str | None = None) -> None:
-        """UserError: ``name`` is neither a file nor a folder that is there, nor can it be a hub id."""
+    def __init__(self, name: str, config: str | None = None, revision: str | None = None, *, script: bool = False) -> None:
+        """``script``: it has the rows, as objects, and nothing is read.
+
+        UserError: ``name`` is neither a file nor a folder that is there, nor can it be a hub id.
+        """
         self.name, self._config, self._revision = name, config, revision
         path = Path(name)
-        self.kind = "file" if files.is_file_name(name) else "folder" if path.is_dir() else "hub"
+        self.kind = "script" if script else "file" if files.is_file_name(name) else "folder" if path.is_dir() else "hub"
         if self.kind == "file":
             files.require_file(path)
         elif self.kind == "hub" and path.is_file():
@@ -32,6 +36,12 @@ class DataSource:
         elif self.kind == "hub" and (path.is_absolute() or not is_hub_id(name)):
             near = did_you_mean(path.name, sorted(os.listdir(path.parent))) if path.parent.is_dir() else ""
             raise UserError(f"there is no file or folder {name}{near}")
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> Self:
+        """That of a job. Raises as the constructor."""
+        dataset = spec.dataset
+        return cls(dataset.source, dataset.config, dataset.revision, script=spec.model.is_script)
 
     def read(self, split: str, text: Sequence[str], label: str | None, say: Say) -> Rows:
         """The rows of ``split``: another file if its name says so; a file itself is read whatever ``split`` says."""

@@ -35,7 +35,7 @@ class Pin:
         """None: no rows are a hub's, or ``dataset.revision`` is a commit, which never stands for anything else."""
         dataset, splits = spec.dataset, spec.dataset.splits
         named = (splits.train, splits.validation, splits.test)
-        if is_commit(dataset.revision) or DataSource(dataset.source).kind != "hub":
+        if is_commit(dataset.revision) or DataSource.of(spec).kind != "hub":
             return None
         if all(name is None or is_file_name(name) for name in named):
             return None

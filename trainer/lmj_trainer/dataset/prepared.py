@@ -19,7 +19,7 @@ import numpy as np
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
 from lmj_trainer.data.numbered import NumberedRows
-from lmj_trainer.data.packing import packed
+from lmj_trainer.data.packing import WHOLE, packed
 from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.table import Table
@@ -82,7 +82,7 @@ def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any
     ``say`` gets a line now and then when it takes longer than two seconds. ``pin``: keeps the commit that a hub's rows are of; None:
     they are those that there are now.
     """
-    if spec.model.is_script:
+    if DataSource.of(spec).kind == "script":
         return _of_script(spec)
     digest = prepared_digest(spec)
     folder = cache / digest
@@ -117,16 +117,14 @@ def prepare_patiently(spec: JobSpec, say: Say, who: str | None = None) -> Any:
 
     Of several ranks one prepares what is a hub's, and the others wait for it. ``who``: this process, see :func:`once`.
     """
-    if spec.model.is_script:
-        return _of_script(spec)
     cache, pin, seconds = Layout.of(spec).cache, Pin.of(spec), 0.8 * spec.recovery.start_timeout_seconds
 
     def prepared(say: Say) -> Any:
         return patiently(lambda: prepare(spec, cache, say, pin), seconds, say)
 
-    found, source = [], spec.dataset.source
-    if DataSource(source).kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
-        once(folder, lambda tell: found.append(prepared(tell)), f"the dataset {source}", say, seconds, who)
+    found, source = [], DataSource.of(spec)
+    if source.kind == "hub" and not (folder := cache / prepared_digest(spec)).is_dir():
+        once(folder, lambda tell: found.append(prepared(tell)), f"the dataset {source.name}", say, seconds, who)
     return found[0] if found else prepared(say)
 
 
@@ -140,20 +138,25 @@ def prepared_digest(spec: JobSpec) -> str:
     """The name of the dataset of ``spec`` in the cache."""
     from xxhash import xxh3_128
 
+    return xxh3_128(json.dumps(prepared_key(spec), sort_keys=True).encode()).hexdigest()
+
+
+def prepared_key(spec: JobSpec) -> dict[str, object]:
+    """Everything that the dataset of ``spec`` depends on, as JSON."""
     key: dict[str, object] = {
         "format": _FORMAT,
         "selection": selection_key(spec.dataset, spec.training.seed, spec.model.labels),
     }
     if spec.model.python is not None:
-        return xxh3_128(json.dumps(key | {"rows": "as they are"}, sort_keys=True).encode()).hexdigest()
-    key |= {
+        return key | {"rows": "as they are"}
+    return key | {
         "tokenizer": tokenizer_key(spec),
         "tokenizers": version("tokenizers"),
         "maxLength": spec.dataset.max_length,
         **TASKS[spec.model.task].key,
-        **({"packing": True} if spec.dataset.packing else {}),
+        # Not true, as it was while a text was cut before it was packed: rows of then are others.
+        **({"packing": "whole texts"} if spec.dataset.packing else {}),
     }
-    return xxh3_128(json.dumps(key, sort_keys=True).encode()).hexdigest()
 
 
 def load(folder: Path) -> Prepared:
@@ -178,12 +181,12 @@ def _meta(folder: Path) -> dict[str, Any]:
 def _build_at(spec: JobSpec, site: Path, say: Say, pin: Pin | None) -> None:
     """Build the rows of ``spec`` into ``site``; a hub's at the commit that ``pin`` keeps, or else at that of now, which it then keeps."""
     build = _build if spec.model.python is None else _build_rows
-    dataset = spec.dataset
-    commit = None if pin is None else pin.commit() or DataSource(dataset.source, dataset.config, dataset.revision).commit()
+    source = DataSource.of(spec)
+    commit = None if pin is None else pin.commit() or source.commit()
     if pin is None or commit is None:
         build(spec, site, say)
         return
-    say(f"reading {dataset.source} at commit {commit}")
+    say(f"reading {source.name} at commit {commit}")
     build(at_commit(spec, commit), site, say)
     # Rows that nobody can be trained on pin nothing: what is wrong with them may be mended there.
     kept = pin.keep_if_possible(commit, say)
@@ -201,9 +204,10 @@ def _build(spec: JobSpec, site: Path, say: Say) -> None:
     types, task = reads_types(spec), TASKS[spec.model.task]
     rows: dict[str, int] = {}
     for name, part in selection.splits.items():
-        split = task.encode(tokenizer, part.rows, part.ids, spec.dataset.max_length, types, ticker, name)
+        most = spec.dataset.max_length
+        split = task.encode(tokenizer, part.rows, part.ids, WHOLE if spec.dataset.packing else most, types, ticker, name)
         if spec.dataset.packing:
-            split = packed(split)
+            split = packed(split, most)
         rows[name] = len(split)
         for field, array in _arrays(split).items():
             with (site / f"{name}.{field}.npy").open("wb") as file:

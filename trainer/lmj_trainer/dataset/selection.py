@@ -57,8 +57,7 @@ def select_rows(spec: JobSpec, say: Say) -> Mapping[str, Rows]:
 
 def _training_rows(spec: JobSpec, say: Say) -> tuple[DataSource, Rows]:
     """The rows that the splits without a name are cut off."""
-    dataset = spec.dataset
-    source = DataSource(dataset.source, dataset.config, dataset.revision)
+    dataset, source = spec.dataset, DataSource.of(spec)
     rows = source.read(dataset.splits.train, dataset.columns, dataset.label, say)
     return source, cap(rows, dataset.max_samples.train, spec.training.seed, "train")
 

@@ -86,10 +86,7 @@ class CausalLM:
             if place % _CHUNK == 0:
                 ticker.tick(f"tokenizing {what}: row {place} of {len(rows)}")
             if (kept := cut(whole, max_length)) is None:
-                raise UserError(
-                    f"{rows.where(place)} has nothing to learn within {max_length} tokens (dataset.maxLength): "
-                    "raise that, or leave the row out"
-                )
+                raise UserError(f"{rows.where(place)} has nothing to learn{_why_not(whole, max_length)}")
             made.append(kept)
         return joined(made, max_length)
 
@@ -128,6 +125,12 @@ class CausalLM:
                 (f"{text}{'' if more[:1].isspace() else ' '}{more}".rstrip(), Continuation(text=text, continuation=more))
             )
         return found
+
+
+def _why_not(whole: Row, room: int) -> str:
+    if cut(whole, len(whole[0])) is None:
+        return ": leave the row out"
+    return f" within {room} tokens (dataset.maxLength): raise that, or leave the row out"
 
 
 def _texts(tokenizer: Any, rows: Rows) -> Iterator[Row]:
