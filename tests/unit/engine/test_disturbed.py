@@ -23,7 +23,7 @@ from .test_own import of as of_own
 pytestmark = pytest.mark.integration
 
 AT = 4
-"""The step that is evaluated. At its boundary a rank moves; the step before is the last that a worker takes that is killed, while others compute."""
+"""The step that is evaluated. At its boundary a rank moves; a worker is killed at the one before, while others compute."""
 ROWS, STEPS = 120, 7
 TEXTS = {"label": None}
 
