@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import queue
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from lmj_api.protocol import EventKind, Recut
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.dataset.prepared import prepare
+from lmj_trainer.follow.follower import Follower
 from lmj_trainer.model.config import load_config
 from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.stage import Stage
@@ -27,6 +30,7 @@ from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze, initialise
 from lmj_trainer.strategy.batches import Batches
 from lmj_trainer.task.registry import TASKS
+from lmj_trainer.transport.feed import Offer
 from lmj_trainer.transport.memory import MemoryTransport
 from lmj_trainer.worker import restoring
 from lmj_trainer.worker.member import own_stage
@@ -94,14 +98,15 @@ def make(
     rank: int = 0,
     network: dict[str, MemoryTransport] | None = None,
     name: str | None = None,
+    memory: int | None = None,
 ) -> Trainer:
-    """``network``: of all ranks, where there are several. ``name``: its address there."""
+    """``network``: of all ranks, where there are several. ``name``: its address there. ``memory``: the file that its state lies in."""
     spec = job.spec
     prepared = prepare(spec, Path(spec.output.path) / "cache", lambda text: None)
     transport = MemoryTransport({} if network is None else network, name or f"rank-{rank}")
     if is_own(spec):
         part = own_stage(spec, rank)
-        held = StageState(part, torch.device("cpu"))
+        held = StageState(part, torch.device("cpu"), memory)
         part.set_training(True)
         data = OwnBatches(prepared, spec, torch.device("cpu"), load_own(spec.model))
         return Trainer(job, rank, prepared, data, part, held, transport, line)
@@ -111,17 +116,35 @@ def make(
     if config.model_type not in FAMILIES:
         config.pad_token_id = config.pad_token_id or prepared.pad_id
         whole = WholeStage(config, heads, str(model.source), seed=spec.training.seed)
-        held = StageState(whole, torch.device("cpu"))
+        held = StageState(whole, torch.device("cpu"), memory)
         whole.set_training(True)
         return Trainer(job, rank, prepared, Batches(prepared, spec, torch.device("cpu")), whole, held, transport, line)
     number = spec.topology.stage(rank)
     layers = range(number * each, (number + 1) * each)
     stage = Stage(config, heads, layers, seed=spec.training.seed, lora=model.lora, source=model.source)
     freeze(stage, model, torch.device("cpu"))
-    state = StageState(stage, torch.device("cpu"))
+    state = StageState(stage, torch.device("cpu"), memory)
     stage.set_training(True)
     batches = Batches(prepared, spec, torch.device("cpu"))
     return Trainer(job, rank, prepared, batches, stage, state, transport, line)
+
+
+def follow(trainer: Trainer, line: Line, after: float = 0.0) -> threading.Thread:
+    """Have the worker follow whoever begins, ``after`` so many seconds; the thread ends when it follows no more."""
+    offers: queue.SimpleQueue[Offer | None] = queue.SimpleQueue()
+    transport = trainer._transport
+    follower = Follower(transport.feed, trainer._state, trainer.optimizer, transport, line, trainer.strategy.rehearse)
+    transport.feed.listen(offers.put)
+
+    def work() -> None:
+        offer = offers.get()
+        assert offer is not None
+        time.sleep(after)
+        follower.run(offer)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
 
 
 def draw_in_turn(monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:

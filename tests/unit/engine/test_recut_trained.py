@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import queue
 import runpy
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,12 +19,10 @@ from lmj_api.protocol import EventKind, Holding, Recut, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.follow import source as source_module
-from lmj_trainer.follow.follower import Follower
-from lmj_trainer.transport.feed import Offer
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
 
-from .small_job import Line, draw_in_turn, elsewhere, losses, make, start, weights
+from .small_job import Line, draw_in_turn, elsewhere, follow, losses, make, start, weights
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +51,6 @@ class Cutting:
         self.cut, self.name = Cut(stages=stages), name
         self.lines = [Line() for _ in range(stages * replicas)]
         self.trainers = [make(self.job, line, r, network, f"{name}-{r}") for r, line in enumerate(self.lines)]
-        self.offers: list[queue.SimpleQueue[Offer | None]] = [queue.SimpleQueue() for _ in self.trainers]
 
     def members(self) -> list[Member]:
         ranks = range(len(self.trainers))
@@ -76,21 +71,7 @@ class Cutting:
 
     def listen(self, after: float) -> list[threading.Thread]:
         """Have each follow whoever begins, ``after`` so many seconds."""
-        threads = []
-        for trainer, line, offers in zip(self.trainers, self.lines, self.offers, strict=True):
-            transport, state = trainer._transport, trainer._state
-            follower = Follower(transport.feed, state, trainer.optimizer, transport, line, trainer.strategy.rehearse)
-            transport.feed.listen(offers.put)
-            threads.append(threading.Thread(target=self._follow, args=(follower, offers, after), daemon=True))
-            threads[-1].start()
-        return threads
-
-    @staticmethod
-    def _follow(follower: Follower, offers: queue.SimpleQueue[Offer | None], after: float) -> None:
-        offer = offers.get()
-        assert offer is not None
-        time.sleep(after)
-        follower.run(offer)
+        return [follow(trainer, line, after) for trainer, line in zip(self.trainers, self.lines, strict=True)]
 
     def in_sync(self) -> bool:
         told = [line.of(EventKind.FOLLOWING) for line in self.lines]

@@ -17,7 +17,7 @@ import torch
 from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.shards import under_way
 from lmj_api.spec import LiveMigrationJob
-from lmj_api.view import Resume
+from lmj_api.view import Resume, View
 from lmj_trainer.group import group as group_module
 from lmj_trainer.strategy.pipeline import exchange as exchange_module
 from lmj_trainer.strategy.pipeline import pipeline as pipeline_module
@@ -25,6 +25,7 @@ from lmj_trainer.strategy.pipeline.exchange import Exchange
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
+from lmj_trainer.worker.trainer import Trainer
 
 from .small_job import Line, at, draw_in_turn, elsewhere, losses, make, start, view, weights
 from .test_commit import CUTS, NO_DROPOUT, Ranks, step
@@ -194,10 +195,18 @@ class Workers:
     """All ranks of a job in threads, whose trainers live on from view to view."""
 
     def __init__(self, job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.job, network = job, dict[str, MemoryTransport]()
+        self.job, self.network = job, dict[str, MemoryTransport]()
         self.lines = [Line() for _ in range(job.spec.world_size)]
-        self.trainers = [make(job, line, rank, network) for rank, line in enumerate(self.lines)]
+        self.trainers = [self.made(rank) for rank in range(len(self.lines))]
         draw_in_turn(monkeypatch, len(self.lines))
+
+    def made(self, rank: int) -> Trainer:
+        """The worker of ``rank``."""
+        return make(self.job, self.lines[rank], rank, self.network)
+
+    def view(self, number: int, resume: Resume) -> View:
+        """One of all ranks."""
+        return view(number, resume, len(self.lines))
 
     def run(self, resume: Resume, *, ranks: Sequence[int] | None = None, number: int = 1, until: int | None = None) -> list[Line]:
         """A view of ``ranks`` (None: all) to the end, or until every rank has committed step ``until``, and it breaks."""
@@ -210,7 +219,7 @@ class Workers:
 
         for rank in members:
             self.lines[rank].on = stop
-        whole = view(number, resume, len(self.lines))
+        whole = self.view(number, resume)
         now = whole.model_copy(update={"members": [whole.members[rank] for rank in members]})
         with ThreadPoolExecutor(len(members)) as pool:
             futures = [pool.submit(trainer.run, now) for trainer in trainers]
