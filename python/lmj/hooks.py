@@ -24,8 +24,8 @@ _HOOKS = frozenset(
 
 
 def refuse(kind: type) -> None:
-    """Raises :class:`lmj.JobError`: ``kind``, a subclass, has one, which would do nothing."""
-    own = sorted(_HOOKS & vars(kind).keys())
+    """Raises :class:`lmj.JobError`: ``kind``, a subclass, has one, or inherits it from another base; it would do nothing."""
+    own = sorted(name for name in _HOOKS if hasattr(kind, name))
     if own:
         instead = " (the loss is what the model's forward gives)" if _LOSS in own else ""
         raise JobError(f"{kind.__name__} has {', '.join(own)} of its own, which lmj.Trainer does not call{instead}: leave it out")

@@ -4,7 +4,6 @@ import copy
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import peft
@@ -16,6 +15,7 @@ from transformers import BertConfig, BertForSequenceClassification, EarlyStoppin
 import lmj
 from lmj import script
 from lmj_api import handover
+from lmj_api.status import JobStatus, Phase
 
 pytestmark = pytest.mark.integration
 
@@ -127,7 +127,7 @@ def test_a_callback_may_be_a_class_and_come_later(here: Path, model: Any) -> Non
     )
     made = trainer(here, model)
     made.add_callback(EarlyStoppingCallback(3))
-    assert made.job().training.early_stopping.patience == 3  # type: ignore[union-attr]
+    assert made.job().training.early_stopping == lmj.Training(early_stopping={"patience": 3, "threshold": 0.0}).early_stopping
     with pytest.raises(lmj.JobError, match=r"^callbacks: lmj.Trainer has no counterpart of Stream, EarlyStoppingCallback alone"):
         made.add_callback(Stream)
 
@@ -136,6 +136,8 @@ def test_a_subclass_whose_methods_nobody_calls_is_told() -> None:
     loss = r"^Other has compute_loss, log of its own, which lmj.Trainer does not call \(the loss is what the model's forward gives\): leave"
     with pytest.raises(lmj.JobError, match=loss):
         type("Other", (lmj.Trainer,), {"compute_loss": print, "log": print})
+    with pytest.raises(lmj.JobError, match=r"^Mixed has compute_loss of its own"):
+        type("Mixed", (type("Loss", (), {"compute_loss": print}), lmj.Trainer), {})
     assert issubclass(type("Fine", (lmj.Trainer,), {"mine": print}), lmj.Trainer)
 
 
@@ -300,7 +302,8 @@ def test_predictions_are_those_of_the_trained_model(here: Path, model: Any) -> N
         "compute_metrics": lambda given: {"right": float((given.predictions.argmax(1) == given.label_ids).mean())},
     }
     made = trainer(here, model, metrics, eval_strategy="epoch", disable_tqdm=True)
-    made.result = SimpleNamespace(model=here)  # type: ignore[assignment]  # as if it were trained
+    (here / "out/model").mkdir(parents=True)
+    made.result = lmj.Result(JobStatus(phase=Phase.SUCCEEDED), here / "out")
     found = made.predict(rows)
     with torch.no_grad():
         scores = copy.deepcopy(model).eval()(torch.tensor([row["input_ids"] for row in rows])).logits
