@@ -13,7 +13,7 @@ import pytest
 
 from lmj_api.protocol import Evaluation, EventKind, Holding
 from lmj_api.spec import LiveMigrationJob
-from lmj_api.view import Member, Resume, View
+from lmj_api.view import Member, Resume
 from lmj_operator.plan.membership.common_step import common_step
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.trainer import Trainer
@@ -67,13 +67,6 @@ class Disturbed(Workers):
         strategy: Any = trainer.strategy
         strategy._stage = InTurn(strategy._stage, self._turn)
         return trainer
-
-    def view(self, number: int, resume: Resume) -> View:
-        members = [
-            Member(rank=rank, pod=f"small-r{rank}-1", incarnation=1, address=trainer._transport.address)
-            for rank, trainer in enumerate(self.trainers)
-        ]
-        return View(number=number, members=members, resume=resume, reason="test")
 
     @property
     def evaluated(self) -> dict[int, Evaluation]:

@@ -205,8 +205,10 @@ class Workers:
         return make(self.job, self.lines[rank], rank, self.network)
 
     def view(self, number: int, resume: Resume) -> View:
-        """One of all ranks."""
-        return view(number, resume, len(self.lines))
+        """One of all ranks, each where its worker of now is."""
+        whole, now = view(number, resume, len(self.trainers)), [trainer._transport.address for trainer in self.trainers]
+        members = [member.model_copy(update={"address": address}) for member, address in zip(whole.members, now, strict=True)]
+        return whole.model_copy(update={"members": members})
 
     def run(self, resume: Resume, *, ranks: Sequence[int] | None = None, number: int = 1, until: int | None = None) -> list[Line]:
         """A view of ``ranks`` (None: all) to the end, or until every rank has committed step ``until``, and it breaks."""
