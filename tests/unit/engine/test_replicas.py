@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,16 +212,20 @@ class Workers:
         return whole.model_copy(update={"members": members})
 
     def run(self, resume: Resume, *, ranks: Sequence[int] | None = None, number: int = 1, until: int | None = None) -> list[Line]:
-        """A view of ``ranks`` (None: all) to the end, or until every rank has committed step ``until``, and it breaks."""
+        """A view of ``ranks`` (None: all) to the end, or until every rank has committed step ``until``, and it breaks.
+
+        A checkpoint that is under way becomes durable first: with its view it would be given up, and the best weights may be its.
+        """
         members = list(range(len(self.lines))) if ranks is None else list(ranks)
         trainers = [self.trainers[rank] for rank in members]
 
-        def stop(kind: EventKind, details: dict[str, Any]) -> None:
+        def stop(trainer: Trainer, kind: EventKind, details: dict[str, Any]) -> None:
             if kind is EventKind.COMMITTED and details["progress"].step == until:
+                assert trainer._checkpointer.settled(60)
                 raise ViewBrokenError(f"step {until} is committed")
 
-        for rank in members:
-            self.lines[rank].on = stop
+        for rank, trainer in zip(members, trainers, strict=True):
+            self.lines[rank].on = partial(stop, trainer)
         whole = self.view(number, resume)
         now = whole.model_copy(update={"members": [whole.members[rank] for rank in members]})
         with ThreadPoolExecutor(len(members)) as pool:
