@@ -8,6 +8,7 @@ from lmj_api.base import Message
 from lmj_api.cut import Cut
 from lmj_api.run import UUID, Run
 from lmj_api.spec.checkpoint import Checkpoint
+from lmj_api.spec.command import Command
 from lmj_api.spec.dataset import Dataset, MaxSamples, Splits
 from lmj_api.spec.hub import HubContent
 from lmj_api.spec.lifecycle import CleanPodPolicy
@@ -29,6 +30,8 @@ class JobSpec(Message):
 
     strategy: Strategy = Strategy.PIPELINE
     """How ranks share the work."""
+    command: Command | None = None
+    """The script of ``strategy: Command``."""
     pipeline: Pipeline = Pipeline()
     """Stages and micro-batches."""
     data_parallel: DataParallel = DataParallel()

@@ -10,9 +10,10 @@ from lmj_api.cut import MOST_STAGES, Cut
 
 
 class Strategy(StrEnum):
-    """How ranks share the work. ``Pipeline``: each rank holds a part of the layers."""
+    """How ranks share the work. ``Pipeline``: each rank holds a part of the layers. ``Command``: each runs the script in ``command``."""
 
     PIPELINE = "Pipeline"
+    COMMAND = "Command"
 
 
 class DataParallel(Message):

@@ -1,0 +1,33 @@
+"""A program of the user's own, as ``torchrun`` would start it."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from lmj_api.base import Message
+
+Argument = Annotated[str, Field(max_length=4096)]
+
+
+class Command(Message):
+    """What ``strategy: Command`` runs in each rank's pod: a script as it is, in as many processes as ``processesPerNode`` says."""
+
+    args: Annotated[list[Argument], Field(min_length=1, max_length=1024)]
+    """What would follow ``torchrun`` and its own options: a Python file and its arguments (``[train.py, --epochs, "3"]``), or ``-m`` and a module.
+    Anything else is a program that is run as it is. A relative path is relative to ``workingDir``."""
+    working_dir: Annotated[str, Field(min_length=1)] | None = None
+    """Folder that the processes start in. Unset: that of the job's file; on a cluster, the volume of the data."""
+    processes_per_node: Annotated[int, Field(ge=1, le=64)] = 1
+    """Processes in each rank's pod. Times ``dataParallel.replicas`` it is what the script sees as its world size."""
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """OMP_NUM_THREADS and its like of each process. Unset: the processors that the pod may use, shared among its processes."""
+    bind_cores: bool = False
+    """Give each process processors of its own."""
+    checkpoints: Annotated[str, Field(min_length=1)] | None = None
+    """Folder that the script saves its checkpoints in, as transformers does (``checkpoint-500``). When it is started again, it gets
+    ``--resume_from_checkpoint`` with the newest complete one. Unset: the script finds its checkpoints by itself, or begins anew."""
+    progress_file: Annotated[str, Field(min_length=1)] | None = None
+    """File that the script appends lines of JSON to, as in ``{"step": 10, "steps": 100, "loss": 0.5}``. Unset: none; the Trainer of transformers
+    reports by itself, and any script may post the same lines to ``LMJ_PROGRESS_URL``."""
+    save_seconds: Annotated[float, Field(ge=0, le=86400)] = 30.0
+    """So long the processes have after SIGTERM to save and end, when their rank is to move or the number of replicas changes."""
