@@ -66,7 +66,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--label", metavar="COL", help="column of the label (the one that it was trained on)")
     parser.add_argument("--split", default="test", help="split of a folder or hub dataset (test)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="rows at a time (32)")
-    parser.add_argument("--max-length", type=int, metavar="N", help="tokens of a row; longer ones are cut, or packed (as in training)")
+    parser.add_argument(
+        "--max-length", type=int, metavar="N", help="tokens of a row; longer ones are cut, or packed (as in training)"
+    )
     parser.add_argument("-o", dest="output", choices=["text", "json"], default="text", help="form of the output")
     try:
         arguments: argparse.Namespace = parser.parse_args(argv)
