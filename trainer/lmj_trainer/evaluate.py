@@ -9,6 +9,7 @@ from lmj_api.protocol import USER_ERROR, Evaluation
 from lmj_api.spec.dataset import MLM_PROBABILITY
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.masking import Masking
+from lmj_trainer.data.packing import WHOLE, packed
 from lmj_trainer.data.source import DataSource
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.errors import UserError
@@ -36,13 +37,16 @@ def evaluate(
         raise UserError(f"--max-length {max_length} is not between 2 and the {saved.longest} tokens that the model reads")
     ids = task.ids(rows, task.labels(rows, saved.labels, label))
     longest = max_length or saved.usual_length
-    encoded = task.encode(saved.tokenizer, rows, ids, longest, saved.types and len(text) == 2, ticker, data)
+    trained = read_trained(model_folder(folder))
+    most = WHOLE if trained.packing else longest
+    encoded = task.encode(saved.tokenizer, rows, ids, most, saved.types and len(text) == 2, ticker, data)
+    if trained.packing:
+        encoded = packed(encoded, longest)
     objective = task.objective(saved.labels, {split: encoded})
     counts, done = objective.counts(), 0
     masking = None
     if task.masked:
-        trained, tokenizer = read_trained(model_folder(folder)), saved.tokenizer
-        part = trained.mlm_probability or MLM_PROBABILITY
+        tokenizer, part = saved.tokenizer, trained.mlm_probability or MLM_PROBABILITY
         masking = Masking(trained.seed, part, tokenizer.mask_token_id, len(tokenizer))
     for number, (output, targets) in enumerate(saved.outputs(encoded, batch_size, masking)):
         counts.add(number, output, targets)
@@ -62,7 +66,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--label", metavar="COL", help="column of the label (the one that it was trained on)")
     parser.add_argument("--split", default="test", help="split of a folder or hub dataset (test)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="rows at a time (32)")
-    parser.add_argument("--max-length", type=int, metavar="N", help="tokens of a row; longer ones are cut (as in training)")
+    parser.add_argument(
+        "--max-length", type=int, metavar="N", help="tokens of a row; longer ones are cut, or packed (as in training)"
+    )
     parser.add_argument("-o", dest="output", choices=["text", "json"], default="text", help="form of the output")
     try:
         arguments: argparse.Namespace = parser.parse_args(argv)

@@ -24,6 +24,8 @@ class Trained(Message):
     """Column of the label; None: of a task that has none."""
     max_length: Annotated[int, Field(ge=2)] | None = None
     """Tokens at which rows were cut; None: not known."""
+    packing: bool = False
+    """Texts were put end to end, in rows of ``max_length``."""
     mlm_probability: float | None = None
     """The part of tokens that were hidden; None: none were."""
     seed: int = 0
@@ -34,15 +36,16 @@ class Trained(Message):
 
 def write_trained(folder: Path, dataset: Dataset, seed: int | None = None) -> None:
     """Leave it in the model's ``folder``. ``seed``: of a task that hides tokens."""
-    trained = Trained(text=dataset.columns, label=dataset.label, max_length=dataset.max_length)
+    trained = Trained(text=dataset.columns, label=dataset.label, max_length=dataset.max_length, packing=dataset.packing)
     if seed is not None:
         trained = trained.model_copy(update={"mlm_probability": dataset.masked_part, "seed": seed})
-    _write(folder, trained, {"python"} if seed is not None else {"python", *_HIDING})
+    left_out = {"python"} if seed is not None else {"python", *_HIDING}
+    _write(folder, trained, left_out if dataset.packing else left_out | {"packing"})
 
 
 def write_own(folder: Path, file: str, name: str) -> None:
     """The same of a model of the user's class ``name``, of whose ``file`` there is a copy."""
-    _write(folder, Trained(python=f"{Path(file).name}:{name}", label=None), set(_HIDING))
+    _write(folder, Trained(python=f"{Path(file).name}:{name}", label=None), {"packing", *_HIDING})
 
 
 _HIDING = ("mlm_probability", "seed")

@@ -11,7 +11,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from lmj_trainer.data.wordpiece import SPECIAL, learn_vocabulary
-from lmj_trainer.dataset.prepared import PreparedDataset, prepare, prepared_digest
+from lmj_trainer.dataset.prepared import prepare, prepared_digest
+from lmj_trainer.dataset.stored import PreparedDataset
 from lmj_trainer.errors import UserError
 
 

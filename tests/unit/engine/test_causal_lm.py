@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from lmj_api.identity import differences, state_fields
 from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
+from lmj_api.spec.dataset import Splits
 from lmj_trainer import evaluate, predict
 from lmj_trainer.check import check, check_model
 from lmj_trainer.checkpoint.identity import state_digest
@@ -186,7 +188,12 @@ def test_stages_and_replicas_learn_what_one_process_does(
     assert said[0].startswith("this one is ")
     assert len(said) == 2
     assert evaluate.main([str(output), one.spec.dataset.source]) == 0
-    assert "perplexity" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "perplexity" in said
+    every_row = one.spec.model_copy(update={"dataset": one.spec.dataset.model_copy(update={"splits": Splits()})})
+    rows = prepare(every_row, tmp_path / "cache", print).splits["train"]
+    learned = sum(int((rows.labels[a + 1 : b] != NO_LABEL).sum()) for a, b in pairwise(rows.offsets))
+    assert said.startswith(f"{learned} samples: ")
     assert "| split | step | samples | loss | accuracy | perplexity |" in (output / "model" / "README.md").read_text()
 
 

@@ -18,7 +18,7 @@ from lmj_api.protocol import Holding
 from lmj_api.spec import JobSpec
 from lmj_api.topology import Topology
 from lmj_trainer.data.split import Split
-from lmj_trainer.dataset.prepared import PreparedDataset
+from lmj_trainer.dataset.stored import PreparedDataset
 from lmj_trainer.errors import UserError
 from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group

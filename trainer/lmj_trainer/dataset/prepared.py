@@ -7,73 +7,27 @@ so it is whole or not there; several ranks may do so at the same time, the first
 import json
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-import numpy as np
-
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
-from lmj_trainer.data.numbered import NumberedRows
 from lmj_trainer.data.packing import WHOLE, packed
 from lmj_trainer.data.source import DataSource, Say
-from lmj_trainer.data.split import Split
-from lmj_trainer.data.table import Table
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.data.tokens import make_tokenizer, reads_types, save_tokenizer, tokenizer_key
 from lmj_trainer.dataset.pin import Pin, at_commit
 from lmj_trainer.dataset.selection import select, select_rows, selection_key
+from lmj_trainer.dataset.stored import FORMAT, Prepared, PreparedRows, load, read_meta, write_meta, write_split, write_table
 from lmj_trainer.durable import clear_sites, publish
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import is_commit, patiently
 from lmj_trainer.once import once
 from lmj_trainer.task.registry import TASKS
 
-_FORMAT = 1
-_META = "meta.json"
-_TABLE = ".rows.arrow"
 _COMMIT = "commit"
-_BESIDE = "beside-"
-"""What the names of a split's further arrays begin with."""
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedDataset:
-    """A tokenized dataset."""
-
-    digest: str
-    """Of everything that it depends on, hex."""
-    labels: tuple[str, ...]
-    """Names of the labels in the order of their ids."""
-    pad_id: int
-    """Token that fills rows up."""
-    vocab_size: int
-    """Tokens that the tokenizer knows."""
-    tokenizer: Path
-    """Folder of the tokenizer, as ``save_pretrained`` wrote it."""
-    splits: Mapping[str, Split]
-    """``train``, and ``validation`` and ``test`` where there are any."""
-    mask_id: int | None = None
-    """Token that stands for a hidden one; None: the tokenizer has none, or nobody asked."""
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedRows:
-    """The dataset of a job whose class takes the rows as they are (``model.python``)."""
-
-    digest: str
-    """Of everything that it depends on, hex."""
-    splits: Mapping[str, Table | NumberedRows]
-    """``train``, and ``validation`` and ``test`` where there are any."""
-    labels: tuple[str, ...] = ()
-    vocab_size: int = 0
-
-
-Prepared = PreparedDataset | PreparedRows
 
 
 def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any:
@@ -100,7 +54,7 @@ def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any
         finally:
             shutil.rmtree(site, ignore_errors=True)
     prepared = load(folder)
-    if there and pin is not None and (commit := _meta(folder).get(_COMMIT)) is not None and pin.commit() is None:
+    if there and pin is not None and (commit := read_meta(folder).get(_COMMIT)) is not None and pin.commit() is None:
         pin.keep_if_possible(commit, say)  # whoever prepared them could not, or what a run keeps was moved aside
     return prepared
 
@@ -144,7 +98,7 @@ def prepared_digest(spec: JobSpec) -> str:
 def prepared_key(spec: JobSpec) -> dict[str, object]:
     """Everything that the dataset of ``spec`` depends on, as JSON."""
     key: dict[str, object] = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "selection": selection_key(spec.dataset, spec.training.seed, spec.model.labels),
     }
     if spec.model.python is not None:
@@ -157,25 +111,6 @@ def prepared_key(spec: JobSpec) -> dict[str, object]:
         # Not true, as it was while a text was cut before it was packed: rows of then are others.
         **({"packing": "whole texts"} if spec.dataset.packing else {}),
     }
-
-
-def load(folder: Path) -> Prepared:
-    """Maps what is in ``folder``. UserError: it is damaged."""
-    try:
-        meta = _meta(folder)
-        if "tables" in meta:
-            tables = {name: Table.open(folder / f"{name}{_TABLE}") for name in meta["tables"]}
-            return PreparedRows(folder.name, tables)
-        splits = {name: _map(folder, name, rows, meta["maxLength"]) for name, rows in meta["splits"].items()}
-        return PreparedDataset(
-            folder.name, tuple(meta["labels"]), meta["padId"], meta["vocabSize"], folder / "tokenizer", splits, meta.get("maskId")
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"the prepared dataset in {folder} is damaged ({error}): remove that folder, it is made again") from error
-
-
-def _meta(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / _META).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def _build_at(spec: JobSpec, site: Path, say: Say, pin: Pin | None) -> None:
@@ -209,12 +144,9 @@ def _build(spec: JobSpec, site: Path, say: Say) -> None:
         if spec.dataset.packing:
             split = packed(split, most)
         rows[name] = len(split)
-        for field, array in _arrays(split).items():
-            with (site / f"{name}.{field}.npy").open("wb") as file:
-                np.save(file, array, allow_pickle=False)
+        write_split(site, name, split)
     save_tokenizer(tokenizer, site / "tokenizer")
     meta = {
-        "format": _FORMAT,
         "labels": list(selection.labels.names),
         "padId": int(tokenizer.pad_token_id),
         "vocabSize": len(tokenizer),
@@ -223,38 +155,17 @@ def _build(spec: JobSpec, site: Path, say: Say) -> None:
         "splits": rows,
         **_commit_of(spec),
     }
-    (site / _META).write_text(json.dumps(meta, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_meta(site, meta)
 
 
 def _build_rows(spec: JobSpec, site: Path, say: Say) -> None:
     parts = select_rows(spec, say)
     for name, rows in parts.items():
-        Table.of(rows).write(site / f"{name}{_TABLE}")
-    meta = {"format": _FORMAT, "tables": list(parts), **_commit_of(spec)}
-    (site / _META).write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+        write_table(site, name, rows)
+    write_meta(site, {"tables": list(parts), **_commit_of(spec)})
 
 
 def _commit_of(spec: JobSpec) -> dict[str, str]:
     """What ``_META`` says of where the rows are from. Only what a hub has is of a commit."""
     revision = spec.dataset.revision
     return {_COMMIT: revision} if revision is not None and is_commit(revision) else {}
-
-
-def _arrays(split: Split) -> dict[str, np.ndarray[Any, Any]]:
-    arrays: dict[str, np.ndarray[Any, Any]] = {"input_ids": split.input_ids, "offsets": split.offsets, "labels": split.labels}
-    arrays |= {f"{_BESIDE}{name}": array for name, array in split.beside.items()}
-    return arrays if split.token_type_ids is None else {**arrays, "token_type_ids": split.token_type_ids}
-
-
-def _map(folder: Path, name: str, rows: int, max_length: int) -> Split:
-    def mapped(field: str) -> np.ndarray[Any, Any]:
-        array: np.ndarray[Any, Any] = np.load(folder / f"{name}.{field}.npy", mmap_mode="r", allow_pickle=False)
-        return array
-
-    types = mapped("token_type_ids") if (folder / f"{name}.token_type_ids.npy").is_file() else None
-    there = [path.name.removeprefix(f"{name}.").removesuffix(".npy") for path in folder.glob(f"{name}.{_BESIDE}*.npy")]
-    beside = {field.removeprefix(_BESIDE): mapped(field) for field in sorted(there)}
-    split = Split(mapped("input_ids"), types, mapped("offsets"), mapped("labels"), max_length, beside)
-    if len(split) != rows:
-        raise ValueError(f"{name} has {len(split)} rows instead of {rows}")
-    return split

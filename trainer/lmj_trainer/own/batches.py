@@ -15,7 +15,7 @@ from lmj_trainer.strategy.step_data import StepData
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
     from lmj_trainer.data.order import Indices
-    from lmj_trainer.dataset.prepared import PreparedRows
+    from lmj_trainer.dataset.stored import PreparedRows
     from lmj_trainer.model.stage import Place
     from lmj_trainer.own.source import Own
 

@@ -17,7 +17,7 @@ from lmj_trainer.task.registry import TASKS
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
     from lmj_trainer.data.order import Indices
-    from lmj_trainer.dataset.prepared import PreparedDataset
+    from lmj_trainer.dataset.stored import PreparedDataset
     from lmj_trainer.model.stage import Place
 
 

@@ -15,7 +15,7 @@ from lmj_api.names import parse_checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Weights
 from lmj_trainer.checkpoint.tensors import load_weights
-from lmj_trainer.dataset.prepared import PreparedRows
+from lmj_trainer.dataset.stored import PreparedRows
 from lmj_trainer.durable import sync_file
 from lmj_trainer.errors import UserError
 from lmj_trainer.store.registry import checkpoints_of
@@ -26,7 +26,7 @@ from lmj_trainer.worker.export_own import export_own
 if TYPE_CHECKING:
     from lmj_api.protocol import Evaluation
     from lmj_api.spec import LiveMigrationJob
-    from lmj_trainer.dataset.prepared import Prepared
+    from lmj_trainer.dataset.stored import Prepared
     from lmj_trainer.group.group import Group
     from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState

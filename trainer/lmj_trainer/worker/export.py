@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lmj_api.layout import Layout
     from lmj_api.spec import JobSpec
-    from lmj_trainer.dataset.prepared import PreparedDataset
+    from lmj_trainer.dataset.stored import PreparedDataset
     from lmj_trainer.store.port import Ref
     from lmj_trainer.task.port import Task
 

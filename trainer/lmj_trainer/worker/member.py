@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch
 
     from lmj_api.spec import JobSpec
-    from lmj_trainer.dataset.prepared import PreparedDataset
+    from lmj_trainer.dataset.stored import PreparedDataset
     from lmj_trainer.model.part import Part
     from lmj_trainer.worker.control import Control
 

@@ -12,7 +12,7 @@ from lmj_api.protocol import Evaluation, EventKind, Progress, WorkerPhase
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.data.order import steps_per_epoch
-from lmj_trainer.dataset.prepared import PreparedRows
+from lmj_trainer.dataset.stored import PreparedRows
 from lmj_trainer.follow.source import Source
 from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
@@ -44,7 +44,7 @@ from lmj_trainer.worker.stopping import Stopping
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec, LiveMigrationJob
     from lmj_api.view import Member, Resume, View
-    from lmj_trainer.dataset.prepared import Prepared
+    from lmj_trainer.dataset.stored import Prepared
     from lmj_trainer.model.part import Part
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.strategy.step_data import StepData
