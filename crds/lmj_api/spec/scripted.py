@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from lmj_api.base import Message
 from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import NO_DATASET
+from lmj_api.spec.migration import Migration
 from lmj_api.spec.model import NO_MODEL
+from lmj_api.spec.output import Output
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
+from lmj_api.spec.recovery import Recovery
 from lmj_api.spec.training import Training
 from lmj_api.view import MOST_RANKS
 
@@ -26,17 +29,21 @@ PARTS: Final[Mapping[str, tuple[type[Message], str]]] = {
     "checkpoint": (Checkpoint, "the script saves its own checkpoints, in command.checkpoints: leave checkpoint out"),
 }
 """Parts that keep their defaults, and what to do instead."""
-_ITSELF = "the script saves and reports its results itself: leave it out"
-FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
-    "output": dict.fromkeys(("weights", "int8", "tensorboard", "trackers", "hub"), _ITSELF),
-    "recovery": {
-        "hot_standby": "nobody can follow what a script computes: leave it out",
-        "memory_snapshot": "nobody can take a snapshot of a script: leave it out, and have the script save in command.checkpoints",
-        "straggler": "nobody knows how long each rank of a script computes: leave it out",
-    },
-    "migration": {"bandwidth_mbps": "nothing is copied when a script moves: leave it out"},
+_SAVES_ITSELF = "the script saves and reports its results itself: leave it out"
+FIELDS: Final[Mapping[str, tuple[type[Message], Mapping[str, str]]]] = {
+    "output": (Output, dict.fromkeys(("weights", "int8", "tensorboard", "trackers", "hub"), _SAVES_ITSELF)),
+    "recovery": (
+        Recovery,
+        {
+            "hot_standby": "nobody can follow what a script computes: leave it out",
+            "memory_snapshot": "the state of a script is its own, and so are snapshots of it: leave it out",
+            "straggler": "nobody knows how long each rank of a script computes: leave it out",
+        },
+    ),
+    "migration": (Migration, {"bandwidth_mbps": "nothing is copied when a script moves: leave it out"}),
 }
 """Single fields that keep their defaults, by part."""
+SHARES_ITSELF: Final = "the script shares its work among the processes itself: leave it out"
 
 
 def completed(fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -75,7 +82,7 @@ def _counted(parts: Any) -> Any:
         return parts
     shards = parts.get("shards", 1)
     if isinstance(shards, int) and shards != 1:
-        raise ValueError(f"dataParallel.shards {shards}: the script of strategy Command shares its work itself: leave shards out")
+        raise ValueError(f"dataParallel.shards {shards}: {SHARES_ITSELF}")
     counts = [parts.get(name) for name in ("replicas", "maxReplicas", "max_replicas")]
     most = max((count for count in counts if isinstance(count, int)), default=1)
     return {**parts, "shards": min(max(most, 1), MOST_RANKS)} if shards == 1 else parts
@@ -95,12 +102,11 @@ def unfit(spec: JobSpec) -> str | None:
     for name, (kind, why) in PARTS.items():
         for field in _changed(getattr(spec, name), ONE_STAGE if kind is Pipeline else kind()):
             return f"{name}.{field}: {why}"
-    for name, fields in FIELDS.items():
-        part: Message = getattr(spec, name)
+    for name, (kind, fields) in FIELDS.items():
         for field, why in fields.items():
-            info = type(part).model_fields[field]
-            if getattr(part, field) != info.default:
-                return f"{name}.{info.alias or field}: {why}"
+            info = kind.model_fields[field]
+            if getattr(getattr(spec, name), field) != info.default:
+                return f"{name}.{info.alias}: {why}"
     return None
 
 
@@ -108,4 +114,4 @@ def _changed(part: Message, default: Message) -> Iterator[str]:
     """The fields of ``part`` that are not as in ``default``, as users write them."""
     for name, info in type(part).model_fields.items():
         if getattr(part, name) != getattr(default, name):
-            yield info.alias or name
+            yield str(info.alias)
