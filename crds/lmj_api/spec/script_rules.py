@@ -22,7 +22,10 @@ def rules_of_scripts() -> list[tuple[str, str]]:
     return [
         (f"{IS_SCRIPT} == has(self.command)", "command is the script of strategy Command: both are given, or neither"),
         *(
-            (f"{IS_SCRIPT} != has(self.{name})", f"{name} is required, but for strategy Command, whose script has its own")
+            (
+                f"{IS_SCRIPT} ? !has(self.{name}) : has(self.command) || has(self.{name})",
+                f"{name} is required, but for strategy Command, whose script has its own",
+            )
             for name in NOT_SAID
         ),
         (f"{other} || self.dataParallel.shards == 1", f"dataParallel.shards: with strategy Command {SHARES_ITSELF}"),

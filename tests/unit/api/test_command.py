@@ -182,7 +182,7 @@ def test_a_server_demands_a_model_and_a_dataset_by_rule_alone() -> None:
     assert SCHEMA["properties"]["spec"]["required"] == ["output"]
     rules = [rule for rule, _ in RULES[""]]
     for name in ("model", "dataset"):
-        assert f"(self.strategy == 'Command') != has(self.{name})" in rules
+        assert f"(self.strategy == 'Command') ? !has(self.{name}) : has(self.command) || has(self.{name})" in rules
         of_it = [rule for rule in rules if f"self.{name}." in rule]
         assert of_it
         assert all(rule.startswith("!has(self.model) || !has(self.dataset) || ") for rule in of_it)
