@@ -32,7 +32,7 @@ def test_a_script_runs_to_its_end_in_one_view(replicas: int) -> None:
 @pytest.mark.parametrize("lost", [0, 2])
 def test_a_process_that_fails_is_waited_for_where_its_pod_lives(lost: int) -> None:
     cluster = scripted(3)
-    rounds(cluster, 12)
+    rounds(cluster, 13)
     cluster.kill_worker(own(cluster, lost))
     to_the_end(cluster)
     assert views(cluster) == 2, "the script starts once more, not twice"
@@ -73,9 +73,7 @@ def test_exit_codes_are_those_of_the_script() -> None:
         rounds(cluster, 6)
     assert trains(cluster) == [0, 1]
     assert cluster.status.restarts == 2
-    assert [i.message.rpartition("; ")[0] or i.message for i in cluster.status.incidents][0].endswith(
-        "ended with exit code 2: ValueError: no such column"
-    )
+    assert "ended with exit code 2: ValueError: no such column" in cluster.status.incidents[0].message
 
 
 def test_a_script_that_may_not_restart_fails_with_its_last_words() -> None:
@@ -143,7 +141,8 @@ def test_a_drained_node_loses_no_step(strategy: str) -> None:
     cluster.tell_to_end(own(cluster, 0))
     to_the_end(cluster)
     assert set(cluster.losses.values()) == {1}
-    assert cluster.status.restarts == cluster.status.restarts_before
+    assert trains(cluster) == []
+    assert cluster.status.restarts == (0 if strategy == "Live" else 1), "who deletes a pod that may not move has it replaced"
 
 
 def test_a_suspended_script_starts_again() -> None:
@@ -163,14 +162,14 @@ def test_a_script_that_reports_nothing_gets_on_by_running() -> None:
     cluster = scripted(1, steps=1000, recovery={"maxRestarts": 9, "backoffSeconds": 10})
     cluster.silent = True
     rounds(cluster, 4)
-    for wait in (70, 70, 2, 2):
+    for wait, row in ((70, 1), (70, 1), (2, 2), (2, 3)):
         rounds(cluster, wait)
         cluster.kill_worker(own(cluster, 0))
         cluster.reconcile()
-        assert cluster.status.restarts_without_progress == (1 if wait == 70 else cluster.status.restarts_without_progress)
+        assert cluster.status.restarts_without_progress == row
         for _ in range(30):
             if trains(cluster) == [0]:
                 break
             rounds(cluster, 1)
-    assert cluster.status.restarts_without_progress == 3
+    rounds(cluster, 2)
     assert all(incident.steps_lost == 0 for incident in cluster.status.incidents)

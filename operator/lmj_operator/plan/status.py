@@ -74,7 +74,8 @@ def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int
 def _of_replicas(scene: Scene, view: View | None, runs: bool, done: bool) -> Change:
     """What this pass, which leaves ``view``, has done to the replicas."""
     asked, status = scene.observed.asked, scene.observed.status
-    return Change(asked, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step)
+    stateless = scene.observed.spec.strategy.stateless
+    return Change(asked, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step, stateless)
 
 
 _UNLESS_CHANGED: dict[str, Any] = {"followers": [], "moves": [], "joins": [], "recut": None, "stragglers": []}
