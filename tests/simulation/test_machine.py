@@ -15,6 +15,7 @@ from lmj_operator.plan import PodObserved
 from lmj_operator.plan.failures.incidents import is_over
 
 from .cluster import Cluster
+from .script_cluster import ScriptCluster, script_spec
 
 RANKS = 3
 PICK = st.integers(0, 5)
@@ -28,10 +29,11 @@ class Faults(RuleBasedStateMachine):
     """Invariants that the cluster itself checks: see its violations."""
 
     spec = SPEC
+    kind: type[Cluster] = Cluster
 
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = Cluster(self.spec, nodes=("a", "b"))
+        self.cluster = self.kind(self.spec, nodes=("a", "b"))
         self.past: list[tuple[PodObserved, ...]] = []
 
     @initialize(gpu=st.booleans(), ahead=st.sampled_from([-4000.0, -10.0, 0.0, 10.0, 4000.0]))
@@ -304,6 +306,28 @@ class FaultsWithStagesAndCopies(FaultsWithStages):
     spec = job_spec(2, recovery={**RECOVERY, "standby": 1, "hotStandby": True})
 
 
+class FaultsWithScripts(Faults):
+    """Three pods that run a script; two are enough."""
+
+    spec = script_spec(3, dataParallel={"minReplicas": 2}, recovery=RECOVERY)
+    kind = ScriptCluster
+
+    @rule(replicas=st.integers(2, 4))
+    def scale(self, replicas: int) -> None:
+        self.cluster.scale(replicas)
+
+    @rule(silent=st.booleans())
+    def it_may_be_silent(self, silent: bool) -> None:
+        assert isinstance(self.cluster, ScriptCluster)
+        self.cluster.silent = silent
+
+
+class FaultsWithScriptsAndStandbys(FaultsWithScripts):
+    """The same with a pod that waits to become a rank, and moves in order."""
+
+    spec = script_spec(3, recovery={**RECOVERY, "standby": 1}, migration={"strategy": "Checkpoint", "timeoutSeconds": 60})
+
+
 def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase]]:
     """Test cases of ``machine``: a few histories for every change, and many for the slow tests."""
     stories = settings(stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -327,6 +351,8 @@ TestFaultsWithReplicas, TestManyFaultsWithReplicas = examples(FaultsWithReplicas
 TestFaultsWithReplicasOfStages, TestManyFaultsWithReplicasOfStages = examples(FaultsWithReplicasOfStages)
 TestFaultsWithStages, TestManyFaultsWithStages = examples(FaultsWithStages)
 TestFaultsWithStagesOfReplicas, TestManyFaultsWithStagesOfReplicas = examples(FaultsWithStagesOfReplicas)
+TestFaultsWithScripts, TestManyFaultsWithScripts = examples(FaultsWithScripts)
+TestFaultsWithScriptsAndStandbys, TestManyFaultsWithScriptsAndStandbys = examples(FaultsWithScriptsAndStandbys)
 TestFaultsWithStagesAndCopies, TestManyFaultsWithStagesAndCopies = examples(FaultsWithStagesAndCopies)
 
 

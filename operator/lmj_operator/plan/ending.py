@@ -32,7 +32,8 @@ def completed(scene: Scene) -> Plan | None:
         status = status_of(scene, scene.observed.status.phase, f"{_ending(scene)}; the last ranks leave")
         return Plan(status, status.message, (), min(left, CHANGING_SECONDS), left)
     delivering = _delivering(scene)
-    plan = end(scene, Phase.SUCCEEDED, f"{_ending(scene)}; the model is saved")
+    scripts = scene.observed.spec.strategy.stateless
+    plan = end(scene, Phase.SUCCEEDED, _ending(scene) if scripts else f"{_ending(scene)}; the model is saved")
     if delivering is not None:
         status = status_of(scene, scene.observed.status.phase, f"{_ending(scene)}; the model is saved, and {_told(scene)}")
         plan = Plan(status, status.message, (), min(delivering, CHANGING_SECONDS), delivering)
@@ -61,6 +62,8 @@ def _delivering(scene: Scene) -> float | None:
 
 def _ending(scene: Scene) -> str:
     """How training ended."""
+    if scene.observed.spec.strategy.stateless:
+        return "the script has ended"
     told = (f.worker.progress for f in scene.ranks if f.worker is not None)
     return next((at.stopped for at in told if at is not None and at.stopped is not None), "trained to the end")
 

@@ -27,6 +27,8 @@ def gathers(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None,
     ``view``: the newest; ``step``: the highest committed that anybody told of. Once one was asked to leave the others are too: it
     starts no worker any more.
     """
+    if observed.spec.strategy.stateless:
+        return False  # a script saves when it is told to end
     if view is None or gather_left(observed, now) <= 0 or any(f.agent is not None and f.agent.draining for f in ranks):
         return False
     saved = checkpoint(observed, ranks, view)

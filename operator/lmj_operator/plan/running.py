@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from lmj_api.protocol import CheckpointInfo
 from lmj_api.status import IncidentKind, JobStatus, NodeFailures, Phase
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, LeaveView
@@ -15,7 +16,8 @@ from lmj_operator.plan.failures.nodes import avoiding, explained, lifted, strand
 from lmj_operator.plan.gathering import gather_left
 from lmj_operator.plan.membership.choice import due_times, to_shrink
 from lmj_operator.plan.membership.looking import early_look
-from lmj_operator.plan.membership.membership import next_view, runs
+from lmj_operator.plan.membership.membership import Membership, next_view, runs
+from lmj_operator.plan.membership.scripts import next_script_view
 from lmj_operator.plan.moves.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
 from lmj_operator.plan.moves.moves import overdue
 from lmj_operator.plan.moves.relocation import relocate
@@ -41,7 +43,8 @@ def run(scene: Scene) -> Plan:
     turn = turned(scene)
     scene = turn.scene if turn.scene is not None else scene
     observed = scene.observed
-    failures = find_failures(observed.name, scene.ranks, scene.newest, spec.recovery, now)
+    scripts = spec.strategy.stateless
+    failures = find_failures(observed.name, scene.ranks, scene.newest, spec.recovery, now, scripts=scripts)
     final = next((f for f in failures if f.final), None)
     if final is not None:
         return end(_with_failures(scene, failures), Phase.FAILED, final.message)
@@ -62,7 +65,9 @@ def run(scene: Scene) -> Plan:
         failures = climb(failures, scene.ranks, observed.status, spec.recovery, scene.step)
         scene = _with_failures(scene, failures)
         taken = [failure.disruption for failure in failures if failure.disruption is not None]
-        cost = charge(spec.recovery, observed.status, scene.step, counted(failures, observed.status.incidents), now, taken)
+        cost = charge(
+            spec.recovery, observed.status, scene.step, counted(failures, observed.status.incidents), now, taken, scripts=scripts
+        )
         if not cost.allowed and leaving(observed):
             return suspend(scene)
         if not cost.allowed:
@@ -185,7 +190,9 @@ def _course(scene: Scene, not_before: float, grace: float | None, reason: str, t
     waits: tuple[float, ...] = (not_before - now,) if now < not_before else ()
     actions: tuple[Action, ...] = ()
     saved = checkpoint(observed, scene.ranks, view)
-    asked = early_look(observed.spec.topology, scene.ranks, view, observed.every_pod, saved, now)
+    spec = observed.spec
+    scripts = spec.strategy.stateless
+    asked = None if scripts else early_look(spec.topology, scene.ranks, view, observed.every_pod, saved, now)
     replicas = observed.spec.topology.replicas > 1
     if replicas and turn.wait is None:
         waits += tuple(due_times(scene.left_since, now))
@@ -194,11 +201,7 @@ def _course(scene: Scene, not_before: float, grace: float | None, reason: str, t
         why = why or "a member left the view; its cause may still show"
     # What failed is replaced later and on its own: other replicas do not wait for it.
     if turn.wait is None and (replicas or (grace is None and not scene.failures and now >= not_before)):
-        tries, since = in_row(observed.status, scene.step), observed.status.look_since
-        least = observed.spec.data_parallel.min_replicas
-        choice = turn.choice or next_view(
-            observed.spec.topology, scene.ranks, view, now, observed.every_pod, tries, saved, since, scene.left_since, least
-        )
+        choice = turn.choice or _choice(scene, view, saved)
         view, why = choice.view, choice.reason if choice.formed or not replicas else (why or choice.reason)
         if view is not None and choice.formed:
             view = view.model_copy(update={"cut": observed.spec.pipeline.cut})
@@ -213,6 +216,16 @@ def _course(scene: Scene, not_before: float, grace: float | None, reason: str, t
     elif not why:
         why = observed.status.message.removeprefix(f"{LAST_CHECKPOINT}: ")
     return scene, _Course(view, why, (*actions, *([asked] if asked is not None else [])), waits)
+
+
+def _choice(scene: Scene, view: View | None, saved: CheckpointInfo | None) -> Membership:
+    """Who is in the next view. ``view``: the newest; ``saved``: the newest checkpoint that is known."""
+    observed, spec, now = scene.observed, scene.observed.spec, scene.now
+    least = spec.data_parallel.min_replicas
+    if spec.strategy.stateless:
+        return next_script_view(spec.topology, scene.ranks, view, scene.left_since, least, now)
+    tries, since = in_row(observed.status, scene.step), observed.status.look_since
+    return next_view(spec.topology, scene.ranks, view, now, observed.every_pod, tries, saved, since, scene.left_since, least)
 
 
 def _take_last_checkpoint(scene: Scene, course: _Course, nodes: list[NodeFailures]) -> Plan:

@@ -36,6 +36,20 @@ def _told(scene: Scene, view: View | None) -> Told:
     return Told(max(pauses, default=None), min(steps) if view is not None and len(steps) == len(view.members) else 0)
 
 
+def _resumed(scene: Scene, view: View | None) -> int | None:
+    """The step that ``view`` began with; None: that is not known yet.
+
+    Of a script it is the one before the first that it is heard to report in it; where it never reported any, nothing is known to be lost.
+    """
+    if view is None or not scene.observed.spec.strategy.stateless:
+        return view.resume.step if view is not None else None
+    workers = [f.worker for f in scene.ranks if f.worker is not None and f.worker.view == view.number]
+    first = max((w.progress.step for w in workers if w.progress is not None), default=0)
+    if first > 0:
+        return first - 1
+    return 0 if scene.step == 0 else None
+
+
 def _slow(scene: Scene) -> str | None:
     """The ranks that are slow, in a sentence; None: none is."""
     spec, rule = scene.observed.spec, scene.observed.spec.recovery.straggler
@@ -60,7 +74,8 @@ def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int
 def _of_replicas(scene: Scene, view: View | None, runs: bool, done: bool) -> Change:
     """What this pass, which leaves ``view``, has done to the replicas."""
     asked, status = scene.observed.asked, scene.observed.status
-    return Change(asked, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step)
+    stateless = scene.observed.spec.strategy.stateless
+    return Change(asked, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step, stateless)
 
 
 _UNLESS_CHANGED: dict[str, Any] = {"followers": [], "moves": [], "joins": [], "recut": None, "stragglers": []}
@@ -85,6 +100,7 @@ def status_of(
         done,
         now,
         _told(scene, view),
+        _resumed(scene, view),
     )
     return old.model_copy(
         update={

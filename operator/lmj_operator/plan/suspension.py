@@ -26,12 +26,25 @@ def suspend(scene: Scene) -> Plan:
     observed, now = scene.observed, scene.now
     if not observed.pods and observed.status.phase in (Phase.PENDING, Phase.SUSPENDING):
         saved = checkpoint(observed, scene.ranks, scene.newest)
-        at = f"stopped; goes on from step {saved.step if saved is not None else 0}"
+        again = f"goes on from step {saved.step if saved is not None else 0}"
+        at = f"stopped; {'starts the script again' if observed.spec.strategy.stateless else again}"
         status = status_of(scene, Phase.SUSPENDED, at)
         blank = [r.model_copy(update={"pod": None, "incarnation": 0}) for r in status.ranks]
         return Plan(status.model_copy(update={"ranks": blank}), at, (), None)
     final = next(
-        (f for f in find_failures(observed.name, scene.ranks, scene.newest, observed.spec.recovery, now) if f.final), None
+        (
+            f
+            for f in find_failures(
+                observed.name,
+                scene.ranks,
+                scene.newest,
+                observed.spec.recovery,
+                now,
+                scripts=observed.spec.strategy.stateless,
+            )
+            if f.final
+        ),
+        None,
     )
     if final is not None:
         return end(scene, Phase.FAILED, final.message)
@@ -70,7 +83,6 @@ def stay(scene: Scene) -> Plan:
 def wake(scene: Scene) -> Plan:
     """Out of suspension: pods of higher serials. They are made in the next pass, when the serials are durable."""
     serials = {**scene.observed.status.serials, **{str(f.rank): f.next_serial for f in scene.ranks}}
-    status = status_of(
-        scene, Phase.PENDING, "resumes from its newest checkpoint", serials=serials, started=scene.now, not_before=None, nodes=[]
-    )
+    how = "starts the script again" if scene.observed.spec.strategy.stateless else "resumes from its newest checkpoint"
+    status = status_of(scene, Phase.PENDING, how, serials=serials, started=scene.now, not_before=None, nodes=[])
     return Plan(status, status.message, (), 0.0)

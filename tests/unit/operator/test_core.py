@@ -68,14 +68,16 @@ def incident(view: int, step: int) -> Incident:
 def test_incidents_of_one_outage_share_its_cost() -> None:
     both = [incident(1, 50), incident(1, 50)]
     views = [View(number=n, members=[], resume=Resume(step=step), reason="goes on") for n, step in ((1, 0), (2, 40))]
-    same, lost = settle(both, views[0], step=51, done=False, now=110.0)
+    same, lost = settle(both, views[0], step=51, done=False, now=110.0, resumed=0)
     assert (same, lost) == (both, 0)
-    told, lost = settle(both, views[1], step=45, done=False, now=110.0)
+    unknown, lost = settle(both, views[1], step=45, done=False, now=110.0)
+    assert (unknown, lost) == (both, 0), "where it began, nobody knows yet"
+    told, lost = settle(both, views[1], step=45, done=False, now=110.0, resumed=40)
     assert lost == 10
     assert [i.steps_lost for i in told] == [10, 0]
     assert [i.recovery for i in told] == ["view 2: goes on"] * 2
     assert [i.seconds for i in told] == [None, None]
-    done, lost = settle(told, views[1], step=51, done=False, now=112.5)
+    done, lost = settle(told, views[1], step=51, done=False, now=112.5, resumed=40)
     assert lost == 0
     assert [i.seconds for i in done] == [12.5, 12.5]
 

@@ -74,7 +74,7 @@ def test_the_pause_is_what_a_worker_measured_else_what_is_more_than_a_step(
     usual: float | None, told: Told, pause: float | None, by: str | None, says: str
 ) -> None:
     view = View(number=2, members=[], resume=Resume(step=311), reason="goes on")
-    (done,), _ = settle([moved(step_seconds=usual)], view, step=312, done=False, now=102.5, told=told)
+    (done,), _ = settle([moved(step_seconds=usual)], view, step=312, done=False, now=102.5, told=told, resumed=311)
     assert (done.seconds, done.pause_seconds, done.pause_by) == (2.5, pause, by)
     assert cost(done) == says
     assert cost(moved(step_seconds=usual)) is None
@@ -82,9 +82,9 @@ def test_the_pause_is_what_a_worker_measured_else_what_is_more_than_a_step(
 
 def test_the_pause_is_waited_for_until_all_have_told_of_a_new_step() -> None:
     view = View(number=2, members=[], resume=Resume(step=311), reason="goes on")
-    (still,), _ = settle([moved(step_seconds=2.0)], view, step=312, done=False, now=102.5, told=Told(None, 311))
+    (still,), _ = settle([moved(step_seconds=2.0)], view, step=312, done=False, now=102.5, told=Told(None, 311), resumed=311)
     assert still.seconds is None
-    (done,), _ = settle([still], view, step=312, done=True, now=102.5, told=Told(None, 311))
+    (done,), _ = settle([still], view, step=312, done=True, now=102.5, told=Told(None, 311), resumed=311)
     assert done.seconds is not None
 
 

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lmj_api.spec.recovery import Recovery
-from lmj_api.status import Incident, JobStatus
+from lmj_api.status import Incident, JobStatus, Phase
 from lmj_operator.plan.failures.failures import Failure
 from lmj_operator.plan.failures.incidents import OF_REPLICAS, is_open
+
+STEADY_SECONDS = 60.0
+"""A script that ran for so long has got on, whether it reports steps or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +58,28 @@ def counted(failures: Sequence[Failure], incidents: Sequence[Incident]) -> int:
     return len(failures) - follow if causes or ended else len(failures)
 
 
-def charge(recovery: Recovery, status: JobStatus, step: int, failures: int, now: float, taken: Sequence[str] = ()) -> Charge:
+def charge(
+    recovery: Recovery,
+    status: JobStatus,
+    step: int,
+    failures: int,
+    now: float,
+    taken: Sequence[str] = (),
+    *,
+    scripts: bool = False,
+) -> Charge:
     """Charge ``failures`` noticed together at ``now``, with ``step`` committed steps: each is a restart, all of them one wait.
+
+    ``scripts``: of a script, which need not report steps: that it ran for :data:`STEADY_SECONDS` counts as a new one.
 
     ``taken``: why the cluster took pods away, of those of them that were: replacing these is counted, and not charged. None of them: those
     noticed follow from others that were charged before, and wait for what those wait.
     """
     own = failures - len(taken)
     restarts, uncounted = status.restarts + failures, status.restarts_before + len(taken)
-    fresh = step > status.restart_step
-    row = in_row(status, step) + (1 if own else 0)
+    steady = scripts and status.phase is Phase.RUNNING and now - (status.phase_since or now) >= STEADY_SECONDS
+    fresh = step > status.restart_step or steady
+    row = (0 if fresh else status.restarts_without_progress) + (1 if own else 0)
     disrupted = (0 if fresh else status.disruptions_without_progress) + (1 if taken else 0)
     # A cluster that takes every pod away at once is given time too.
     waits = [backoff(recovery, times) for times, new in ((row, own), (disrupted, taken)) if new]

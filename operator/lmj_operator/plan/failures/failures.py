@@ -59,22 +59,27 @@ class Failure:
     """What took its pod away, in one clause, where that was the cluster and not the pod itself: it uses up no budget."""
     peer: str | None = None
     """The pod to which its link broke, where it was that: then the node is avoided by this rank alone."""
+    of_script: bool = False
+    """The exit code is that of the user's script, which may be any."""
 
     @property
     def cut_off(self) -> bool:
         """Whether nobody can connect to its worker any more, because a peer died at a bad moment."""
-        return self.kind == IncidentKind.WORKER_EXITED and self.exit_code == CUT_OFF
+        return self.kind == IncidentKind.WORKER_EXITED and self.exit_code == CUT_OFF and not self.of_script
 
 
 def find_failures(
-    job: str, ranks: tuple[RankFacts, ...], view: View | None, recovery: Recovery, now: float
+    job: str, ranks: tuple[RankFacts, ...], view: View | None, recovery: Recovery, now: float, *, scripts: bool = False
 ) -> tuple[Failure, ...]:
-    """Failures of single ranks that were not acted on yet; ``view``: the newest."""
+    """Failures of single ranks that were not acted on yet; ``view``: the newest. ``scripts``: workers end with the codes of a user's script."""
     accused = _accused(ranks, view, now)
     return tuple(
         failure
         for facts in ranks
-        if (failure := _pod_failure(job, facts, accused.get(facts.rank), recovery, now) or _worker_failure(facts, recovery, now))
+        if (
+            failure := _pod_failure(job, facts, accused.get(facts.rank), recovery, now)
+            or _worker_failure(facts, recovery, now, scripts)
+        )
     )
 
 
@@ -157,19 +162,28 @@ def _pod_failure(job: str, facts: RankFacts, sure: bool | None, recovery: Recove
     return None
 
 
-def _worker_failure(facts: RankFacts, recovery: Recovery, now: float) -> Failure | None:
+def _worker_failure(facts: RankFacts, recovery: Recovery, now: float, script: bool) -> Failure | None:
     worker, pod = facts.worker, facts.pod
     if worker is None or pod is None:
         return None
     if worker.phase is WorkerPhase.EXITED:
         code = worker.exit.code if worker.exit else None
         why = worker.exit.message if worker.exit else ""
-        final = code == USER_ERROR
+        final = code == USER_ERROR and not script
         how = why if why and code is not None and code < 0 else f"ended with {describe_exit(code)}{f': {why}' if why else ''}"
         text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
-        blames = code != CUT_OFF
+        blames = code != CUT_OFF or script
         failure = Failure(
-            IncidentKind.WORKER_EXITED, facts.rank, pod.name, text, Remedy.WORKER, code, final, "its agent", blames_node=blames
+            IncidentKind.WORKER_EXITED,
+            facts.rank,
+            pod.name,
+            text,
+            Remedy.WORKER,
+            code,
+            final,
+            "its agent",
+            blames_node=blames,
+            of_script=script,
         )
         return _judged(failure, recovery, why, worker.exit.stderr if worker.exit else ())
     if worker.phase is WorkerPhase.DRAINED and pod.outdated:

@@ -85,9 +85,16 @@ _NOTHING = Told()
 
 
 def settle(
-    incidents: list[Incident], running: View | None, step: int, done: bool, now: float, told: Told = _NOTHING
+    incidents: list[Incident],
+    running: View | None,
+    step: int,
+    done: bool,
+    now: float,
+    told: Told = _NOTHING,
+    resumed: int | None = None,
 ) -> tuple[list[Incident], int]:
     """Fill in what open incidents cost, now that view ``running`` (None: none) runs and is at ``step``. ``told``: by its members.
+    ``resumed``: the step that it began with; None: that is not known yet, and neither is what was lost.
 
     Returns the incidents and the steps newly counted as lost. Incidents of one outage share its cost: the first carries it.
     """
@@ -98,8 +105,8 @@ def settle(
         if incident.kind is IncidentKind.SCALED:
             settled.append(incident)  # it costs no step, and says itself when it is over
             continue
-        if incident.steps_lost is None and running is not None and running.number > incident.view:
-            cost = max(0, incident.step - running.resume.step - lost)
+        if incident.steps_lost is None and running is not None and resumed is not None and running.number > incident.view:
+            cost = max(0, incident.step - resumed - lost)
             lost += cost
             incident = incident.model_copy(update={"steps_lost": cost, "recovery": f"view {running.number}: {running.reason}"})
         elif incident.steps_lost is None and done:

@@ -33,6 +33,14 @@ class Change:
     ranks: tuple[RankFacts, ...]
     step: int
     """Highest committed step that anybody told of."""
+    stateless: bool = False
+    """No view says at which step it begins."""
+
+    def begins_at(self, incident: Incident) -> int:
+        """The step that the view as the pass leaves it begins at, as far as that is known; ``incident``: one before it."""
+        if self.stateless or self.after is None:
+            return incident.step
+        return self.after.resume.step
 
     def present(self, view: View | None) -> frozenset[int]:
         """The replicas in ``view``."""
@@ -136,14 +144,14 @@ def _ended(incident: Incident, change: Change, now: float, newest: bool) -> Inci
         if not change.runs or change.after is None or there != wanted:
             return incident
         how = f"view {change.after.number}: {change.after.reason}"
-        step = max(incident.step, change.after.resume.step)
+        step = max(incident.step, change.begins_at(incident))
         return incident.model_copy(update={"whole_step": step, "whole_seconds": seconds, "recovery": how})
     awaited = frozenset(incident.replicas) & wanted
     if not awaited or change.done:
         return incident.model_copy(update={"whole_step": change.step})
     if not change.runs or change.after is None or change.after.number <= incident.view or not awaited <= there:
         return incident
-    return incident.model_copy(update={"whole_step": change.after.resume.step, "whole_seconds": seconds})
+    return incident.model_copy(update={"whole_step": change.begins_at(incident), "whole_seconds": seconds})
 
 
 def counted(replicas: int) -> str:

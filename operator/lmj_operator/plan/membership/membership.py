@@ -171,7 +171,7 @@ def next_view(
         if look_since is not None and now >= look_since + LOOK_SECONDS:
             start = f"{start}; what is saved may be newer, but storage did not answer within {LOOK_SECONDS:g} s"
     formed = [Member(rank=rank, pod=pod, incarnation=worker, address=address) for rank, pod, worker, address in present]
-    reason = f"{_why(newest, formed)}; {start}"
+    reason = f"{describe_members(newest, formed)}; {start}"
     number = newest.number + 1 if newest else 1
     return Membership(View(number=number, members=formed, resume=resume, reason=reason), True, reason)
 
@@ -187,7 +187,8 @@ def _going(newest: View, ranks: tuple[RankFacts, ...], pods: tuple[PodObserved, 
     return next((pod.name for pod in pods if pod.phase is PodPhase.TERMINATING and pod.name in members), None)
 
 
-def _why(newest: View | None, members: list[Member]) -> str:
+def describe_members(newest: View | None, members: list[Member]) -> str:
+    """How ``members`` differ from those of ``newest``, in a clause."""
     if newest is None:
         return "all ranks are ready for the first view"
     before, after = {m.rank: m for m in newest.members}, {m.rank for m in members}

@@ -16,7 +16,7 @@ def with_who_has_the_state(observed: Observed) -> Observed:
     Those that the job keeps follow that one. Once they are in the view, it leaves as any other that is too many.
     """
     spec, newest = observed.spec, newest_view(observed.status, observed.pods)
-    if newest is None or all(m.rank < spec.world_size for m in newest.members):
+    if spec.strategy.stateless or newest is None or all(m.rank < spec.world_size for m in newest.members):
         return observed
     pods = {pod.name: pod for pod in observed.pods}
     able = [m.rank for m in newest.members if _may_have_it(m, pods.get(m.pod))]

@@ -28,7 +28,8 @@ FIRST_REST_SECONDS = 15.0
 def with_handed_over(observed: Observed, ranks: tuple[RankFacts, ...], view: View | None) -> tuple[RankFacts, ...]:
     """``ranks``, with the follower in the place of each rank that has left ``view`` for it."""
     moving = _moving(observed)
-    return tuple(_handed_over(f, view) if view is not None and f.rank in moving else f for f in ranks)
+    stateless = observed.spec.strategy.stateless
+    return tuple(_handed_over(f, view, stateless) if view is not None and f.rank in moving else f for f in ranks)
 
 
 def with_left(observed: Observed, ranks: tuple[RankFacts, ...]) -> tuple[RankFacts, ...]:
@@ -69,9 +70,15 @@ def _moving(observed: Observed) -> set[int]:
     return {move.rank for move in observed.status.moves if move.given_up is None and move.strategy == "Live"}
 
 
-def _handed_over(facts: RankFacts, view: View) -> RankFacts:
+def _handed_over(facts: RankFacts, view: View, stateless: bool) -> RankFacts:
     follower, worker = facts.follower, facts.worker
-    if follower is None or facts.entry is None or worker is None or not in_sync(follower) or not left(facts, view):
+    if (
+        follower is None
+        or facts.entry is None
+        or worker is None
+        or not in_sync(follower, stateless=stateless)
+        or not left(facts, view)
+    ):
         return facts
     assert follower.agent is not None
     if follower.agent.worker.phase is not WorkerPhase.READY or follower.agent.worker.holding != worker.holding:

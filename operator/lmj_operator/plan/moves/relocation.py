@@ -9,6 +9,7 @@ from lmj_operator.plan.actions import Action
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.nodes import avoiding
 from lmj_operator.plan.failures.stragglers import find_stragglers
+from lmj_operator.plan.membership.scripts import to_join
 from lmj_operator.plan.moves.joining import Joins, plan_joins
 from lmj_operator.plan.moves.moves import off_their_nodes, plan_moves
 from lmj_operator.plan.observe.facts import RankFacts
@@ -55,7 +56,8 @@ def relocate(
     recut = _recut(observed, ranks, trains, busy, now)
     joins = _joins(observed, ranks, None if recut.under_way else trains, followed, now)
     kept = joins.followed(observed.spec.topology)
-    following = follow(observed.name, others, recut.made, followed, observed.spec.recovery, now, kept)
+    stateless = observed.spec.strategy.stateless
+    following = follow(observed.name, others, recut.made, followed, observed.spec.recovery, now, kept, stateless=stateless)
     changes = Changes(
         followers=list(following.entries),
         joins=list(joins.entries),
@@ -88,4 +90,7 @@ def _joins(
     spec = observed.spec
     if view is None or spec.topology.replicas == 1:
         return Joins(tuple(observed.status.joins))
+    if spec.strategy.stateless:
+        actions, due = to_join(ranks, view, now)
+        return Joins((), actions, due, bool(actions))
     return plan_joins(spec.topology, ranks, view, observed.status.joins, moving, spec.recovery, now)

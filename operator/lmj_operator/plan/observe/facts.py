@@ -113,9 +113,11 @@ def _facts(
     )
 
 
-def in_sync(pod: PodObserved) -> bool:
-    """Whether the worker of ``pod`` has what the rank that it followed had."""
+def in_sync(pod: PodObserved, *, stateless: bool = False) -> bool:
+    """Whether the worker of ``pod`` has what the rank that it followed had. ``stateless``: there is nothing to have."""
     if pod.phase is not PodPhase.RUNNING or pod.agent is None:
         return False
     worker = pod.agent.worker
+    if stateless:
+        return worker.phase is WorkerPhase.READY
     return worker.phase in (WorkerPhase.FOLLOWING, WorkerPhase.READY) and worker.holding is not None

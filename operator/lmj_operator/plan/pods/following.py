@@ -35,10 +35,12 @@ def follow(
     recovery: Recovery,
     now: float,
     kept: Collection[int] = (),
+    *,
+    stateless: bool = False,
 ) -> Following:
     """The followers of ranks ``wanted``, one each, on the node that is named with it (None: any); others go, but not those of ranks ``kept``.
 
-    A new entry is acted on in the next pass, when it is durable.
+    A new entry is acted on in the next pass, when it is durable. ``stateless``: a follower has nothing to copy, and is in sync once it is ready.
     """
     entries: list[FollowerStatus] = []
     actions: list[Action] = []
@@ -57,7 +59,7 @@ def follow(
                 entries.append(_entry(job, facts, wanted[facts.rank]).model_copy(update={"since": now}))
                 numbers[str(facts.rank)] = facts.next_serial
             continue
-        after, more = _next(job, facts, entry, wanted[facts.rank], recovery, now)
+        after, more = _next(job, facts, entry, wanted[facts.rank], recovery, now, stateless)
         if _stands(after) != _stands(entry):
             after = after.model_copy(update={"since": now})
         entries.append(after)
@@ -83,7 +85,7 @@ def _entry(job: str, facts: RankFacts, node: str | None, failures: int = 0, not_
 
 
 def _next(
-    job: str, facts: RankFacts, entry: FollowerStatus, node: str | None, recovery: Recovery, now: float
+    job: str, facts: RankFacts, entry: FollowerStatus, node: str | None, recovery: Recovery, now: float, stateless: bool
 ) -> tuple[FollowerStatus, tuple[Action, ...]]:
     """``entry`` as it is to be, on ``node`` if that is one, else on any, and what brings it on."""
     pod = facts.follower
@@ -112,6 +114,8 @@ def _next(
     if worker.phase in ENDED:
         again = {"state": "Starting", "incarnation": worker.incarnation + 1, "failures": failures, "not_before": wait}
         return entry.model_copy(update=again), ()
+    if stateless:
+        return entry.model_copy(update={"state": "InSync" if in_sync(pod, stateless=True) else "Starting"}), ()
     left = _let_go(facts, pod)
     if left is not None:
         return entry.model_copy(update={"state": "Copying"}), (left,)
