@@ -130,7 +130,7 @@ class Reports:
         if at is None:
             return
         measured = None
-        if self._since is not None and self._steps is not None and at.step > self._since[0]:
+        if self._since is not None and self._steps is not None and at.step > self._since[0] and now > self._since[1]:
             measured = (at.steps - at.step) * (now - self._since[1]) / (at.step - self._since[0])
         chosen = seconds if measured is None or (told and seconds is not None) else measured
         good = chosen is not None and 0 <= chosen <= LARGEST

@@ -1,7 +1,7 @@
 """Where the processes of a script report their progress: a small HTTP server on 127.0.0.1, in the event loop of whoever asks for it.
 
 ``POST /trainer-status`` takes what the Trainer of transformers posts (``trainer_status`` has the facts). ``POST /progress/TOKEN`` takes lines of
-JSON, so that one ``curl -d '{"step": 3}' $LMJ_PROGRESS_URL`` is enough. Either takes the token in a header, too. A connection is for one request.
+JSON, so that one ``curl -d '{"step": 3}' $LMJ_PROGRESS_URL`` is enough. Either takes the token in a header. A connection is for one request.
 """
 
 import asyncio
