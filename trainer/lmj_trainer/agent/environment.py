@@ -41,6 +41,17 @@ def worker_environment(base: Mapping[str, str], threads: int, interface: str | N
     return {**_MALLOC, **_QUIET, **base, **fixed}
 
 
+def script_environment(base: Mapping[str, str], interface: str | None) -> dict[str, str]:
+    """``base`` with the little that a worker needs that runs a user's script: the script sees it too, so nothing else is changed.
+
+    ``interface``: where the launcher listens for others (``LMJ_INTERFACE``), and gloo too unless ``base`` says another; None: as the host's
+    name has it. Output is told as it is written.
+    """
+    own = {} if interface is None else {"GLOO_SOCKET_IFNAME": interface}
+    fixed = {} if interface is None else {"LMJ_INTERFACE": interface}
+    return {"PYTHONUNBUFFERED": "1", **own, **base, **fixed}
+
+
 def default_interface(host: str, platform: str = sys.platform) -> str | None:
     """The interface for RPC when none is given: the loopback one when the agent itself is only reached there."""
     if host in ("localhost", "::1") or host.startswith("127."):
