@@ -34,6 +34,11 @@ class Command(Message):
     save_seconds: Annotated[float, Field(ge=0, le=86400)] = 30.0
     """So long the processes have after SIGTERM to save and end, when their rank is to move or the number of replicas changes."""
 
+    @property
+    def is_python(self) -> bool:
+        """Whether it is a Python file or a module, and no other program."""
+        return self.args[0] == "-m" or self.args[0].endswith(".py")
+
     @model_validator(mode="after")
     def _names_a_module(self) -> Self:
         if self.args == ["-m"]:

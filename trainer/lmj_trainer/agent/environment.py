@@ -41,6 +41,17 @@ def worker_environment(base: Mapping[str, str], threads: int, interface: str | N
     return {**_MALLOC, **_QUIET, **base, **fixed}
 
 
+def script_environment(base: Mapping[str, str], interface: str | None) -> dict[str, str]:
+    """``base`` with the little that a worker needs that runs a user's script: the script sees it too, so nothing else is changed.
+
+    ``interface``: where the launcher listens for others (``LMJ_INTERFACE``), and gloo too unless ``base`` says another; None: as the host's
+    name has it. Output is told as it is written.
+    """
+    own = {} if interface is None else {"GLOO_SOCKET_IFNAME": interface}
+    fixed = {} if interface is None else {"LMJ_INTERFACE": interface}
+    return {"PYTHONUNBUFFERED": "1", **own, **base, **fixed}
+
+
 def default_interface(host: str, platform: str = sys.platform) -> str | None:
     """The interface for RPC when none is given: the loopback one when the agent itself is only reached there."""
     if host in ("localhost", "::1") or host.startswith("127."):
@@ -65,17 +76,36 @@ def interface_of(address: str) -> str:
     return found
 
 
+def address_of(interface: str) -> str | None:
+    """The address of a network interface, of version 4 if it has one; None: it has none, or it cannot be known here."""
+    if sys.platform != "linux":
+        return None
+    if (packed := _ipv4(interface)) is not None:
+        return socket.inet_ntoa(packed)
+    try:
+        rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
+    except OSError:
+        return None
+    # What is valid on its own network alone (fe80) says nothing without the interface.
+    found = [row[0] for row in rows if row[-1] == interface and not row[0].startswith("fe80")]
+    return socket.inet_ntop(socket.AF_INET6, bytes.fromhex(found[0])) if found else None
+
+
 def _has_ipv4(name: str, packed: bytes) -> bool:
     if sys.platform != "linux":
         raise UserError("--address works on Linux alone; use --interface")
+    return _ipv4(name) == packed
+
+
+def _ipv4(name: str) -> bytes | None:
     import fcntl
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         try:
             answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
         except OSError:
-            return False  # an interface without an IPv4 address
-    return answer[20:24] == packed
+            return None  # an interface without an IPv4 address
+    return bytes(answer[20:24])
 
 
 def _has_ipv6(name: str, packed: bytes) -> bool:

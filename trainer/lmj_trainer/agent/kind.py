@@ -24,6 +24,8 @@ class WorkerKind:
     """Options of its command line that name a file of memory, which the agent keeps from one worker to the next."""
     saves: bool
     """It saves checkpoints, which the agent is to look through."""
+    scripted: bool = False
+    """It runs a user's program, in the user's environment. Such workers connect to each other, with the token that agents have."""
 
 
 def worker_kind(spec: JobSpec) -> WorkerKind:
@@ -37,4 +39,10 @@ def _trainer(spec: JobSpec) -> WorkerKind:
     return WorkerKind(["worker"], ["fork-server", *lora], [OPTION, *snapshots], saves=True)
 
 
-KINDS: dict[Strategy, Callable[[JobSpec], WorkerKind]] = {Strategy.PIPELINE: _trainer}
+def _script(spec: JobSpec) -> WorkerKind:
+    # A program that is no Python would not have use for what a fork server has imported.
+    python = spec.command is not None and spec.command.is_python
+    return WorkerKind(["launch"], ["fork-server", "--script"] if python else None, [], saves=False, scripted=True)
+
+
+KINDS: dict[Strategy, Callable[[JobSpec], WorkerKind]] = {Strategy.PIPELINE: _trainer, Strategy.COMMAND: _script}

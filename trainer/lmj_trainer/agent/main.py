@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import ValidationError
 
@@ -22,7 +22,7 @@ from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.deliveries import Deliveries, without_tokens
-from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
+from lmj_trainer.agent.environment import default_interface, interface_of, script_environment, worker_environment
 from lmj_trainer.agent.kind import WorkerKind, worker_kind
 from lmj_trainer.agent.launch import Program
 from lmj_trainer.agent.launcher import Launcher
@@ -99,11 +99,14 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     host, port = arguments.listen
     interface = arguments.interface or (interface_of(arguments.address) if arguments.address else default_interface(host))
-    environment = worker_environment(without_tokens(os.environ), job.spec.training.computing_threads, interface)
+    kind, base = worker_kind(job.spec), without_tokens(os.environ)
+    if kind.scripted:
+        environment = script_environment(base, interface)
+    else:
+        environment = worker_environment(base, job.spec.training.computing_threads, interface)
     children = Children(adopts=not arguments.cold and linux.adopt_orphans())
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
-    kind = worker_kind(job.spec)
     launcher = Launcher(
         program(kind, arguments, environment, lambda: supervisor.state.rank),
         children,
@@ -185,7 +188,9 @@ async def begin(supervisor: Supervisor, job: LiveMigrationJob, kind: WorkerKind)
     """
     if supervisor.state.rank is None:
         await standby.wait(supervisor)
-    if not kind.saves or supervisor.state.rank != FIRST:
+    if not kind.saves:
+        await look_nowhere(supervisor)
+    if supervisor.state.rank != FIRST:
         supervisor.found([])
         return
     try:
@@ -205,6 +210,14 @@ async def look(supervisor: Supervisor, root: Ref, digest: str, run: Run, trainin
         look_now = partial(_look, root, run, number, partial(scan, root, digest, training, names, known))
         supervisor.found(await _look_once(supervisor, root, look_now), number)
         number, names = await supervisor.looks.next()
+
+
+async def look_nowhere(supervisor: Supervisor) -> NoReturn:
+    """Answer at once whenever a look is asked for; for ever: there are no checkpoints that anybody here could read."""
+    number: int = 0
+    while True:
+        supervisor.found([], number)
+        number, _ = await supervisor.looks.next()
 
 
 def _look(root: Ref, run: Run, number: int, look: Callable[[], list[CheckpointInfo]]) -> list[CheckpointInfo]:
@@ -241,7 +254,8 @@ def program(
     def worker_arguments(incarnation: int) -> list[str]:
         number = rank() if arguments.rank is None else arguments.rank
         own = {} if number is None else {"rank": number}
-        options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation}
+        token = {"token-file": arguments.token_file} if kind.scripted else {}
+        options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation, **token}
         return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
     server = None if kind.server is None else [*python, *kind.server]

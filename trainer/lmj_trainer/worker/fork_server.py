@@ -32,16 +32,27 @@ def main(argv: Sequence[str]) -> int:
     """Serve the agent until it is gone."""
     arguments = parser().parse_args(argv)
 
-    def work(worker_argv: list[str]) -> int:
-        from lmj_trainer.worker.main import main
-
-        sys.argv = ["lmj_trainer worker", *worker_argv]
-        return main(worker_argv)
-
-    code = serve(arguments.fd, lambda: libraries.load(lora=arguments.lora), work)
+    if arguments.script:
+        code = serve(arguments.fd, libraries.load_for_scripts, _launch, "launch")
+    else:
+        code = serve(arguments.fd, lambda: libraries.load(lora=arguments.lora), _train, "worker")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # nothing is to be put in order, and some libraries say much about it
+
+
+def _train(argv: list[str]) -> int:
+    from lmj_trainer.worker.main import main
+
+    sys.argv = ["lmj_trainer worker", *argv]
+    return main(argv)
+
+
+def _launch(argv: list[str]) -> int:
+    from lmj_trainer.launch.main import main
+
+    sys.argv = ["lmj_trainer launch", *argv]
+    return main(argv)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,14 +62,18 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--fd", type=int, required=True, metavar="N", help="socket to the agent")
     result.add_argument("--lora", action="store_true", help="the workers need peft too")
+    result.add_argument("--script", action="store_true", help="the workers run a script, which needs other libraries")
     result.add_argument(
         "--room", metavar="TEXT", help="not used: its length is what a worker's arguments may have in lists of processes"
     )
     return result
 
 
-def serve(fd: int, load: Callable[[], None], work: Work) -> int:
-    """``load()``, then fork a process that does ``work(argv)`` at each request that comes over socket ``fd``, until that ends."""
+def serve(fd: int, load: Callable[[], None], work: Work, name: str = "worker") -> int:
+    """``load()``, then fork a process that does ``work(argv)`` at each request that comes over socket ``fd``, until that ends.
+
+    ``name``: of the command that it is, as lists of processes show it.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)  # these go to the whole pod; this process ends with its agent, not before
     with socket.socket(fileno=fd) as control:
@@ -77,7 +92,7 @@ def serve(fd: int, load: Callable[[], None], work: Work) -> int:
                     return 0
                 if problem := _problem():
                     return _refuse(control, problem)
-                _fork(Request.from_bytes(message), files, control, work)
+                _fork(Request.from_bytes(message), files, control, work, name)
             finally:
                 for file in files:
                     os.close(file)
@@ -94,7 +109,7 @@ def _refuse(control: socket.socket, problem: str) -> int:
     return 1
 
 
-def _fork(request: Request, files: Sequence[int], control: socket.socket, work: Work) -> None:
+def _fork(request: Request, files: Sequence[int], control: socket.socket, work: Work, name: str) -> None:
     """Fork the worker. Whether it came to life is its own to tell; the agent sees the files close when nobody has them."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -114,14 +129,14 @@ def _fork(request: Request, files: Sequence[int], control: socket.socket, work: 
         except OSError as error:
             os.write(files[0], str(error).encode())
         else:
-            code = _live(request, files, control, work) if child == 0 else 0
+            code = _live(request, files, control, work, name) if child == 0 else 0
     except BaseException:  # noqa: BLE001 - nothing may get back into the fork server's loop
         traceback.print_exc()
     finally:
         os._exit(code)
 
 
-def _live(request: Request, files: Sequence[int], control: socket.socket, work: Work) -> int:
+def _live(request: Request, files: Sequence[int], control: socket.socket, work: Work, name: str) -> int:
     """The worker's life; its exit code."""
     control.close()
     _become_child_of(request.parent)
@@ -134,7 +149,7 @@ def _live(request: Request, files: Sequence[int], control: socket.socket, work: 
         os.close(file)
     options = [word for option, file in zip(request.options, inherited, strict=True) for word in (option, str(file))]
     arguments = [*request.arguments, *options]
-    linux.show_arguments([sys.executable, "-m", "lmj_trainer", "worker", *arguments])
+    linux.show_arguments([sys.executable, "-m", "lmj_trainer", name, *arguments])
     random.seed()  # as in any new process: else each worker would draw what the one before drew
     with socket.socket(fileno=hello) as to_agent:
         to_agent.send(str(os.getpid()).encode())

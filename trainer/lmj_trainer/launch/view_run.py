@@ -1,0 +1,261 @@
+"""One view of a launcher: from the view line, by way of the script's processes, to what came of it."""
+
+import asyncio
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lmj_api.protocol import EventKind, Progress
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.view import View
+from lmj_trainer.agent.exits import signal_name
+from lmj_trainer.launch import environment
+from lmj_trainer.launch.agent_line import AgentLine
+from lmj_trainer.launch.connection import BEAT_SECONDS
+from lmj_trainer.launch.environment import Meeting, Node
+from lmj_trainer.launch.life import Pulse
+from lmj_trainer.launch.line import BrokenError, Life, Line, split_address
+from lmj_trainer.launch.processes import Starter
+from lmj_trainer.launch.processors import shares, usable_processors
+from lmj_trainer.launch.reporting import Reporting
+from lmj_trainer.launch.words import Word, WordKind
+
+VERDICT_SECONDS = 5.0
+"""A launcher whose process failed waits so long to be told whether that was the cause, or followed from another's."""
+LOOK_SECONDS = 5.0
+"""Between two looks whether the processes show signs of life; the agent is told of them no more often."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The view is over, and this launcher is ready for the next."""
+
+    message: str
+    rank: int | None = None
+    """Who is to blame, when it is one."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A process of this node failed first."""
+
+    code: int
+    """Its exit code; negative: the signal that ended it."""
+
+    @property
+    def status(self) -> int:
+        """What the launcher exits with: as a shell says it."""
+        return self.code if self.code > 0 else 128 - self.code
+
+
+@dataclass(frozen=True)
+class Completed:
+    """All processes of all members ended with 0."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The view was left in order."""
+
+    message: str
+
+
+Outcome = Lost | Failed | Completed | Stopped
+
+
+@dataclass(frozen=True)
+class Here:
+    """What a launcher has, whatever the view."""
+
+    job: LiveMigrationJob
+    rank: int
+    agent: AgentLine
+    starter: Starter
+    changed: asyncio.Event
+    """Is set when there is news of the agent or of a process."""
+    reporting: Reporting
+    variables: dict[str, str]
+    """Its own: those of the script, too."""
+    cores: Sequence[int]
+    """Processors that it may run on."""
+
+
+class ViewRun:
+    """Await :meth:`run` once. Whatever comes of it, none of its processes is left then."""
+
+    def __init__(self, here: Here, view: View) -> None:
+        command = here.job.spec.command
+        assert command is not None
+        self._here, self._view, self._command = here, view, command
+        self._orders, self._node = here.agent.orders, Node.of(view, here.rank, command)
+        self._running: dict[int, int] = {}
+        """Process of this node, from its number at the starter."""
+        self._failed: int | None = None
+        self._how = ""
+        self._pulse, self._looked = Pulse(), -math.inf
+        self._alive, self._signed, self._joined, self._reported = -math.inf, -math.inf, False, False
+
+    @property
+    def life(self) -> Life:
+        """For the view line."""
+        return Life(lambda: time.monotonic() - self._alive < 1.5 * BEAT_SECONDS, self._sign)
+
+    async def run(self, line: Line, patience: float) -> Outcome:
+        """What came of it. ``patience``: seconds that all members have to come together. Raises StarterGoneError."""
+        try:
+            outcome = await self._run(line, patience)
+            await self._here.starter.clear()
+            if isinstance(outcome, Completed):
+                # Told to the agent before the others leave: from here on the job has succeeded, whatever dies.
+                self._here.agent.emit(EventKind.COMPLETED, "the script has ended")
+                await self._here.agent.flush()
+                line.complete()
+            return outcome
+        finally:
+            line.close()
+
+    async def _run(self, line: Line, patience: float) -> Outcome:
+        here, number = self._here, self._view.number
+        beginning = asyncio.create_task(line.begin(patience))
+        beginning.add_done_callback(lambda _: here.changed.set())
+        try:
+            while not beginning.done():
+                here.changed.clear()
+                if (outcome := self._told_to_leave(line)) is not None:
+                    return outcome
+                if (reason := self._orders.stops(number)) is not None:
+                    line.say(Word(kind=WordKind.LEFT, message=reason))
+                    return Stopped(reason)
+                await here.changed.wait()
+            start = beginning.result()
+        except BrokenError as error:
+            return Lost(str(error), error.rank)
+        finally:
+            beginning.cancel()
+        here.agent.emit(EventKind.JOINED, self._view.reason, view=number)
+        self._joined = True
+        async with here.reporting(self._command, self._progressed, self._warn) as extra:
+            self._start(start, extra)
+            return await self._watch(line)
+
+    def _told_to_leave(self, line: Line) -> Lost | None:
+        reason = self._orders.broken(self._view.number)
+        if reason is None:
+            return None
+        line.say(Word(kind=WordKind.LEFT, message=reason))
+        return Lost(reason)
+
+    def _start(self, start: Word, extra: dict[str, str]) -> None:
+        here, command, node = self._here, self._command, self._node
+        meeting = Meeting(split_address(self._view.members[0].address)[0], start.port, start.resume)
+        argv = environment.arguments(command, start.resume)
+        bound: list[list[int]] = shares(here.cores, node.processes) if command.bind_cores else [[]] * node.processes
+        processors = usable_processors(here.cores)
+        for local in range(node.processes):
+            variables = environment.variables(here.variables, here.job, node, local, meeting, processors, extra)
+            number = here.starter.start(argv, command.working_dir or ".", variables, bound[local])
+            self._running[number] = local
+
+    async def _watch(self, line: Line) -> Outcome:
+        """Until something is decided."""
+        here, asked = self._here, False
+        deciding = asyncio.create_task(line.next())
+        deciding.add_done_callback(lambda _: here.changed.set())
+        deadline = math.inf
+        try:
+            while True:
+                here.changed.clear()
+                if (outcome := self._told_to_leave(line)) is not None:
+                    return outcome
+                if deciding.done():
+                    word = deciding.result()
+                    return await self._stop(word.message) if word.kind is WordKind.STOP else self._outcome(word)
+                here.starter.require()
+                while here.starter.ends:
+                    self._ended(*here.starter.ends.popleft(), line)
+                if self._failed is not None:
+                    deadline = min(deadline, time.monotonic() + VERDICT_SECONDS)
+                    if time.monotonic() >= deadline:
+                        return Failed(self._failed)  # the leader hangs
+                if (reason := self._orders.stops(self._view.number)) is not None and not asked:
+                    asked = True
+                    line.say(Word(kind=WordKind.STOP, message=reason))
+                await self._news(min(LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
+                self._look()
+        finally:
+            deciding.cancel()
+
+    async def _news(self, seconds: float) -> None:
+        """Wait until there is some, at most so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._here.changed.wait()
+
+    def _ended(self, number: int, code: int, line: Line) -> None:
+        """Take note that process ``number`` ended; the others of this node end with one that failed."""
+        local = self._running.pop(number, None)
+        if local is None or self._failed is not None:
+            return
+        if code == 0:
+            if not self._running:
+                line.say(Word(kind=WordKind.DONE))
+            return
+        self._failed = code
+        how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
+        self._how = f"rank {self._node.rank(local)} of the script (process {local} of rank {self._here.rank}) {how}"
+        for other in self._running:
+            self._here.starter.signal(other, signal.SIGKILL)
+        line.say(Word(kind=WordKind.FAILED, message=self._how))
+
+    def _outcome(self, word: Word) -> Outcome:
+        if word.kind is WordKind.COMPLETED:
+            return Completed()
+        if word.rank == self._here.rank and self._failed is not None:
+            self._warn(self._how)
+            return Failed(self._failed)
+        return Lost(word.message, word.rank if word.rank >= 0 and word.rank != self._here.rank else None)
+
+    async def _stop(self, reason: str) -> Outcome:
+        """Have the processes save and end, as long as they may."""
+        here = self._here
+        for number in self._running:
+            here.starter.signal(number, signal.SIGTERM)
+        end = time.monotonic() + self._command.save_seconds
+        while True:
+            here.changed.clear()
+            here.starter.require()
+            while here.starter.ends:
+                self._running.pop(here.starter.ends.popleft()[0], None)
+            left = end - time.monotonic()
+            if not self._running or left <= 0 or self._orders.broken(self._view.number) is not None:
+                return Stopped(reason)
+            await self._news(min(left, LOOK_SECONDS))
+            self._look()
+
+    def _progressed(self, progress: Progress) -> None:
+        self._reported = True
+        # What all of them report is the same: one tells it.
+        if self._node.number == 0:
+            self._here.agent.emit(EventKind.COMMITTED, progress=progress)
+
+    def _look(self) -> None:
+        """Whether the processes show signs of life, now and then."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        reported, self._reported = self._reported, False
+        if self._pulse.lively(self._here.starter.pids.values(), now) or reported:
+            self._alive = now
+            self._sign()
+
+    def _sign(self) -> None:
+        if self._joined and time.monotonic() - self._signed >= LOOK_SECONDS:
+            self._signed = time.monotonic()
+            self._here.agent.emit(EventKind.PREPARING, "the script shows signs of life")
+
+    def _warn(self, message: str) -> None:
+        self._here.agent.emit(EventKind.WARNING, message)

@@ -1,0 +1,110 @@
+"""What the launchers of a view say to each other, and what the leader makes of it. Pure."""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from lmj_api.base import Message
+from lmj_api.bounds import Line
+from lmj_api.view import View
+
+LONGEST_WORD = 32_768
+"""Bytes of a word, as a line of JSON."""
+
+
+class WordKind(StrEnum):
+    """What is said."""
+
+    CHALLENGE = "challenge"
+    """Leader: whoever connects is to prove with ``nonce`` that it is of this job."""
+    HELLO = "hello"
+    """Member: it is ``rank`` of ``view``, and wants the same proof of the leader, with its own ``nonce``."""
+    REFUSED = "refused"
+    """Leader: it is not of the view; ``message`` says why."""
+    START = "start"
+    """Leader: all are there: the processes are to be started."""
+    BEAT = "beat"
+    """Both, every now and then."""
+    DONE = "done"
+    """Member: all of its processes have ended with 0."""
+    FAILED = "failed"
+    """Member: a process of its has failed."""
+    LEFT = "left"
+    """Member: it leaves at once, because it was told to; nobody is to blame."""
+    STOP = "stop"
+    """Member: the view is to be left in order. Leader: all leave it."""
+    LOST = "lost"
+    """Leader: the view is broken, by ``rank``; -1: by nobody in it."""
+    COMPLETED = "completed"
+    """Leader: the script has ended well everywhere."""
+
+
+class Word(Message):
+    """One line between two launchers."""
+
+    kind: WordKind
+    nonce: Annotated[str, Field(max_length=64)] = ""
+    """``challenge``, ``hello``."""
+    proof: Annotated[str, Field(max_length=64)] = ""
+    """``hello``, ``start``: see :func:`proof`."""
+    view: int = 0
+    """``hello``."""
+    rank: int = -1
+    """``hello``, ``lost``."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """``start``: where the script's processes meet, on the leader's host."""
+    resume: Annotated[str, Field(max_length=4096)] | None = None
+    """``start``: the checkpoint that they go on from."""
+    lively: bool = False
+    """``beat``: there were signs of life since the last one, on that node; from the leader: on any."""
+    message: Line = ""
+    """``failed``, ``stop``, ``lost``, ``refused``: why."""
+
+
+def key_of(token: str | None, run: str, view: View) -> bytes:
+    """The secret of a view's members: of the job's token, if they have it, and of what only they were told."""
+    return hashlib.sha256(f"{token or ''}\0{run}\0{view.to_json()}".encode()).digest()
+
+
+def proof(key: bytes, role: str, nonce: str, rank: int) -> str:
+    """That whoever answers ``nonce``, as ``role`` towards or of ``rank``, has ``key``."""
+    return hmac.new(key, f"{role}\0{nonce}\0{rank}".encode(), hashlib.sha256).hexdigest()
+
+
+class Verdict:
+    """What is decided of a view, by its leader: the first thing that ends it counts, and what follows from it is no cause."""
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        """``ranks``: all members."""
+        self._ranks = frozenset(ranks)
+        self._done: set[int] = set()
+        self.over = False
+        """It was decided."""
+
+    def hear(self, rank: int, word: Word) -> Word | None:
+        """What all are to be told because ``rank`` says ``word``; None: nothing."""
+        if self.over:
+            return None
+        match word.kind:
+            case WordKind.DONE:
+                self._done.add(rank)
+                return self._decided(Word(kind=WordKind.COMPLETED)) if self._done == self._ranks else None
+            case WordKind.STOP:
+                return self._decided(Word(kind=WordKind.STOP, rank=rank, message=word.message))
+            case WordKind.FAILED:
+                return self._decided(Word(kind=WordKind.LOST, rank=rank, message=word.message))
+            case WordKind.LEFT:
+                return self._decided(Word(kind=WordKind.LOST, message=word.message))
+        return None
+
+    def gone(self, rank: int, why: str) -> Word | None:
+        """The same because the connection to ``rank`` has ended."""
+        return self.hear(rank, Word(kind=WordKind.FAILED, message=f"the launcher of rank {rank} is lost: {why}"))
+
+    def _decided(self, word: Word) -> Word:
+        self.over = True
+        return word
