@@ -11,7 +11,8 @@ _WIDTH = 120
 def convert(
     file: Annotated[Path, typer.Argument(help="A YAML file with PyTorchJobs or TrainJobs.", show_default=False)],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it there. Left out: to stdout.", show_default=False)
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write it there. Left out: to stdout.", show_default=False),
     ] = None,
 ) -> None:
     """Write the LiveMigrationJob that does what the PyTorchJob or TrainJob in FILE does.
@@ -24,7 +25,8 @@ def convert(
 
     documents, lines = _converted(file)
     text = "---\n".join(
-        yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=_WIDTH, allow_unicode=True) for document in documents
+        yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=_WIDTH, allow_unicode=True)
+        for document in documents
     )
     if output is None:
         typer.echo(text, nl=False)

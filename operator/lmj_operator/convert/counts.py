@@ -32,7 +32,10 @@ def processes(source: Source, launch: Launch | None, gpus: int, notes: Notes) ->
         return _bounded(gpus or 1, notes, where)
     if launch is None or launch.launcher is None:
         if source.processes not in (None, "auto", "cpu", "gpu", "1"):
-            notes.check(where, f"the script is started without torchrun, so once in each pod, but {source.processes} processes are asked for")
+            notes.check(
+                where,
+                f"the script is started without torchrun, so once in each pod, but {source.processes} processes are asked for",
+            )
         return 1
     told = launch.processes if launch.processes is not None and not launch.processes.startswith("$") else source.processes
     if told is None or told in ("auto", "gpu", "cpu", "xpu"):

@@ -37,7 +37,7 @@ class Converted:
 
 
 def kind_of_document(document: object) -> tuple[str, str] | None:
-    """apiVersion and kind of ``document``; None: it has none."""
+    """The ``apiVersion`` and ``kind`` of ``document``; None: it has none."""
     if not isinstance(document, Mapping):
         return None
     version, kind = document.get("apiVersion"), document.get("kind")
@@ -175,7 +175,9 @@ def _tell_launcher(run: Program, where: str, notes: Notes) -> None:
     for option in launch.dropped:
         notes.dropped(f"{where}.command: {option}", "left out; see whether the script needs it")
     if launch.interpreter is not None:
-        notes.check(f"{where}.command: {launch.interpreter}", "the script is run by the Python that runs the trainer in the image")
+        notes.check(
+            f"{where}.command: {launch.interpreter}", "the script is run by the Python that runs the trainer in the image"
+        )
 
 
 def _tell_pod(made: Object, where: str, notes: Notes) -> None:

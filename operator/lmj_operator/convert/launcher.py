@@ -12,14 +12,57 @@ _LAUNCH_MODULE: Final = "torch.distributed.launch"
 _ACCELERATE_MODULES: Final = ("accelerate.commands.launch", "accelerate.commands.accelerate_cli")
 
 _FLAGS: Final = frozenset(
-    "standalone module no-python run-path use-env virtual-local-rank multi-gpu cpu use-cpu tpu use-xpu use-fsdp use-deepspeed"
-    " use-megatron-lm use-parallelism-config same-network quiet debug main-training-function-cpu enable-cpu-affinity ipex"
-    " dynamo-use-dynamic dynamo-use-fullgraph use-mps-device fp16 tpu-use-cluster tpu-use-sudo".split()
+    (
+        "standalone",
+        "module",
+        "no-python",
+        "run-path",
+        "use-env",
+        "virtual-local-rank",
+        "multi-gpu",
+        "cpu",
+        "use-cpu",
+        "tpu",
+        "use-xpu",
+        "use-fsdp",
+        "use-deepspeed",
+        "use-megatron-lm",
+        "use-parallelism-config",
+        "same-network",
+        "quiet",
+        "debug",
+        "main-training-function-cpu",
+        "enable-cpu-affinity",
+        "ipex",
+        "dynamo-use-dynamic",
+        "dynamo-use-fullgraph",
+        "use-mps-device",
+        "fp16",
+        "tpu-use-cluster",
+        "tpu-use-sudo",
+    )
 )
 """Options without a value."""
 _EXPECTED: Final = frozenset(
-    "node-rank rdzv-backend rdzv-endpoint rdzv-id rdzv-conf master-addr master-port local-addr standalone use-env"
-    " machine-rank main-process-ip main-process-port multi-gpu same-network num-machines quiet".split()
+    (
+        "node-rank",
+        "rdzv-backend",
+        "rdzv-endpoint",
+        "rdzv-id",
+        "rdzv-conf",
+        "master-addr",
+        "master-port",
+        "local-addr",
+        "standalone",
+        "use-env",
+        "machine-rank",
+        "main-process-ip",
+        "main-process-port",
+        "multi-gpu",
+        "same-network",
+        "num-machines",
+        "quiet",
+    )
 )
 """Options that say how processes find each other, which the operator does by itself."""
 _TO_VARIABLES: Final = {

@@ -12,7 +12,18 @@ _RESERVED: Final = frozenset({"token", "job", "run", "tmp", "output"})
 _NOT_OURS: Final = ("command", "args", "workingDir", "name")
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 SET_BY_LAUNCHER: Final = frozenset(
-    "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK NODE_RANK MASTER_ADDR MASTER_PORT NPROC_PER_NODE NNODES".split()
+    [
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "NODE_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "NPROC_PER_NODE",
+        "NNODES",
+    ]
 )
 """Variables that each process gets, as ``torchrun`` sets them, beside all that begin with ``PET_``."""
 
@@ -52,7 +63,9 @@ def template(pod: Object, trained: Object, notes: Notes, where: str, single: boo
             f"{where_spec}.serviceAccountName",
             "its token is not mounted; set automountServiceAccountToken: true there if the script asks the API server",
         )
-    metadata = {key: value for key, value in mapping(pod, "metadata", where).items() if key in ("labels", "annotations") and value}
+    metadata = {
+        key: value for key, value in mapping(pod, "metadata", where).items() if key in ("labels", "annotations") and value
+    }
     made: Object = {"metadata": metadata} if metadata else {}
     if containers == [{"name": CONTAINER}] and len(spec) == 1:
         return made
@@ -96,11 +109,7 @@ def without_variable(container: Object, name: str) -> Object:
 
 def literal_variables(container: Object, where: str) -> dict[str, str]:
     """Variables of ``container`` whose values are in the file. Raises ConvertError."""
-    return {
-        item["name"]: item["value"]
-        for item in named(container, "env", where)
-        if isinstance(item.get("value"), str)
-    }
+    return {item["name"]: item["value"] for item in named(container, "env", where) if isinstance(item.get("value"), str)}
 
 
 def gpus(container: Object, where: str) -> int:

@@ -33,13 +33,13 @@ def program(words: Sequence[str], variables: Mapping[str, str], notes: Notes, wh
     line = _line(words)
     if line is not None:
         return _of_shell(words, line, notes, where)
-    for word in words:
-        if _REFERENCE.search(word):
-            notes.check(where, f"{word!r} names a variable whose value is not in the file; a script's arguments are not expanded here")
     launch = parse(words)
     if launch is None:
         _tell_kept(words, notes, where)
         return Program(tuple(words))
+    for word in launch.args:
+        if _REFERENCE.search(word):
+            notes.check(where, f"{word!r} names a variable whose value is not in the file: nobody puts it in, so write the value")
     return Program(launch.args, None, dict(launch.variables), launch)
 
 
@@ -67,7 +67,9 @@ def _of_shell(words: Sequence[str], line: str, notes: Notes, where: str) -> Prog
         variables = exported | dict(word.assigned for word in assigned if word.assigned) | launch.variables
         return Program(launch.args, folder, variables, launch)
     if launch.launcher is None:
-        notes.changed(where, "the shell does more than to start the script: its line is kept as a program, which each process runs")
+        notes.changed(
+            where, "the shell does more than to start the script: its line is kept as a program, which each process runs"
+        )
         return Program(tuple(words), launch=launch)
     notes.changed(
         where,

@@ -41,7 +41,7 @@ def source(document: Object, notes: Notes) -> Source:
     fields, backoff = _run_policy(mapping(spec, "runPolicy", "spec"), notes)
     fields |= _restart_policy([(kind, specs[kind]) for kind in used], notes)
     least, most, restarts = _elastic(policy, replicas, notes)
-    if restarts is not None and backoff is not None and restarts != backoff:
+    if restarts is not None and backoff is not None:
         notes.changed(
             "spec.runPolicy.backoffLimit", f"recovery.maxRestarts counts all restarts: {restarts + backoff}, with maxRestarts"
         )
@@ -105,7 +105,10 @@ def _restart_policy(replicas: list[tuple[str, Object]], notes: Notes) -> Object:
     found = {(text(spec, "restartPolicy", f"{_SPECS}.{kind}") or "OnFailure"): kind for kind, spec in reversed(replicas)}
     if "ExitCode" in found:
         rules = [{"exitCodes": list(range(1, 65)), "action": "Fail"}, {"exitCodes": list(range(65, 128)), "action": "Fail"}]
-        notes.changed(f"{_SPECS}.{found['ExitCode']}.restartPolicy", "ExitCode: rules of recovery say that exit codes up to 127 fail the job")
+        notes.changed(
+            f"{_SPECS}.{found['ExitCode']}.restartPolicy",
+            "ExitCode: rules of recovery say that exit codes up to 127 fail the job",
+        )
         return {"recovery": {"rules": rules}}
     if "Never" in found:
         notes.changed(

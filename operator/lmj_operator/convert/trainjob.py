@@ -2,7 +2,9 @@
 
 from typing import Any, Final
 
+from lmj_api.problems import SpecError
 from lmj_operator.backend.kubernetes.build.template import merge
+from lmj_operator.backend.kubernetes.build.template_check import check_template
 from lmj_operator.convert.fields import Object, mapping, named, number, objects, text, texts
 from lmj_operator.convert.notes import ConvertError, Notes
 from lmj_operator.convert.source import Source
@@ -22,7 +24,10 @@ def source(document: Object, notes: Notes) -> Source:
     spec = mapping(document, "spec", "")
     for key in spec:
         if key not in ("runtimeRef", "trainer", *_SAME, *_PATCHES):
-            notes.dropped(f"spec.{key}", "left out; what an initializer fetches has to be on a volume" if key == "initializer" else "left out")
+            notes.dropped(
+                f"spec.{key}",
+                "left out; what an initializer fetches has to be on a volume" if key == "initializer" else "left out",
+            )
     runtime = text(mapping(spec, "runtimeRef", "spec"), "name", "spec.runtimeRef")
     if runtime is None:
         raise ConvertError("spec.runtimeRef.name: missing: a TrainJob names its runtime")
@@ -69,15 +74,22 @@ def _pod(spec: Object, trainer: Object) -> Object:
         container["resources"] = resources
     pod: Object = {}
     for patch, where in _patches(spec):
-        for key in ("containers", "initContainers", "volumes", "imagePullSecrets"):
-            for item in named(mapping(patch, "spec", where), key, f"{where}.spec"):
-                for inner in ("env",):
-                    named(item, inner, f"{where}.spec.{key}[{item['name']}]")
+        _require_mergeable(patch, where)
         pod = merge(pod, patch)
-    own = {"metadata": pod.get("metadata", {}), "spec": {"containers": [container]}}
     if env := named(trainer, "env", _TRAINER):
         container["env"] = env
-    return merge(pod, {"spec": own["spec"]})
+    return merge(pod, {"spec": {"containers": [container]}})
+
+
+def _require_mergeable(patch: Object, where: str) -> None:
+    """Raise ConvertError for a pod template with a list that cannot be merged."""
+    spec = {**mapping(patch, "spec", where)}
+    containers = named(spec, "containers", f"{where}.spec")
+    spec["initContainers"] = [*named(spec, "initContainers", f"{where}.spec"), *containers]
+    try:
+        check_template({"spec": {key: value for key, value in spec.items() if key not in ("containers", "restartPolicy")}})
+    except SpecError as error:
+        raise ConvertError(error.lines[0].replace("spec.template", where, 1)) from error
 
 
 def _patches(spec: Object) -> list[tuple[Object, str]]:
