@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lmj_operator.cli import explain, logs, migrate, operator, run, scale, status, stop, tools, validate
+from lmj_operator.cli import convert, explain, logs, migrate, operator, run, scale, status, stop, tools, validate
 from lmj_operator.cli import list as lists
 from lmj_operator.cli.errors import INTERRUPTED, CommandError
 from lmj_operator.cli.report import command as report
@@ -20,6 +20,7 @@ app = typer.Typer(
 app.command()(run.run)
 app.command()(validate.validate)
 app.command()(explain.explain)
+app.command()(convert.convert)
 app.command("list")(lists.list_runs)
 app.command()(status.status)
 app.command()(logs.logs)

@@ -12,8 +12,22 @@ class YamlProblem(Exception):  # noqa: N818 - what is wrong is in the text
     """The file holds no document that can be used: where, what, and what to do."""
 
 
+MOST_DOCUMENTS = 100
+"""Documents of a file that may hold several."""
+
+
 def parse(data: bytes) -> object:
     """The one document in ``data``. Raises YamlProblem."""
+    found = _documents(data, single=True)
+    return found[0] if found else None
+
+
+def parse_all(data: bytes) -> list[object]:
+    """All documents in ``data``, without empty ones. Raises YamlProblem."""
+    return [document for document in _documents(data, single=False) if document is not None]
+
+
+def _documents(data: bytes, single: bool) -> list[object]:
     if len(data) > LARGEST:
         raise YamlProblem(f"larger than {LARGEST >> 20} MiB: that is no job's file")
     try:
@@ -28,11 +42,7 @@ def parse(data: bytes) -> object:
         line, column = _place(text[: error.position].encode())
         raise YamlProblem(f"line {line}, column {column}: the character U+{error.character:04X}, which is not text") from None
     try:
-        node = loader.get_node() if loader.check_node() else None
-        if loader.check_node():
-            line = loader.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call] # it has no types
-            raise YamlProblem(f"line {line}: a second document begins here; one file holds one job: give each its own file")
-        return None if node is None else loader.construct_document(node)
+        return _constructed(loader, single)
     except yaml.MarkedYAMLError as error:
         raise YamlProblem(_told(error)) from None
     except yaml.YAMLError as error:
@@ -43,6 +53,20 @@ def parse(data: bytes) -> object:
         raise YamlProblem("nested too deep") from None
     finally:
         loader.dispose()
+
+
+def _constructed(loader: "_Loader", single: bool) -> list[object]:
+    nodes: list[yaml.Node] = []
+    while loader.check_node():
+        line = loader.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call] # it has no types
+        if nodes and single:
+            raise YamlProblem(f"line {line}: a second document begins here; one file holds one job: give each its own file")
+        if len(nodes) == MOST_DOCUMENTS:
+            raise YamlProblem(f"line {line}: more than {MOST_DOCUMENTS} documents; give some of them another file")
+        node = loader.get_node()
+        if node is not None:
+            nodes.append(node)
+    return [loader.construct_document(node) for node in nodes]
 
 
 class _Loader(yaml.SafeLoader):
