@@ -100,7 +100,8 @@ IGNORED: dict[type[Message], Fields] = {
         "max_replicas": "how many may train: none of the result",
     },
     JobSpec: {
-        "strategy": "how the work is shared, not what it is",
+        "strategy": "a folder of another strategy is refused as a whole, see differences",
+        "command": "the state of a script is its own",
         "checkpoint": "when state is saved, not what it is",
         "output": "where results go",
         "storage": "where results go and data lies",
@@ -155,6 +156,8 @@ def state_fields(spec: JobSpec) -> dict[str, Any]:
     Equal for two specs exactly if the state after step k of one is the state after step k of the other (up to rounding, where
     ``IGNORED`` says so).
     """
+    if spec.strategy.stateless:
+        return {"strategy": spec.strategy.value}  # the state is the script's own, and its own to refuse
     return {
         "model": _model(spec.model),
         "dataset": _dataset(spec.dataset, spec.model.task),
@@ -165,7 +168,16 @@ def state_fields(spec: JobSpec) -> dict[str, Any]:
 
 
 def differences(old: JobSpec, new: JobSpec, *, finished: bool) -> tuple[Difference, ...]:
-    """Why ``new`` may not go on in the place of ``old``; none: it may. ``finished``: what the results depend on counts too."""
+    """Why ``new`` may not go on in the place of ``old``; none: it may. ``finished``: what the results depend on counts too.
+
+    A script may go on with other arguments, as it could without anybody watching; once it has finished they say that there is more to do.
+    """
+    if old.strategy is not new.strategy:
+        return (Difference("strategy", old.strategy.value, new.strategy.value, continuable=False),)
+    if old.command is not None and new.command is not None:
+        if not finished or old.command.args == new.command.args:
+            return ()
+        return (Difference("command.args", _shown(old.command.args), _shown(new.command.args), continuable=True),)
     before, after = _compared(old, finished), _compared(new, finished)
     if finished and not new.output.int8:
         del after["output"]["int8"]  # a model in 8 bits that nobody asks for may be there

@@ -12,12 +12,16 @@ class Layout:
 
     output: Path
     checkpoints: Path
+    script_checkpoints: Path | None = None
+    """Where a script saves its own, in a format of its own; None: it is not known, or there is no script."""
 
     @classmethod
     def of(cls, spec: JobSpec) -> "Layout":
         """The layout of a job with ``spec``."""
         output = Path(spec.output.path)
-        return cls(output, Path(spec.checkpoint.path) if spec.checkpoint.path else output / "checkpoints")
+        saved = spec.command.checkpoints if spec.command is not None else None
+        checkpoints = Path(spec.checkpoint.path) if spec.checkpoint.path else output / "checkpoints"
+        return cls(output, checkpoints, Path(saved) if saved is not None else None)
 
     @property
     def model(self) -> Path:

@@ -3,9 +3,12 @@
 import hashlib
 import re
 from pathlib import Path
+from shutil import which
 
 from lmj_api.nearest import did_you_mean
 from lmj_api.problems import SpecError
+from lmj_api.spec.command import Command
+from lmj_api.spec.dataset import Dataset
 from lmj_api.spec.job import JobSpec
 from lmj_api.spec.model import Model
 
@@ -19,10 +22,51 @@ def resolve(spec: JobSpec, base: Path, outputs: Path, here: bool) -> JobSpec:
     """``spec`` with absolute paths; hub ids and split names stay as they are. ``base``, ``outputs``: the folders of what is read and of
     what is written. ``here``: the paths are of this machine, where a name that is there is a path. Raises :class:`SpecError`.
     """
-    splits = spec.dataset.splits
     _refuse_schemes(spec)
     if not here:
         _refuse_home(spec)
+    written = {
+        "output": spec.output.model_copy(update={"path": _absolute(spec.output.path, outputs)}),
+        "checkpoint": spec.checkpoint.model_copy(
+            update={"path": _absolute(spec.checkpoint.path, outputs) if spec.checkpoint.path else None}
+        ),
+    }
+    read = _trained(spec, base, here) if spec.command is None else {"command": _command(spec.command, base, outputs, here)}
+    return spec.model_copy(update=read | written)
+
+
+def _command(command: Command, base: Path, outputs: Path, here: bool) -> Command:
+    """With its places absolute. Raises :class:`SpecError` when there is no such program, or folder, ``here``."""
+    folder = Path(_absolute(command.working_dir or ".", base))
+    if here:
+        _require_program(command.args[0], folder)
+    places = {"checkpoints": command.checkpoints, "progress_file": command.progress_file}
+    made = {name: _absolute(path, outputs) if path is not None else None for name, path in places.items()}
+    return command.model_copy(update={"working_dir": str(folder), **made})
+
+
+def _require_program(name: str, folder: Path) -> None:
+    if not folder.is_dir():
+        raise SpecError(f"spec.command.workingDir: there is no folder {folder}{_near(folder)}")
+    if name == "-m":  # whether a module can be found is known to who runs it
+        return
+    path = folder / name
+    if not name.endswith(".py") and "/" not in name:
+        if which(name) is None:
+            hint = f": for a Python file write {name}.py" if path.with_name(f"{name}.py").is_file() else ""
+            raise SpecError(f"spec.command.args: there is no program {name} on the PATH{hint}")
+    elif not path.is_file():
+        raise SpecError(f"spec.command.args: there is no file {path}{_near(path)}")
+
+
+def _near(path: Path) -> str:
+    """The name beside ``path`` that may be meant."""
+    return did_you_mean(path.name, sorted(p.name for p in path.parent.iterdir())) if path.parent.is_dir() else ""
+
+
+def _trained(spec: JobSpec, base: Path, here: bool) -> dict[str, Dataset | Model]:
+    """The dataset and the model, with absolute paths."""
+    splits = spec.dataset.splits
     dataset = spec.dataset.model_copy(
         update={
             "source": _absolute(spec.dataset.source, base)
@@ -39,16 +83,7 @@ def resolve(spec: JobSpec, base: Path, outputs: Path, here: bool) -> JobSpec:
     source = spec.model.source
     if source is not None and ((base / _home(source)).is_dir() if here else _looks_like_path(source)):
         source = _absolute(source, base)
-    return spec.model_copy(
-        update={
-            "dataset": dataset,
-            "model": spec.model.model_copy(update={"source": source, **_python(spec.model, base, here)}),
-            "output": spec.output.model_copy(update={"path": _absolute(spec.output.path, outputs)}),
-            "checkpoint": spec.checkpoint.model_copy(
-                update={"path": _absolute(spec.checkpoint.path, outputs) if spec.checkpoint.path else None}
-            ),
-        }
-    )
+    return {"dataset": dataset, "model": spec.model.model_copy(update={"source": source, **_python(spec.model, base, here)})}
 
 
 def _python(model: Model, base: Path, here: bool) -> dict[str, str]:
@@ -62,9 +97,7 @@ def _python(model: Model, base: Path, here: bool) -> dict[str, str]:
     try:
         digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError as error:
-        folder = Path(path).parent
-        near = did_you_mean(Path(path).name, sorted(p.name for p in folder.iterdir())) if folder.is_dir() else ""
-        raise SpecError(f"spec.model.python: {path} cannot be read: {error.strerror}{near}") from error
+        raise SpecError(f"spec.model.python: {path} cannot be read: {error.strerror}{_near(Path(path))}") from error
     if model.python_sha256 not in (None, digest):
         raise SpecError(f"spec.model.pythonSha256: {path} has another content, of {digest}: put it back, or leave the field out")
     return {"python": f"{path}:{kind}", "python_sha256": digest}
@@ -91,7 +124,7 @@ def _looks_like_path(name: str) -> bool:
 def _named(spec: JobSpec) -> dict[str, str]:
     """What the spec says of places, by field."""
     named = {
-        "dataset.source": spec.dataset.source,
+        "dataset.source": spec.dataset.source or None,
         "dataset.splits.validation": spec.dataset.splits.validation,
         "dataset.splits.test": spec.dataset.splits.test,
         "model.source": spec.model.source,
@@ -99,6 +132,12 @@ def _named(spec: JobSpec) -> dict[str, str]:
         "output.path": spec.output.path,
         "checkpoint.path": spec.checkpoint.path,
     }
+    if (command := spec.command) is not None:
+        named |= {
+            "command.workingDir": command.working_dir,
+            "command.checkpoints": command.checkpoints,
+            "command.progressFile": command.progress_file,
+        }
     return {field: name for field, name in named.items() if name is not None}
 
 

@@ -27,9 +27,11 @@ def trained_job(layout: Layout) -> LiveMigrationJob | None:
     A local run that went on from that job, and has checkpoints of its own, is the one even where it could not write itself down: who goes
     on from the older record would take those for another job's.
     """
+    local = layout.run / "job.json"
     if not layout.has_results():
-        return None
-    trained, local = _job(layout.trained), layout.run / "job.json"
+        # Where a script has its results is its own business.
+        return _of_a_script(local)
+    trained = _job(layout.trained)
     # Before the rank that trains wrote it, there was the bookkeeping of local runs alone.
     if trained is None:
         return _job(local)
@@ -38,6 +40,15 @@ def trained_job(layout: Layout) -> LiveMigrationJob | None:
     except ResultsError:  # nobody needs it
         return trained
     return later if later is not None and _went_on(layout, trained.spec.training, later.spec.training) else trained
+
+
+def _of_a_script(path: Path) -> LiveMigrationJob | None:
+    """The job in ``path``, if it is one of a script."""
+    try:
+        job = _job(path)
+    except ResultsError:  # whoever trained has left nothing
+        return None
+    return job if job is not None and job.spec.strategy.stateless else None
 
 
 def _job(path: Path) -> LiveMigrationJob | None:

@@ -12,6 +12,8 @@ from lmj_api import names
 from lmj_api.spec.job import JobSpec, Metadata
 from lmj_api.spec.metric import Metric
 from lmj_api.spec.model import Task
+from lmj_api.spec.script_rules import IS_SCRIPT, rules_of_scripts
+from lmj_api.spec.scripted import NOT_SAID
 from lmj_api.status import JobStatus
 from lmj_api.view import MOST_RANKS
 
@@ -44,6 +46,74 @@ def _metrics() -> list[tuple[str, str]]:
     ]
 
 
+_OF_MODELS: list[tuple[str, str]] = [
+    (
+        "has(self.model.python) != has(self.dataset.text)",
+        "dataset.text names the column of the text, or the two of a pair; model.python gets all columns: leave it out there",
+    ),
+    (
+        "(has(self.model.python) || (has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM']))"
+        " != has(self.dataset.label)",
+        "dataset.label is the column of the label: every model.task but CausalLM and MaskedLM needs it, and model.python gets all columns",
+    ),
+    (
+        "(!has(self.model.python) && has(self.model.task) && self.model.task == 'CausalLM') || !(has(self.dataset.packing) && self.dataset.packing)",
+        "dataset.packing is for model.task CausalLM",
+    ),
+    (
+        "(!has(self.model.python) && has(self.model.task) && self.model.task == 'MaskedLM') || !has(self.dataset.mlmProbability)",
+        "dataset.mlmProbability is for model.task MaskedLM",
+    ),
+    (
+        "!(has(self.model.task) && self.model.task == 'MaskedLM') || !has(self.dataset.text) || size(self.dataset.text) == 1",
+        "dataset.text: model.task MaskedLM takes one column of texts",
+    ),
+    (
+        "!(has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM', 'Regression', 'QuestionAnswering'])"
+        " || !has(self.model.labels)",
+        "model.labels: model.task CausalLM, MaskedLM, Regression and QuestionAnswering have no labels",
+    ),
+    (
+        "!has(self.model.python) && !(has(self.model.task)"
+        " && self.model.task in ['MultiLabelClassification', 'Regression', 'QuestionAnswering'])"
+        " || self.training.labelSmoothing == 0.0",
+        "training.labelSmoothing is for a model.task whose loss is a cross entropy over labels or tokens",
+    ),
+    (
+        "!has(self.model.python) || !(has(self.training.groupByLength) && self.training.groupByLength)",
+        "training.groupByLength is for a model.task, whose rows have tokens: with model.python leave it out",
+    ),
+    (
+        "!has(self.model.python) || !matches(self.model.python, ':__main__$')"
+        " || (self.model.python == self.dataset.source + ':__main__' && self.pipeline.stages == 1)",
+        "a script in model.python (train.py:__main__) has the rows, and its model is one stage: dataset.source is the same file,"
+        " pipeline.stages 1",
+    ),
+    (
+        "!has(self.model.python) || !matches(self.model.python, ':__main__$') || !(has(self.dataset.config)"
+        " || has(self.dataset.revision) || has(self.dataset.splits.validation) || has(self.dataset.splits.test)"
+        " || self.dataset.splits.train != 'train' || self.dataset.splits.validationFraction != 0.0"
+        " || self.dataset.splits.testFraction != 0.0 || has(self.dataset.maxSamples.train)"
+        " || has(self.dataset.maxSamples.validation) || has(self.dataset.maxSamples.test))",
+        "a script in model.python says which rows there are: leave out all of dataset but its source",
+    ),
+    (
+        "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || !has(self.dataset.text)"
+        " || size(self.dataset.text) == 2",
+        "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
+    ),
+    (
+        "!has(self.model.python) || !(has(self.output.int8) && self.output.int8)",
+        "output.int8 is for models of transformers: with model.python leave it out",
+    ),
+    *_metrics(),
+    (
+        "!has(self.output.hub) || self.output.hub.content != 'Adapter' || has(self.model.lora)",
+        "output.hub.content Adapter needs model.lora: push the Model, or train an adapter",
+    ),
+]
+"""What holds between the model, the dataset and other parts, of jobs that have both."""
+
 RULES: dict[str, list[tuple[str, str]]] = {
     "": [
         (
@@ -51,84 +121,24 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "training.batchSize must be a multiple of pipeline.microBatches",
         ),
         (
-            "(self.pipeline.microBatches * self.training.gradientAccumulationSteps) % self.dataParallel.shards == 0",
+            f"{IS_SCRIPT} || (self.pipeline.microBatches * self.training.gradientAccumulationSteps) % self.dataParallel.shards == 0",
             "pipeline.microBatches times training.gradientAccumulationSteps must be a multiple of dataParallel.shards",
         ),
-        (
-            "has(self.model.python) != has(self.dataset.text)",
-            "dataset.text names the column of the text, or the two of a pair; model.python gets all columns: leave it out there",
-        ),
-        (
-            "(has(self.model.python) || (has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM']))"
-            " != has(self.dataset.label)",
-            "dataset.label is the column of the label: every model.task but CausalLM and MaskedLM needs it, and model.python gets all columns",
-        ),
-        (
-            "(!has(self.model.python) && has(self.model.task) && self.model.task == 'CausalLM') || !(has(self.dataset.packing) && self.dataset.packing)",
-            "dataset.packing is for model.task CausalLM",
-        ),
-        (
-            "(!has(self.model.python) && has(self.model.task) && self.model.task == 'MaskedLM') || !has(self.dataset.mlmProbability)",
-            "dataset.mlmProbability is for model.task MaskedLM",
-        ),
-        (
-            "!(has(self.model.task) && self.model.task == 'MaskedLM') || !has(self.dataset.text) || size(self.dataset.text) == 1",
-            "dataset.text: model.task MaskedLM takes one column of texts",
-        ),
-        (
-            "!(has(self.model.task) && self.model.task in ['CausalLM', 'MaskedLM', 'Regression', 'QuestionAnswering'])"
-            " || !has(self.model.labels)",
-            "model.labels: model.task CausalLM, MaskedLM, Regression and QuestionAnswering have no labels",
-        ),
-        (
-            "!has(self.model.python) && !(has(self.model.task)"
-            " && self.model.task in ['MultiLabelClassification', 'Regression', 'QuestionAnswering'])"
-            " || self.training.labelSmoothing == 0.0",
-            "training.labelSmoothing is for a model.task whose loss is a cross entropy over labels or tokens",
-        ),
-        (
-            "!has(self.model.python) || !(has(self.training.groupByLength) && self.training.groupByLength)",
-            "training.groupByLength is for a model.task, whose rows have tokens: with model.python leave it out",
-        ),
-        (
-            "!has(self.model.python) || !matches(self.model.python, ':__main__$')"
-            " || (self.model.python == self.dataset.source + ':__main__' && self.pipeline.stages == 1)",
-            "a script in model.python (train.py:__main__) has the rows, and its model is one stage: dataset.source is the same file,"
-            " pipeline.stages 1",
-        ),
-        (
-            "!has(self.model.python) || !matches(self.model.python, ':__main__$') || !(has(self.dataset.config)"
-            " || has(self.dataset.revision) || has(self.dataset.splits.validation) || has(self.dataset.splits.test)"
-            " || self.dataset.splits.train != 'train' || self.dataset.splits.validationFraction != 0.0"
-            " || self.dataset.splits.testFraction != 0.0 || has(self.dataset.maxSamples.train)"
-            " || has(self.dataset.maxSamples.validation) || has(self.dataset.maxSamples.test))",
-            "a script in model.python says which rows there are: leave out all of dataset but its source",
-        ),
-        (
-            "!(has(self.model.task) && self.model.task == 'QuestionAnswering') || !has(self.dataset.text)"
-            " || size(self.dataset.text) == 2",
-            "dataset.text: model.task QuestionAnswering takes two columns, of the question and of the text that answers it",
-        ),
-        (
-            "!has(self.model.python) || !(has(self.output.int8) && self.output.int8)",
-            "output.int8 is for models of transformers: with model.python leave it out",
-        ),
-        *_metrics(),
-        (
-            "!has(self.output.hub) || self.output.hub.content != 'Adapter' || has(self.model.lora)",
-            "output.hub.content Adapter needs model.lora: push the Model, or train an adapter",
-        ),
+        *((f"!has(self.model) || !has(self.dataset) || {rule}", message) for rule, message in _OF_MODELS),
         (
             "self.dataParallel.minReplicas <= self.dataParallel.replicas",
             "dataParallel.minReplicas is at most dataParallel.replicas",
         ),
-        ("self.dataParallel.replicas <= self.dataParallel.shards", "dataParallel.replicas is at most dataParallel.shards"),
         (
-            f"self.pipeline.stages * self.dataParallel.replicas <= {MOST_RANKS}",
+            f"{IS_SCRIPT} || self.dataParallel.replicas <= self.dataParallel.shards",
+            "dataParallel.replicas is at most dataParallel.shards",
+        ),
+        (
+            f"({IS_SCRIPT} ? 1 : self.pipeline.stages) * self.dataParallel.replicas <= {MOST_RANKS}",
             f"pipeline.stages times dataParallel.replicas is the number of ranks, at most {MOST_RANKS}",
         ),
         (
-            "!has(self.dataParallel.maxReplicas) || self.dataParallel.maxReplicas <= self.dataParallel.shards",
+            f"{IS_SCRIPT} || !has(self.dataParallel.maxReplicas) || self.dataParallel.maxReplicas <= self.dataParallel.shards",
             "dataParallel.maxReplicas is at most dataParallel.shards",
         ),
         (
@@ -140,7 +150,7 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "recovery.hotStandby and recovery.memorySnapshot keep what other replicas hold anyway: leave them out",
         ),
         (
-            "!has(self.recovery.straggler) || self.dataParallel.shards > 1",
+            f"{IS_SCRIPT} || !has(self.recovery.straggler) || self.dataParallel.shards > 1",
             "recovery.straggler compares replicas: leave it out, or raise dataParallel.shards",
         ),
         (
@@ -163,6 +173,7 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "self.training.momentum == 0.0 || self.training.optimizer == 'SGD'",
             "training.momentum is for optimizer SGD",
         ),
+        *rules_of_scripts(),
         # Each pod carries the spec that it was made with, and all ranks of a view must agree on these.
         *(
             (f"self.{part} == oldSelf.{part} || self.suspend", f"{part} can only be changed while suspend is true")
@@ -173,6 +184,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "(has(oldSelf.checkpoint.path) ? oldSelf.checkpoint.path : '') || self.suspend",
             "checkpoint.path can only be changed while suspend is true",
         ),
+        (
+            "!has(self.command) || !has(oldSelf.command) || self.command == oldSelf.command || self.suspend",
+            "command can only be changed while suspend is true",
+        ),
     ],
     "strategy": [("self == oldSelf", f"strategy {_FIXED}")],
     "dataParallel": [
@@ -181,6 +196,7 @@ RULES: dict[str, list[tuple[str, str]]] = {
             f"dataParallel.shards {_FIXED}",
         ),
     ],
+    "command": [("self.args != ['-m']", "args: -m is followed by the name of a module, as in [-m, my_package.train]")],
     "pipeline": [
         (
             "(has(self.microBatches) ? self.microBatches : 4) == (has(oldSelf.microBatches) ? oldSelf.microBatches : 4)",
@@ -315,6 +331,8 @@ def _root() -> Schema:
     spec, status = structural(JobSpec), _without_defaults(structural(JobStatus))
     for path, rules in RULES.items():
         _at(spec, path)["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+    # Which strategies need them, a rule says.
+    spec["required"] = [name for name in spec["required"] if name not in NOT_SAID]
     root = {
         "type": "object",
         "description": "One training job whose ranks move between nodes while it trains.",

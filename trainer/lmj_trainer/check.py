@@ -42,6 +42,7 @@ from lmj_trainer.model.config import (
 from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.own.source import is_own, load_own, settled
 from lmj_trainer.pretrained import kept
+from lmj_trainer.script_check import ScriptSummary, check_script
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.trackers.registry import require_trackers
 from lmj_trainer.wording import one_line
@@ -92,8 +93,16 @@ class Summary(Message):
     """The model is that of a class of the user's."""
 
 
+def check_command(job: LiveMigrationJob) -> ScriptSummary:
+    """As :func:`check`, of a job that runs a script."""
+    _check_writable(Path(job.spec.output.path), "output.path")
+    if job.spec.command is not None and job.spec.command.checkpoints is not None:
+        _check_writable(Path(job.spec.command.checkpoints), "command.checkpoints")
+    return check_script(job.spec)
+
+
 def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
-    """What ``job`` comes to. Raises UserError for every bad input that can be known before training."""
+    """What ``job``, of a model and a dataset, comes to. Raises UserError for every bad input that can be known before training."""
     spec = job.spec
     _check_writable(Path(spec.output.path), "output.path")
     checkpoints = Layout.of(spec).checkpoints
@@ -327,7 +336,11 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("-o", dest="output", choices=["text", "json"], default="text", help="form of the output")
     try:
         arguments: argparse.Namespace = parser.parse_args(argv)
-        summary = check(read_job(arguments.job), lambda text: print(text, file=sys.stderr))
+        job = read_job(arguments.job)
+        if job.spec.strategy.stateless:
+            _tell_script(check_command(job), arguments.output)
+            return 0
+        summary = check(job, lambda text: print(text, file=sys.stderr))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
@@ -350,6 +363,10 @@ def run(argv: Sequence[str]) -> int:
             f" shards ({with_most})"
         )
     return 0
+
+
+def _tell_script(summary: ScriptSummary, output: str) -> None:
+    print(summary.to_json() if output == "json" else "\n".join(summary.lines))
 
 
 def _counted(summary: Summary) -> str:

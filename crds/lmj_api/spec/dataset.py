@@ -1,6 +1,6 @@
 """What the model is trained on."""
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -89,3 +89,7 @@ class Dataset(Message):
     def columns(self) -> list[str]:
         """Columns of text; none where all are taken."""
         return self.text or []
+
+
+NO_DATASET: Final = Dataset.model_construct(source="")
+"""Of a job that has none, because its script has: the only one without a source."""

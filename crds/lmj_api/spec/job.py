@@ -1,8 +1,18 @@
 """The job: one YAML file, the same on a laptop and on a cluster."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field, model_validator
+from pydantic import (
+    AwareDatetime,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from lmj_api.base import Message
 from lmj_api.cut import Cut
@@ -19,6 +29,7 @@ from lmj_api.spec.output import Output
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement
 from lmj_api.spec.recovery import Recovery
+from lmj_api.spec.scripted import NOT_SAID, completed, forget_filled_in, unfit
 from lmj_api.spec.storage import Storage
 from lmj_api.spec.training import Training
 from lmj_api.topology import Topology
@@ -30,8 +41,6 @@ class JobSpec(Message):
 
     strategy: Strategy = Strategy.PIPELINE
     """How ranks share the work."""
-    command: Command | None = None
-    """The script of ``strategy: Command``."""
     pipeline: Pipeline = Pipeline()
     """Stages and micro-batches."""
     data_parallel: DataParallel = DataParallel()
@@ -42,6 +51,8 @@ class JobSpec(Message):
     """The dataset."""
     training: Training = Training()
     """Hyper-parameters."""
+    command: Command | None = None
+    """The script of ``strategy: Command``, which has a model and data of its own: ``model`` and ``dataset`` are left out then."""
     checkpoint: Checkpoint = Checkpoint()
     """Checkpoints."""
     output: Output
@@ -65,8 +76,34 @@ class JobSpec(Message):
     clean_pod_policy: CleanPodPolicy = CleanPodPolicy.RUNNING
     """Pods deleted when the job ends."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, fields: Any) -> Any:
+        return completed(fields) if isinstance(fields, Mapping) else fields
+
+    @model_validator(mode="after")
+    def _fits_its_script(self) -> Self:
+        if self.strategy is Strategy.COMMAND:
+            forget_filled_in(self)
+            if (reason := unfit(self)) is not None:
+                raise ValueError(reason)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _said(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = handler(self)
+        if self.strategy is Strategy.COMMAND:
+            for name in NOT_SAID:
+                fields.pop(name, None)
+            parts = fields.get("dataParallel", fields.get("data_parallel"))
+            if parts is not None and "shards" in parts:
+                parts["shards"] = 1
+        return fields
+
     @model_validator(mode="after")
     def _batches_divide(self) -> Self:
+        if self.strategy is Strategy.COMMAND:
+            return self
         size, parts = self.training.batch_size, self.pipeline.micro_batches
         if size % parts:
             raise ValueError(f"training.batchSize {size} is not a multiple of pipeline.microBatches {parts}")
@@ -81,6 +118,8 @@ class JobSpec(Message):
     @model_validator(mode="after")
     def _whole_rows(self) -> Self:
         dataset = self.dataset
+        if self.strategy is Strategy.COMMAND:
+            return self
         if self.model.python is None:
             if dataset.text is None:
                 raise ValueError("dataset.text is missing: name the column of the text, or the two columns of a pair")
@@ -129,7 +168,7 @@ class JobSpec(Message):
     @model_validator(mode="after")
     def _labelled(self) -> Self:
         task, dataset = self.model.task, self.dataset
-        if self.model.python is not None:
+        if self.model.python is not None or self.strategy is Strategy.COMMAND:
             return self
         if task.labelled and dataset.label is None:
             raise ValueError(f"dataset.label is missing: name the column of the label, which model.task {task} learns")
@@ -196,6 +235,8 @@ class JobSpec(Message):
 
     def scaled(self, replicas: int | None = None, stages: int | None = None) -> "JobSpec":
         """With so many replicas and stages; None: as many as it has. Raises ValueError (one of pydantic's) when it cannot have them."""
+        if stages not in (None, 1) and self.strategy is Strategy.COMMAND:
+            raise _error("pipeline", f"pipeline.stages {stages}: each rank runs the whole script: scale the replicas")
         parts = self.model_dump(by_alias=True, mode="json")
         if replicas is not None:
             parts["dataParallel"]["replicas"] = replicas
@@ -224,6 +265,12 @@ class JobSpec(Message):
     def most_ranks(self) -> int:
         """The world size with as many replicas as the job may be scaled to."""
         return Topology(self.pipeline.stages, self.data_parallel.most).size
+
+
+def _error(part: str, reason: str) -> ValidationError:
+    """As of a validator of ``part``."""
+    wrong = PydanticCustomError("value_error", "{error}", {"error": reason})
+    return ValidationError.from_exception_data("JobSpec", [{"type": wrong, "loc": (part,), "input": None}])
 
 
 class Metadata(Message):

@@ -1,7 +1,7 @@
 """Which model is trained, and for what."""
 
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -124,6 +124,8 @@ class Model(Message):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
+        if self is NO_MODEL:
+            return self
         if sum(origin is not None for origin in (self.source, self.scratch, self.python)) != 1:
             raise ValueError(
                 "set exactly one of source (pretrained weights), scratch (random weights) and python (a class of your own)"
@@ -157,3 +159,7 @@ class Model(Message):
     def is_script(self) -> bool:
         """Whether ``python`` names a script with an ``lmj.Trainer``, which has the rows too."""
         return self.python_file is not None and self.python_file[1] == SCRIPT
+
+
+NO_MODEL: Final = Model.model_construct()
+"""Of a job that has none, because its script has: the only one without an origin."""

@@ -15,6 +15,11 @@ class Strategy(StrEnum):
     PIPELINE = "Pipeline"
     COMMAND = "Command"
 
+    @property
+    def stateless(self) -> bool:
+        """Whether its workers hold no state that the operator knows of: there is nothing to copy, and no checkpoint to look for."""
+        return self is Strategy.COMMAND
+
 
 class DataParallel(Message):
     """How many copies of the pipeline share the work of a step. The number of copies is not part of the result: losses and weights are the
@@ -23,7 +28,8 @@ class DataParallel(Message):
 
     shards: Annotated[int, Field(ge=1, le=1024)] = 1
     """Parts of a step's batch, of equal size, whose gradients are added in one fixed order whichever copy computes them. It is part of the
-    result, and no job has more replicas than this. ``microBatches`` times ``training.gradientAccumulationSteps`` must be a multiple of it."""
+    result, and no job has more replicas than this. ``microBatches`` times ``training.gradientAccumulationSteps`` must be a multiple of it.
+    Left out with ``strategy: Command``, whose script shares its work by itself."""
     replicas: Annotated[int, Field(ge=1, le=1024)] = 1
     """Copies of the pipeline, each with a rank for each stage; at most ``shards``. A number that divides ``shards`` shares the work evenly.
     ``pipeline.stages`` times this is the number of ranks (the world size), at most 1,024."""
@@ -32,7 +38,8 @@ class DataParallel(Message):
     """Copies that are enough to train: when one is lost the others go on at once, and take it back when it is there again. With fewer than this,
     training waits."""
     max_replicas: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """The most copies that ``replicas`` may be set to, by a person or by an autoscaler: what the cluster has room for. Unset: ``shards``."""
+    """The most copies that ``replicas`` may be set to, by a person or by an autoscaler: what the cluster has room for. Unset: ``shards``; with
+    ``strategy: Command`` any number."""
 
     @property
     def most(self) -> int:

@@ -10,7 +10,7 @@ from lmj_api.spec.job import LiveMigrationJob
 from lmj_api.spec.training import Continued
 from lmj_operator.backend.local.aside import is_unfinished
 from lmj_operator.cli.errors import CommandError
-from lmj_operator.cli.trainer import continuation
+from lmj_operator.cli.trainer import check_job, continuation
 
 
 class Wish(StrEnum):
@@ -80,6 +80,9 @@ def with_parts_of(job: LiveMigrationJob, old: LiveMigrationJob) -> LiveMigration
 
 async def continued(job: LiveMigrationJob, found: Earlier, say: Callable[[str], None]) -> tuple[LiveMigrationJob, str]:
     """``job`` as what goes on from ``found``, and what that means, for people. Checks the job. Raises CommandError when it cannot."""
+    if job.spec.strategy.stateless:
+        await check_job(job, say)
+        return job, f"goes on ({found.changes}): the script is started again, and gets its newest checkpoint where it has some"
     said = await continuation(with_parts_of(job, found.job), found.job, say)
     parts = [Continued.model_validate(part) for part in said["continues"]]
     line = (

@@ -53,7 +53,7 @@ async def run_here(
     found = earlier(job, layout, wish, finished=finished)
     changed = found is not None and bool(found.changes)
     if finished and status is not None and not changed:
-        return _nothing_to_do(status, layout, reporter)
+        return _nothing_to_do(job, status, layout, reporter)
     notice = without_effect(job.spec)
     notices = [f"{named}: {notice}"] if notice is not None else []
 
@@ -96,11 +96,17 @@ def _read(store: RunStore) -> JobStatus | None:
         raise CommandError(str(error)) from error
 
 
-def _nothing_to_do(status: JobStatus, layout: Layout, reporter: Reporter) -> Ended:
-    result, lines = summary(status, layout, None)
-    lines = ["finished already, nothing to do: --fresh trains it again, --continue with more epochs or steps for longer", *lines]
+def _nothing_to_do(job: LiveMigrationJob, status: JobStatus, layout: Layout, reporter: Reporter) -> Ended:
+    stateless = job.spec.strategy.stateless
+    result, lines = summary(status, layout, None, stateless=stateless)
+    how = (
+        "--fresh runs it again, other command.args with --continue too"
+        if stateless
+        else "--fresh trains it again, --continue with more epochs or steps for longer"
+    )
+    lines = [f"finished already, nothing to do: {how}", *lines]
     reporter.result({**result, "exitCode": SUCCEEDED}, lines)
-    return Ended(status, layout, None)
+    return Ended(status, layout, None, stateless=stateless)
 
 
 async def _train(
@@ -120,7 +126,8 @@ async def _train(
             elif meaning is Meaning.CHECKPOINT:
                 backend.interrupted = True
                 again = ", once more to leave at once" if number == signal.SIGINT else ""
-                reporter.say(f"{signal.Signals(number).name}: takes a checkpoint and leaves{again}; the same command resumes")
+                what = "has the script save and end" if job.spec.strategy.stateless else "takes a checkpoint and leaves"
+                reporter.say(f"{signal.Signals(number).name}: {what}{again}; the same command resumes")
                 reconciler.wake()
 
         try:
@@ -131,7 +138,7 @@ async def _train(
                 raise
             reporter.say("left at once; the same command goes on from the newest checkpoint")
             return Ended(_read(store) or status, layout, time.monotonic() - begin, at_once=True)
-    ended = Ended(status, layout, time.monotonic() - begin)
-    result, lines = summary(status, layout, ended.seconds)
+    ended = Ended(status, layout, time.monotonic() - begin, stateless=job.spec.strategy.stateless)
+    result, lines = summary(status, layout, ended.seconds, stateless=ended.stateless)
     reporter.result({**result, "exitCode": ended.code}, lines)
     return ended

@@ -66,7 +66,9 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
 
 def progress_line(at: Progress, phase: Phase) -> str:
     """Where training stands, in one line."""
-    parts = [f"step {at.step}/{at.steps}", f"epoch {at.epoch:.2f}"]
+    parts = [f"step {at.step}/{at.steps}"]
+    if at.epoch or not at.step:  # a script may count none
+        parts.append(f"epoch {at.epoch:.2f}")
     if at.loss is not None:
         parts.append(f"loss {at.loss:.4f}")
     if at.samples_per_second is not None:

@@ -5,8 +5,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lmj_api.spec import DataParallel
+from lmj_api.spec import DataParallel, Strategy
 from lmj_api.status import JobStatus
+from lmj_api.view import MOST_RANKS
 from lmj_operator.cli.errors import FAILED, CommandError
 
 
@@ -15,7 +16,9 @@ def check_replicas(spec: Mapping[str, Any], replicas: int | None) -> None:
     known = spec.get("dataParallel") or {}
     try:
         if replicas is not None:
-            DataParallel.model_validate({**known, "replicas": replicas}, extra="ignore")
+            # A script has no shards, and as many replicas as maxReplicas allows.
+            shards = {"shards": MOST_RANKS} if spec.get("strategy") == Strategy.COMMAND else {}
+            DataParallel.model_validate({**known, **shards, "replicas": replicas}, extra="ignore")
     except ValidationError as error:
         raise refused(error) from error
 

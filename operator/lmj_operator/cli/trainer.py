@@ -39,7 +39,7 @@ def become(command: str, arguments: Sequence[str]) -> NoReturn:
 
 
 async def check_job(job: LiveMigrationJob, say: Callable[[str], None]) -> str:
-    """Have the trainer look at the job's data and model, before anything is started; returns what it printed.
+    """Have the trainer look at the job's data and model, or at its script, before anything is started; returns what it printed.
 
     ``say`` gets a line at once, because it takes seconds, and each that the check says meanwhile. Raises CommandError with its ``error:`` line,
     and exit code 2 when the job is at fault, 1 when the check is.
@@ -57,7 +57,8 @@ async def continuation(job: LiveMigrationJob, old: LiveMigrationJob, say: Callab
 async def _asked(command: str, jobs: Mapping[str, LiveMigrationJob], say: Callable[[str], None]) -> str:
     """What the trainer's ``command`` about ``jobs``, by option, printed."""
     require_trainer()
-    say("checking the data and the model")
+    script = any(job.spec.strategy.stateless for job in jobs.values())
+    say("checking the script" if script else "checking the data and the model")
     with tempfile.TemporaryDirectory(prefix="lmj-check-") as folder:
         arguments = []
         for option, job in jobs.items():

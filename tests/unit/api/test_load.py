@@ -90,7 +90,7 @@ def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
             {"training": {"schedule": "zzz"}},
             "spec.training.schedule: 'zzz' is not one of Linear, Cosine, Constant, CosineWithRestarts, Polynomial, InverseSqrt",
         ),
-        ({"strategy": 3}, "spec.strategy: 3 is not one of Pipeline"),
+        ({"strategy": 3}, "spec.strategy: 3 is not one of Pipeline, Command"),
         ({"dataset": {"text": "review"}}, "spec.dataset.text: 'review' is text; a list is needed: [review]"),
         ({"dataset": {"text": []}}, "spec.dataset.text: 0 items; at least 1 are needed"),
         ({"dataset": {"text": ["a", "b", "c"]}}, "spec.dataset.text: 3 items; at most 2 are needed"),

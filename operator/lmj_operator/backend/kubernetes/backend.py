@@ -20,6 +20,7 @@ from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.budget import Budget
+from lmj_operator.backend.kubernetes.build.grace import grace_seconds
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
 from lmj_operator.backend.kubernetes.children import Children
@@ -282,7 +283,7 @@ class KubernetesBackend:
         if seen.phase is not PodPhase.TERMINATING or seen.name not in stored.pods or self.deleted:
             return seen
         metadata = pod["metadata"]
-        has_time = (metadata.get("deletionGracePeriodSeconds") or 0) >= self._settings.grace_seconds
+        has_time = (metadata.get("deletionGracePeriodSeconds") or 0) >= grace_seconds(self.job, self._settings)
         moves = self.job.spec.migration.strategy is MigrationStrategy.LIVE
         doomed = node is not None and any(taint.effect == "NoExecute" for taint in node.taints)
         stays = moves and has_time and not doomed and self._left(pod) > 0
@@ -301,7 +302,7 @@ class KubernetesBackend:
                 seen = replace(seen, phase=PodPhase.TERMINATING)
             else:
                 # Where it was told late (a hook ran before), too little may be left for both.
-                in_time = agent.staying or self._left(pod) > self._settings.grace_seconds - TOLD_SECONDS
+                in_time = agent.staying or self._left(pod) > grace_seconds(self.job, self._settings) - TOLD_SECONDS
                 seen = replace(seen, leaves=agent.leaving and in_time)
         if agent is not None:
             self._unreachable.pop(uid, None)

@@ -24,12 +24,17 @@ def cluster_job(body: Mapping[str, Any], settings: Settings) -> LiveMigrationJob
     metadata = {key: value for key, value in body["metadata"].items() if key in _METADATA}
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     job = load_job(document, base=Path(base), outputs=Path(labels.OUTPUT), here=False)
-    # Settled here and not by a pod: the template, and the nodes, may change while the job trains, and its bits must not.
-    training = job.spec.training.model_copy(update={"threads": job.spec.training.computing_threads})
-    job = job.model_copy(update={"spec": job.spec.model_copy(update={"training": training})})
+    if not job.spec.strategy.stateless:
+        job = _with_threads(job)
     build_pod(job, settings, 0, 1)  # what it refuses is refused before anything is made
     sections = {name: _one_of_a_kind(value) for name, value in job.spec if isinstance(value, Message)}
     return job.model_copy(update={"spec": job.spec.model_copy(update=sections)})
+
+
+def _with_threads(job: LiveMigrationJob) -> LiveMigrationJob:
+    # Settled here and not by a pod: the template, and the nodes, may change while the job trains, and its bits must not.
+    training = job.spec.training.model_copy(update={"threads": job.spec.training.computing_threads})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"training": training})})
 
 
 _sections: WeakValueDictionary[tuple[type[Message], str], Message] = WeakValueDictionary()

@@ -12,6 +12,8 @@ from lmj_api.names import parse_checkpoint_name
 from lmj_operator.backend.local.store import sync_folder, write_atomically
 
 _LARGEST_MANIFEST = 1 << 20
+_OF_SCRIPT = "checkpoint-*"
+"""What transformers calls its checkpoints. All else in a script's folders is its own, and may be the script."""
 _BOOKKEEPING = ("status.json", "job.json", "migrate", "scale")
 
 
@@ -72,6 +74,8 @@ def _moves(layout: Layout, job: str, target: Path) -> list[tuple[Path, Path]]:
         inside = layout.checkpoints.is_relative_to(layout.output)  # then nothing of anybody else's lies there
         own = [path for path in sorted(layout.checkpoints.iterdir()) if _is_checkpoint_of(path, None if inside else job)]
         moves += [(path, layout.checkpoints / target.name / path.name) for path in own]
+    if (saved := layout.script_checkpoints) is not None and saved != layout.output / "checkpoints" and saved.is_dir():
+        moves += [(path, saved / target.name / path.name) for path in sorted(saved.glob(_OF_SCRIPT)) if path.is_dir()]
     return moves
 
 

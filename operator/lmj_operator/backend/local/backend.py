@@ -15,7 +15,7 @@ from lmj_api.spec.job import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.ages import by_own_clock
-from lmj_operator.backend.local.pod import LocalPod, PodPlace, agent_command
+from lmj_operator.backend.local.pod import LocalPod, PodPlace, agent_command, grace_of
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.backend.port import ActionError, PodEvent
 from lmj_operator.backend.telling import Call, Telling
@@ -183,7 +183,8 @@ class LocalBackend:
         if name in self._pods:
             return
         behind = trains_without(self._status, rank)
-        place = PodPlace(name, rank, serial, self._store.pods / name, self._layout.logs / f"{name}.log", behind)
+        log, grace = self._layout.logs / f"{name}.log", grace_of(job.spec)
+        place = PodPlace(name, rank, serial, self._store.pods / name, log, behind, grace)
         try:
             pod = await LocalPod.start(place, job, self._command(place, place.job_file, self._store.token_file))
         except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lmj_api.clock import steady_time
 from lmj_api.cut import Cut
-from lmj_api.spec.job import LiveMigrationJob
+from lmj_api.spec.job import JobSpec, LiveMigrationJob
 from lmj_operator.backend.local.process import kill_worker, last_line, signal_group
 
 TERMINATE_SECONDS = 5.0
@@ -34,6 +34,8 @@ class PodPlace:
     log: Path
     behind: bool = False
     """Others train on this machine, and nobody waits for it."""
+    grace: float = GRACE_SECONDS
+    """Seconds that its agent takes at most when somebody else tells it to end."""
 
     @property
     def job_file(self) -> Path:
@@ -135,9 +137,14 @@ class LocalPod:
             self.process.stdin.close()
 
 
+def grace_of(spec: JobSpec) -> float:
+    """How long a pod of a job with ``spec`` takes at most when somebody else tells it to end: half of it is a script's to save in."""
+    return GRACE_SECONDS if spec.command is None else max(GRACE_SECONDS, 2 * (spec.command.save_seconds + TERMINATE_SECONDS))
+
+
 def agent_command(place: PodPlace, job_file: Path, token_file: Path) -> list[str]:
     """The command that runs the trainer's agent as the pod at ``place``."""
     command = [sys.executable, "-m", "lmj_trainer", "agent", "--job", str(job_file)]
     command += ["--standby"] if place.rank is None else ["--rank", str(place.rank)]
-    command += ["--grace", f"{GRACE_SECONDS:g}", *(["--behind"] if place.behind else [])]
+    command += ["--grace", f"{place.grace:g}", *(["--behind"] if place.behind else [])]
     return [*command, "--pod", place.name, "--dir", str(place.folder), "--token-file", str(token_file), "--lifeline"]

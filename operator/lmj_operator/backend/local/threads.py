@@ -15,7 +15,7 @@ def with_threads(job: LiveMigrationJob, kept: int | None, processors: int) -> tu
     ``kept``: what the run that it goes on with has had from its first start; the bits depend on it, so it does not change with the machine.
     """
     training, ranks = job.spec.training, job.spec.world_size
-    if training.threads is not None:
+    if training.threads is not None or job.spec.strategy.stateless:  # each process of a script gets its own
         return job, None
     threads = kept or min(MOST, max(1, processors // ranks))
     settled = training.model_copy(update={"threads": threads})

@@ -3,7 +3,8 @@
 from html import escape
 from pathlib import PurePosixPath
 
-from lmj_api.spec.job import LiveMigrationJob
+from lmj_api.spec.command import Command
+from lmj_api.spec.job import JobSpec, LiveMigrationJob
 from lmj_api.spec.pipeline import DataParallel
 from lmj_operator.cli.report import figures, tables, text
 from lmj_operator.cli.report.run import Run
@@ -59,7 +60,19 @@ def _tiles(run: Run) -> str:
 
 
 def _facts(job: LiveMigrationJob) -> str:
-    spec = job.spec
+    rows = _of_script(job.spec, job.spec.command) if job.spec.command is not None else _of_model(job.spec)
+    return '<h2>Job</h2>\n<dl class="facts">' + "".join(f"<dt>{k}</dt><dd>{safe(v)}</dd>" for k, v in rows) + "</dl>"
+
+
+def _of_script(spec: JobSpec, command: Command) -> list[tuple[str, str]]:
+    """Its name without the arguments, which may hold what is not for others."""
+    name = command.args[1] if command.args[0] == "-m" else _named(command.args[0])
+    processes = plural(command.processes_per_node, "process").replace("processs", "processes")
+    parts = spec.data_parallel
+    return [("Script", name), ("Replicas", f"{parts.replicas}, {_bounds(parts)}; {processes} each")]
+
+
+def _of_model(spec: JobSpec) -> list[tuple[str, str]]:
     scratch, data, training = spec.model.scratch, spec.dataset, spec.training
     if scratch is not None:
         model = (
@@ -73,7 +86,7 @@ def _facts(job: LiveMigrationJob) -> str:
     source = _named(data.source) + (f" ({data.config})" if data.config else "")
     layers = f", layers {' + '.join(map(str, spec.pipeline.layers))}" if spec.pipeline.layers else ""
     length = plural(training.max_steps, "step") if training.max_steps is not None else plural(training.epochs, "epoch")
-    rows = [
+    return [
         ("Model", model),
         (
             "Data",
@@ -92,12 +105,14 @@ def _facts(job: LiveMigrationJob) -> str:
             f"peak learning rate {training.learning_rate:g}, seed {training.seed}",
         ),
     ]
-    return '<h2>Job</h2>\n<dl class="facts">' + "".join(f"<dt>{k}</dt><dd>{safe(v)}</dd>" for k, v in rows) + "</dl>"
 
 
 def _replicas(parts: DataParallel) -> str:
-    bounds = f"from {parts.min_replicas} to {parts.most}" if parts.min_replicas < parts.most else "no more and no less"
-    return f"{parts.replicas}, {bounds}; {plural(parts.shards, 'shard')} a step"
+    return f"{parts.replicas}, {_bounds(parts)}; {plural(parts.shards, 'shard')} a step"
+
+
+def _bounds(parts: DataParallel) -> str:
+    return f"from {parts.min_replicas} to {parts.most}" if parts.min_replicas < parts.most else "no more and no less"
 
 
 def _named(source: str | None) -> str:

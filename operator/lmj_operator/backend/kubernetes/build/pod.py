@@ -11,6 +11,7 @@ from lmj_api.spec import LiveMigrationJob, Volume
 from lmj_api.tokens import references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
+from lmj_operator.backend.kubernetes.build.grace import agent_seconds, grace_seconds
 from lmj_operator.backend.kubernetes.build.spreading import affinity, constraints
 from lmj_operator.backend.kubernetes.build.template import merge
 from lmj_operator.backend.kubernetes.build.template_check import check_template
@@ -18,8 +19,8 @@ from lmj_operator.backend.kubernetes.settings import Settings
 
 Object = dict[str, Any]
 
-_LEAVE_SECONDS = 5
-"""What is left of a pod's grace for the agent to end itself, once its worker had its time."""
+_SHARED_MEMORY = "8Gi"
+"""A data loader that leaks in a pod without a limit is not to take all of the node's memory."""
 _RUN = "/run/lmj"
 _TOKEN = "/etc/lmj/token"  # noqa: S105 - a folder
 _JOB = "/etc/lmj/job"
@@ -118,7 +119,7 @@ def _spec(job: LiveMigrationJob, settings: Settings, rank: int | None, serial: i
         # A name for people, through the headless Service; nothing in the system looks it up.
         "hostname": name,
         "subdomain": labels.trainers(job),
-        "terminationGracePeriodSeconds": settings.grace_seconds,
+        "terminationGracePeriodSeconds": grace_seconds(job, settings),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": settings.user,
@@ -145,7 +146,7 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
     command += ["--standby"] if rank is None else ["--rank", str(rank)]
     command += ["--pod", name]
     command += ["--dir", _RUN, "--listen", f"0.0.0.0:{labels.AGENT_PORT}", "--address", "$(POD_IP)"]
-    command += ["--token-file", f"{_TOKEN}/token", "--grace", str(max(1, settings.grace_seconds - _LEAVE_SECONDS))]
+    command += ["--token-file", f"{_TOKEN}/token", "--grace", str(agent_seconds(job, settings))]
     mounts: list[Object] = [
         {"name": "token", "mountPath": _TOKEN, "readOnly": True},
         {"name": "job", "mountPath": _JOB, "readOnly": True},
@@ -224,7 +225,7 @@ def _volumes(job: LiveMigrationJob) -> list[Object]:
         },
         {"name": "run", "emptyDir": {}},
         {"name": "tmp", "emptyDir": {}},
-        {"name": "dshm", "emptyDir": {"medium": "Memory"}},
+        {"name": "dshm", "emptyDir": {"medium": "Memory", **_shared_memory(job)}},
     ]
     if storage.output is not None:
         volumes.append({"name": "output", "persistentVolumeClaim": {"claimName": _claim(job, "output", storage.output)}})
@@ -236,6 +237,16 @@ def _volumes(job: LiveMigrationJob) -> list[Object]:
     return volumes
 
 
+def _shared_memory(job: LiveMigrationJob) -> dict[str, str]:
+    """The most that a script's processes may put into shared memory. Where the template limits the container's, that counts for both."""
+    if job.spec.command is None:
+        return {}
+    containers = ((job.spec.template or {}).get("spec") or {}).get("containers") or []
+    trainer: Object = next((container for container in containers if container["name"] == labels.CONTAINER), {})
+    limits = (trainer.get("resources") or {}).get("limits") or {}
+    return {} if "memory" in limits else {"sizeLimit": _SHARED_MEMORY}
+
+
 def _claim(job: LiveMigrationJob, volume: str, wanted: Volume) -> str:
     return wanted.claim_name or labels.claim_name(job, volume)
 
@@ -244,7 +255,8 @@ def _check_places(job: LiveMigrationJob, spec: Object, trainer: Object) -> None:
     """Results and checkpoints lie on volumes that can be written, and that all ranks share when there are several."""
     volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
     layout = Layout.of(job.spec)
-    for field, path in (("output.path", layout.output), ("checkpoint.path", layout.checkpoints)):
+    saved = [("command.checkpoints", layout.script_checkpoints)] if layout.script_checkpoints is not None else []
+    for field, path in (("output.path", layout.output), ("checkpoint.path", layout.checkpoints), *saved):
         mounts = [m for m in trainer.get("volumeMounts", []) if path.is_relative_to(m["mountPath"])]
         mount = max(mounts, key=lambda m: len(m["mountPath"]), default=None)
         if mount is None or mount.get("readOnly"):
