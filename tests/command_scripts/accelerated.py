@@ -60,8 +60,6 @@ def main() -> None:
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
 
     step = 0
-    # The order of an epoch is drawn from the random state at its beginning, which is that of the epoch's first checkpoint only by chance: so each
-    # epoch has a seed of its own.
     if (checkpoint := newest(args.output_dir)) is not None:
         accelerator.load_state(str(checkpoint))
         step = int(checkpoint.name[5:])

@@ -1,7 +1,7 @@
 """A plain loop with DistributedDataParallel. Checkpoints get their name when they are whole; steps are told to ``LMJ_PROGRESS_URL``.
 
-Nothing here saves a random state, so there is no dropout: then resuming is bit-exact. The batch of a step is a function of the step, and of no number
-of processes, so a run whose processes change their number sees the same samples.
+Nothing here saves a random state, so there is no dropout: then resuming is bit-exact. The batch of a step is a function of the step, and of no
+number of processes, so a run whose processes change their number sees the same samples.
 """
 
 import argparse

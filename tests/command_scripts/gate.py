@@ -1,7 +1,8 @@
 """Where a script under test waits, so that what is done to it is done at a step that the test chose.
 
-The variable ``GATE`` names a folder. While a file ``closed`` is in it, whoever has done as many steps as its content says waits, and says so by a
-file ``RANK-STEP``. Every step is written down in ``steps-RANK``, with the world size. Without the variable nothing of this is done.
+The variable ``GATE`` names a folder. While a file ``closed`` is in it, whoever has done as many steps as its content says waits, and says so by
+a file ``RANK-STEP``. Every step is written down in ``steps-RANK``, with the world size and the process id. Without the variable nothing of
+this is done.
 """
 
 import os
@@ -16,7 +17,7 @@ def pass_gate(step: int, may_leave: Callable[[], bool] = lambda: False) -> None:
         return
     folder, rank = Path(os.environ["GATE"]), os.environ.get("RANK", "0")
     with (folder / f"steps-{rank}").open("a") as steps:
-        steps.write(f"{step} {os.environ.get('WORLD_SIZE', '1')}\n")
+        steps.write(f"{step} {os.environ.get('WORLD_SIZE', '1')} {os.getpid()}\n")
     while _closed(folder, step) and not may_leave():
         (folder / f"{rank}-{step}").touch()
         time.sleep(0.01)

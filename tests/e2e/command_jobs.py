@@ -45,7 +45,18 @@ GLUE = Script(
     (
         *("--train_file", "train.csv", "--output_dir", OUTPUT, "--do_train", "--use_cpu", "--seed", "5"),
         *("--per_device_train_batch_size", "4", "--max_steps", str(GLUE_STEPS), "--save_steps", "5", "--save_total_limit", "3"),
-        *("--learning_rate", "1e-2", "--warmup_steps", "3", "--logging_steps", "1", "--disable_tqdm", "True", "--report_to", "none"),
+        *(
+            "--learning_rate",
+            "1e-2",
+            "--warmup_steps",
+            "3",
+            "--logging_steps",
+            "1",
+            "--disable_tqdm",
+            "True",
+            "--report_to",
+            "none",
+        ),
         *("--enable_jit_checkpoint", "True"),
     ),
     GLUE_STEPS,
@@ -100,6 +111,16 @@ class Gate:
         """The world size of each of them."""
         return [int(line.split()[1]) for line in self._lines(rank)]
 
+    def pid(self, rank: int) -> int:
+        """The process that is ``rank``, since its first step."""
+        return int(self._lines(rank)[-1].split()[2])
+
+    def alive(self) -> set[int]:
+        """Processes of the script, of any time, that are still there."""
+        files = [file.read_text().splitlines() for file in self.folder.glob("steps-*")]
+        pids = {int(line.split()[2]) for lines in files for line in lines}
+        return {pid for pid in pids if Path(f"/proc/{pid}").exists()}
+
     def _lines(self, rank: int) -> list[str]:
         file = self.folder / f"steps-{rank}"
         return file.read_text().rpartition("\n")[0].splitlines() if file.exists() else []
@@ -144,7 +165,7 @@ class Run:
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
-                wait_until(lambda: not self.pids(), seconds=30)
+                wait_until(lambda: not self.gate.alive(), seconds=30)
 
     def whole(self) -> None:
         """Run it to its end."""
@@ -152,31 +173,8 @@ class Run:
             said, _ = process.communicate(timeout=DEADLINE)
         assert process.returncode == 0, said
 
-    def pids(self) -> dict[int, int]:
-        """Process ids of the script by rank."""
-        return pids_of(self.script.file, self.output)
-
     def weights(self) -> dict[str, torch.Tensor]:
         return load_weights(self.output)
-
-
-def pids_of(file: str, output: Path) -> dict[int, int]:
-    """Process ids by ``RANK`` of those that run ``file`` for ``output``."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().decode().split("\0")
-            variables = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it ended meanwhile
-        if not any(word.endswith(file) for word in words) or not any(str(output) in word for word in words):
-            continue
-        rank = next((int(each[5:]) for each in variables if each.startswith(b"RANK=")), None)
-        if rank is not None:
-            found[rank] = int(entry.name)
-    return found
 
 
 def load_weights(output: Path) -> dict[str, torch.Tensor]:
@@ -189,3 +187,65 @@ def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
     """To the bit."""
     assert one.keys() == other.keys()
     assert [name for name in one if not torch.equal(one[name], other[name])] == []
+
+
+class CommandJob(Job):
+    """A job of ``strategy: Command`` in ``folder`` that runs ``script``. Two pods, and it does not go on with fewer, unless ``spec`` says it."""
+
+    def __init__(self, folder: Path, script: Script, **spec: Any) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.script = folder, script
+        self.file, self.output = folder / "job.yaml", folder / "out"
+        self.gate = Gate(folder / "gate")
+        write_rows(folder / "train.csv")
+        self.file.write_text(yaml.safe_dump(command_document(script.words(self.output), str(self.output), **spec)))
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "lmj_operator.cli.main", "run", str(self.file), "--plain", *arguments]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=self.folder, env=environment(self.gate.folder))
+
+    @contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """``lmj run``; nothing is left of it after the block."""
+        process = self.start(*arguments)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+            wait_until(lambda: not self.processes() and not self.gate.alive(), seconds=30)
+
+    def finish(self, process: subprocess.Popen[str]) -> str:
+        """What the run said; it succeeded."""
+        out, err = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0, out + err
+        assert self.status()["phase"] == "Succeeded"
+        return out
+
+    def launcher(self, rank: int) -> int:
+        """Process id of what starts the script's processes of ``rank``."""
+        return self._found("launch", rank)
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        return load_weights(self.output)
+
+
+def command_document(args: list[str], output: str, **spec: Any) -> dict[str, Any]:
+    """A job of two pods with one process each. ``spec``: parts that are other than here, or more."""
+    parts: dict[str, Any] = {
+        "strategy": "Command",
+        "command": {"args": args, "threads": 1},
+        "dataParallel": {"replicas": 2, "minReplicas": 2},
+        "recovery": {"backoffSeconds": 0.1},
+        "output": {"path": output},
+    }
+    for name, value in spec.items():
+        parts[name] = {**parts.get(name, {}), **value} if isinstance(value, dict) else value
+    return {
+        "apiVersion": "lmj.dev/v1alpha1",
+        "kind": "LiveMigrationJob",
+        "metadata": {"name": "script"},
+        "spec": parts,
+    }
