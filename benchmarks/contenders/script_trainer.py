@@ -49,7 +49,7 @@ class Notes(TrainerCallback):  # type: ignore[misc]
         if self._turns and state.global_step % self._turns == 0:
             (self._folder / f"waits-{self._rank}").write_text(str(state.global_step))
             while state.global_step >= self._may():
-                time.sleep(0.001)
+                time.sleep(0.02)
             # Both begin together: what the one waited for the other is not part of a step.
             torch.distributed.barrier()
             self._began = time.perf_counter()
@@ -83,6 +83,10 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
 def main() -> None:
     workload, arguments = HfArgumentParser((Workload, TrainingArguments)).parse_args_into_dataclasses()
     set_seed(arguments.seed)
+    if workload.turns:
+        # Each process has one core, the same in both jobs: where the scheduler puts two is luck that lasts as long as they live.
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(os.environ["RANK"]) % len(cores)]})
     folder = Path(arguments.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"pid-{os.environ['RANK']}").write_text(str(os.getpid()))
