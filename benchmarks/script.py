@@ -14,14 +14,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from ending import clean_up_when_told
 from report import Goal, goal, report
-from scripted import NODES, Ours, Scripted, Torchrun
+from scripted import NODES, Line, Ours, Scripted, Torchrun
 
 NEVER_SECONDS = 120.0
 """A trial that takes longer has failed; its job is started again."""
@@ -67,19 +67,26 @@ def node_dies(job: Scripted, rank: int) -> None:
 FAULTS: dict[str, Callable[[Scripted, int], None]] = {"processes": process_dies, "nodes": node_dies}
 
 
+def judge(lines: Sequence[Line], killed: float) -> tuple[float, int] | None:
+    """Seconds and steps done again, when a new step came after the death at ``killed``; None: not yet.
+
+    The first process may write a step down that the dead one had its part in: what counts is the first that processes did which were not there.
+    """
+    old = next(line.pid for line in reversed(lines) if line.time <= killed)
+    highest = max(line.step for line in lines if line.time <= killed or line.pid == old)
+    after = [line for line in lines if line.time > killed and line.pid != old]
+    ends = [line.time for line in after if line.step > highest]
+    return (ends[0] - killed, max(0, highest + 1 - after[0].step)) if ends else None
+
+
 def trial(job: Scripted, fault: str, rank: int) -> Trial:
     """Have ``fault`` happen at ``rank``, and see what comes."""
-    old = job.lines()[-1].pid
     killed = time.time()
     FAULTS[fault](job, rank)
     while time.time() < killed + NEVER_SECONDS:
         time.sleep(POLL_SECONDS)
-        lines = job.lines()
-        # The first process may write a step down that the dead one had its part in.
-        highest = max(line.step for line in lines if line.pid == old)
-        after = [line for line in lines if line.pid != old and line.time > killed]
-        if ends := [line.time for line in after if line.step > highest]:
-            return Trial(job.name, fault, rank, ends[0] - killed, max(0, highest + 1 - after[0].step))
+        if (found := judge(job.lines(), killed)) is not None:
+            return Trial(job.name, fault, rank, *found)
     return Trial(job.name, fault, rank, None, None)
 
 
