@@ -1,0 +1,175 @@
+"""``strategy: Command`` on a real cluster: drained, without power, scaled by kubectl, without an operator for a while."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import Cluster
+from cluster_fixture import Target
+from command_jobs import DDP, GLUE, Gate, Run, Script, assert_equal, command_document, load_weights, write_rows
+from operator_fixture import Watched, forget_volumes, watched_operator
+from operator_jobs import ClusterJob, wait_for
+from test_migration import drained
+
+pytestmark = pytest.mark.e2e
+
+MOUNTED = Path("/output")
+"""The output volume, as pods see it."""
+GATE = "gate"
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("script")) as operator:
+        yield operator
+
+
+class ScriptJob(ClusterJob):
+    """A job that runs ``script``, with all that it reads and writes on the output volume."""
+
+    gate: Gate
+    script: Script
+
+    @property
+    def results(self) -> Path:
+        """The folder that the script writes to."""
+        assert self.output is not None
+        return self.output / "out"
+
+    def reaches(self, step: int, *ranks: int) -> None:
+        """Until ``ranks`` wait at the gate after ``step``."""
+        wait_for(f"ranks {ranks} after step {step}", lambda: self.gate.reached(step, *ranks), self.describe)
+
+
+@contextmanager
+def job_of(operator: Watched, script: Script, **spec: Any) -> Iterator[ScriptJob]:
+    """A job that is not applied yet."""
+    environment = operator.own.environment_mounts()
+    inside = {"GATE": f"{MOUNTED}/{GATE}", "HF_HOME": f"{MOUNTED}/huggingface", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    env = [*environment.env, *({"name": name, "value": value} for name, value in inside.items())]
+    trainer = {"name": "trainer", "env": env, "volumeMounts": environment.volume_mounts}
+    template = {"metadata": {"labels": {}}, "spec": {"volumes": environment.volumes, "containers": [trainer]}}
+    words = [word.replace("train.csv", f"{MOUNTED}/train.csv") for word in script.words(MOUNTED / "out")]
+    document = command_document(words, "out", recovery={"nodeGoneSeconds": 5}, **spec)
+    job = ScriptJob(operator.target, operator.process, template, document)
+    job.script = script
+    try:
+        job.volumes()
+        assert job.output is not None
+        write_rows(job.output / "train.csv")
+        job.gate = Gate(job.output / GATE)
+        job.gate.folder.chmod(0o777)  # pods are not root
+        yield job
+    finally:
+        job.remove()
+        forget_volumes(job.target, job.namespace)
+
+
+@pytest.fixture(scope="module")
+def of_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Script], Any]:
+    """Final weights of ``torchrun`` with two processes on this machine."""
+
+    def of(script: Script) -> Any:
+        run = Run(tmp_path_factory.mktemp("torchrun"), script)
+        run.whole()
+        return run.weights()
+
+    return of
+
+
+def view(job: ClusterJob) -> list[int]:
+    """Ranks that are in the view."""
+    return [member["rank"] for member in (job.status.get("view") or {}).get("members", [])]
+
+
+def test_a_drained_node_is_left_and_no_step_is_lost(operator: Watched, of_torchrun: Callable[[Script], Any]) -> None:
+    step = 17
+    with job_of(operator, GLUE) as job:
+        job.gate.close(step)
+        job.apply()
+        job.reaches(step, 0, 1)
+        node = job.status["ranks"][1]["node"]
+        with drained(job, node) as end:
+            wait_for("the move", lambda: job.status["migrations"] == 1, job.describe)
+            assert "drained" in end()
+        assert job.status["ranks"][1]["node"] != node
+        job.gate.open()
+        job.wait_for_phase("Succeeded")
+        status = job.status
+        assert (status["restarts"], status["migrations"], status["stepsLost"]) == (0, 1, 0), job.describe()
+        # The Trainer saves as a step begins, and does that step all the same: it is done again.
+        assert job.gate.steps() == [*range(1, step + 1), step + 1, *range(step + 1, GLUE.steps + 1)]
+        assert_equal(load_weights(job.results), of_torchrun(GLUE))
+
+
+def test_the_operator_is_killed_and_the_script_does_not_notice(operator: Watched, of_torchrun: Callable[[Script], Any]) -> None:
+    with job_of(operator, DDP) as job:
+        job.gate.close(12)
+        job.apply()
+        job.reaches(12, 0, 1)
+        operator.process.kill()
+        job.gate.close(22)
+        job.reaches(22, 0, 1)
+        operator.process.start()
+        job.gate.open()
+        job.wait_for_phase("Succeeded")
+        assert (job.status["restarts"], job.status["view"]["number"]) == (0, 1)
+        assert job.gate.steps() == list(range(1, DDP.steps + 1))
+        assert_equal(load_weights(job.results), of_torchrun(DDP))
+
+
+def test_kubectl_scales_a_script(operator: Watched) -> None:
+    with job_of(operator, DDP, dataParallel={"replicas": 2, "minReplicas": 1, "maxReplicas": 3}) as job:
+        job.gate.close(10)
+        job.apply()
+        job.reaches(10, 0, 1)
+        job.kubectl("scale", f"lmj/{job.name}", "-n", job.namespace, "--replicas=3")
+        job.reaches(11, 0, 1, 2)
+        wait_for("three replicas", lambda: job.status["replicas"] == 3, job.describe)
+        job.gate.close(20)
+        job.reaches(20, 0, 1, 2)
+        job.kubectl("scale", f"lmj/{job.name}", "-n", job.namespace, "--replicas=2")
+        job.reaches(21, 0, 1)
+        job.gate.open()
+        job.wait_for_phase("Succeeded")
+        assert job.status["restarts"] == 0
+        assert job.gate.steps() == list(range(1, DDP.steps + 1))
+        assert job.gate.worlds() == [2] * 10 + [3] * 10 + [2] * 20
+        files = job.results.glob("samples-*.jsonl")
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        for epoch in range(4):
+            seen = [sample for line in lines if (line["step"] - 1) // 10 == epoch for sample in line["samples"]]
+            assert sorted(seen) == list(range(120))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_node_without_power_takes_one_replica(operator: Watched, own_cluster: Cluster, rank: int) -> None:
+    with job_of(operator, DDP, dataParallel={"replicas": 2, "minReplicas": 1}) as job:
+        job.gate.close(10)
+        job.apply()
+        job.reaches(10, 0, 1)
+        ranks = job.status["ranks"]
+        node = ranks[rank]["node"]
+        assert node != ranks[1 - rank]["node"], "replicas are spread over nodes"
+        own_cluster.power_cut(node)
+        try:
+            # The one that is left goes on alone, from the checkpoint ...
+            wait_for("a step of one process", lambda: job.gate.worlds()[-1:] == [1], job.describe)
+            # ... and has the other beside it again, on a node that has power.
+            job.reaches(11, 0, 1)
+            wait_for("both", lambda: job.gate.worlds()[-1:] == [2] and view(job) == [0, 1], job.describe)
+        finally:
+            own_cluster.power_on(node)
+        assert job.status["ranks"][rank]["node"] != node
+        job.gate.open()
+        job.wait_for_phase("Succeeded")
+        assert job.gate.steps()[:12] == [*range(1, 11), 11, 11]
+        assert job.gate.steps()[12:] == list(range(12, DDP.steps + 1))
+        assert job.gate.worlds()[10:12] == [1, 2]
+        assert load_weights(job.results)
