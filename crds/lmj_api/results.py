@@ -93,7 +93,7 @@ def _read(path: Path) -> bytes | None:
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_JOB + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     if len(content) > LARGEST_JOB:
         raise ResultsError(f"{path} has more than {LARGEST_JOB} bytes, so it is no job: choose another output.path")

@@ -2,6 +2,8 @@
 
 import csv
 import importlib.util
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,15 @@ import yaml
 from lmj_api.load import load_job
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.check import check
+from lmj_trainer.script_check import check_script
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def load(name: str) -> LiveMigrationJob:
     content = yaml.safe_load((EXAMPLES / name).read_text())
+    if "command" in content["spec"]:
+        return load_job(content, base=EXAMPLES)
     dataset = content["spec"]["dataset"]
     for place, key in ((dataset, "source"), (dataset["splits"], "test")):
         if key in place:
@@ -51,6 +56,39 @@ def test_examples_with_shipped_data_pass_the_check(name: str, tmp_path: Path) ->
     job = load(name)
     spec = job.spec.model_copy(update={"output": job.spec.output.model_copy(update={"path": str(tmp_path)})})
     assert {"train", "validation", "test"} == check(job.model_copy(update={"spec": spec})).rows.keys()
+
+
+def test_the_script_of_the_example_is_there_and_its_checkpoints_are_where_the_job_looks() -> None:
+    job = load("script.yaml")
+    command = job.spec.command
+    assert command is not None
+    assert check_script(job.spec).lines[0] == f"script: {EXAMPLES}/script/train.py, in {EXAMPLES}"
+    (saved,) = [text.partition("=")[2] for text in command.args if text.startswith("--output_dir=")]
+    assert str(EXAMPLES / saved) == command.checkpoints
+
+
+@pytest.mark.integration
+def test_the_script_of_the_example_goes_on_from_its_checkpoint_under_torchrun(tmp_path: Path) -> None:
+    command = load("script.yaml").spec.command
+    assert command is not None
+    given = [text for text in command.args[1:] if not text.startswith(("--output_dir", "--max_steps", "--save_steps"))]
+    given += [f"--output_dir={tmp_path}", "--save_steps=2"]
+
+    def last_line(processes: int, *more: str) -> str:
+        start = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        run = subprocess.run(
+            [*start, str(EXAMPLES / command.args[0]), *given, *more], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert run.returncode == 0, run.stderr[-2000:]
+        return run.stdout.splitlines()[-1]
+
+    assert last_line(2, "--max_steps=4").startswith("4 steps in 2 processes, test accuracy ")
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
+    written = (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns
+    resumed = last_line(1, "--max_steps=6", f"--resume_from_checkpoint={tmp_path}/checkpoint-4")
+    assert resumed.startswith("6 steps in 1 processes, test accuracy ")
+    assert (tmp_path / "checkpoint-4" / "trainer_state.json").stat().st_mtime_ns == written, "it did not begin anew"
+    assert (tmp_path / "checkpoint-6").is_dir()
 
 
 def test_the_imdb_example_is_cut_as_it_says() -> None:
