@@ -242,7 +242,7 @@ def _live(start: Start, parent: int) -> NoReturn:
             interpreter.become(start.argv, start.environment, LATER)
         _execute(start)
     except OSError as error:
-        os.write(2, f"{start.argv[0]} cannot be started: {error}\n".encode())
+        os.write(2, f"{start.argv[0]} cannot be started: {error.strerror}\n".encode())
     except BaseException:  # noqa: BLE001 - it must not become a second starter
         sys.excepthook(*sys.exc_info())
     os._exit(CANNOT_RUN)

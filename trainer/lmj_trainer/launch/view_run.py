@@ -20,7 +20,8 @@ from lmj_trainer.launch.life import Pulse
 from lmj_trainer.launch.line import BrokenError, Life, Line, split_address
 from lmj_trainer.launch.processes import Starter
 from lmj_trainer.launch.processors import shares, usable_processors
-from lmj_trainer.launch.reporting import Reporting
+from lmj_trainer.launch.reporting import reporting
+from lmj_trainer.launch.resume import step_of
 from lmj_trainer.launch.words import Word, WordKind
 
 VERDICT_SECONDS = 5.0
@@ -76,7 +77,6 @@ class Here:
     starter: Starter
     changed: asyncio.Event
     """Is set when there is news of the agent or of a process."""
-    reporting: Reporting
     variables: dict[str, str]
     """Its own: those of the script, too."""
     cores: Sequence[int]
@@ -137,7 +137,10 @@ class ViewRun:
             beginning.cancel()
         here.agent.emit(EventKind.JOINED, self._view.reason, view=number)
         self._joined = True
-        async with here.reporting(self._command, self._progressed, self._warn) as extra:
+        first_step = step_of(start.resume)
+        async with reporting(
+            self._command, here.variables, first_step, self._node.number == 0, self._progressed, self._warn
+        ) as extra:
             self._start(start, extra)
             return await self._watch(line)
 
