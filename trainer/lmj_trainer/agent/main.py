@@ -22,7 +22,7 @@ from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.deliveries import Deliveries, without_tokens
-from lmj_trainer.agent.environment import default_interface, interface_of, script_environment, worker_environment
+from lmj_trainer.agent.environment import default_interface, script_environment, worker_environment
 from lmj_trainer.agent.kind import WorkerKind, worker_kind
 from lmj_trainer.agent.launch import Program
 from lmj_trainer.agent.launcher import Launcher
@@ -34,6 +34,7 @@ from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import scan, scan_in_thread
 from lmj_trainer.durable import write_atomically
 from lmj_trainer.errors import UserError
+from lmj_trainer.interfaces import interface_of
 from lmj_trainer.own.source import settled
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import checkpoints_of

@@ -20,7 +20,7 @@ from lmj_trainer.launch.processes import Starter, StarterGoneError
 from lmj_trainer.launch.processors import usable_cores
 from lmj_trainer.launch.starter import fork_starter
 from lmj_trainer.launch.view_run import Here
-from lmj_trainer.worker.limits import allow_files
+from lmj_trainer.limits import allow_files
 
 log = logging.getLogger("lmj.launch")
 

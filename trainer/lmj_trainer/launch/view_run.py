@@ -11,60 +11,24 @@ from dataclasses import dataclass
 from lmj_api.protocol import EventKind, Progress
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import View
-from lmj_trainer.agent.exits import signal_name
 from lmj_trainer.launch import environment
 from lmj_trainer.launch.agent_line import AgentLine
 from lmj_trainer.launch.connection import BEAT_SECONDS
 from lmj_trainer.launch.environment import Meeting, Node
 from lmj_trainer.launch.life import Pulse
 from lmj_trainer.launch.line import BrokenError, Life, Line, split_address
+from lmj_trainer.launch.outcome import Completed, Failed, Lost, Outcome, Stopped
 from lmj_trainer.launch.processes import Starter
 from lmj_trainer.launch.processors import shares, usable_processors
 from lmj_trainer.launch.reporting import reporting
 from lmj_trainer.launch.resume import step_of
 from lmj_trainer.launch.words import Word, WordKind
+from lmj_trainer.wording import signal_name
 
 VERDICT_SECONDS = 5.0
 """A launcher whose process failed waits so long to be told whether that was the cause, or followed from another's."""
 LOOK_SECONDS = 5.0
 """Between two looks whether the processes show signs of life; the agent is told of them no more often."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The view is over, and this launcher is ready for the next."""
-
-    message: str
-    rank: int | None = None
-    """Who is to blame, when it is one."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A process of this node failed first."""
-
-    code: int
-    """Its exit code; negative: the signal that ended it."""
-
-    @property
-    def status(self) -> int:
-        """What the launcher exits with: as a shell says it."""
-        return self.code if self.code > 0 else 128 - self.code
-
-
-@dataclass(frozen=True)
-class Completed:
-    """All processes of all members ended with 0."""
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """The view was left in order."""
-
-    message: str
-
-
-Outcome = Lost | Failed | Completed | Stopped
 
 
 @dataclass(frozen=True)
@@ -258,7 +222,7 @@ class ViewRun:
     def _sign(self) -> None:
         if self._joined and time.monotonic() - self._signed >= LOOK_SECONDS:
             self._signed = time.monotonic()
-            self._here.agent.emit(EventKind.PREPARING, "the script shows signs of life")
+            self._here.agent.emit(EventKind.PREPARING)  # it says nothing that people have to know
 
     def _warn(self, message: str) -> None:
         self._here.agent.emit(EventKind.WARNING, message)
