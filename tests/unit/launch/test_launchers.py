@@ -15,6 +15,7 @@ import pytest
 
 from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.launch.processors import shares, usable_cores
 
 P, K = WorkerPhase, EventKind
 pytestmark = [
@@ -214,6 +215,16 @@ async def test_signs_of_life_are_told_and_a_program_may_be_anything(cold_ranks: 
     await cold_ranks.eventually(lambda: cold_ranks.events(0, K.PREPARING))
     cold_ranks.write("end", "")
     await cold_ranks.until(P.COMPLETED)
+
+
+async def test_processes_have_processors_of_their_own(cold_ranks: Any) -> None:
+    cold_ranks.write(
+        "cores.py", "import os\nopen('cores-' + os.environ['RANK'], 'w').write(str(sorted(os.sched_getaffinity(0))))\n"
+    )
+    await cold_ranks.begin(1, "cores.py", processesPerNode=2, bindCores=True)
+    cold_ranks.view()
+    await cold_ranks.until(P.COMPLETED)
+    assert [cold_ranks.written(f"cores-{rank}") for rank in range(2)] == [str(part) for part in shares(usable_cores(), 2)]
 
 
 async def test_a_program_that_is_not_there(cold_ranks: Any) -> None:

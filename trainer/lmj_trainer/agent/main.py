@@ -99,12 +99,8 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     host, port = arguments.listen
-    interface = arguments.interface or (interface_of(arguments.address) if arguments.address else default_interface(host))
-    kind, base = worker_kind(job.spec), without_tokens(os.environ)
-    if kind.scripted:
-        environment = script_environment(base, interface)
-    else:
-        environment = worker_environment(base, job.spec.training.computing_threads, interface)
+    kind = worker_kind(job.spec)
+    environment = _environment(arguments, job, kind)
     children = Children(adopts=not arguments.cold and linux.adopt_orphans())
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
@@ -153,6 +149,15 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         await launcher.close()
         await runner.cleanup()
     return 0
+
+
+def _environment(arguments: argparse.Namespace, job: LiveMigrationJob, kind: WorkerKind) -> dict[str, str]:
+    """All variables of a worker. Raises UserError for an address that no interface has."""
+    address, base = arguments.address, without_tokens(os.environ)
+    interface = arguments.interface or (interface_of(address) if address else default_interface(arguments.listen[0]))
+    if kind.scripted:
+        return script_environment(base, interface)
+    return worker_environment(base, job.spec.training.computing_threads, interface)
 
 
 async def _listen(supervisor: Supervisor, token: str, topology: Topology, host: str, port: int) -> "web.AppRunner":
