@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lmj_trainer.agent.environment import worker_environment
+from lmj_trainer.agent.environment import script_environment, worker_environment
 from lmj_trainer.worker import libraries, main
 
 LOOK = """
@@ -52,3 +52,23 @@ def test_loading_leaves_a_process_that_can_be_forked(threads: int) -> None:
     done = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True, timeout=120, check=True)
     expected = {"threads": 1, "files": True, "cuda": False, "collects": True, "frozen": True, "missing": []}
     assert json.loads(done.stdout) == expected
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are not forked")
+@pytest.mark.parametrize("variables", [{}, {"OPENBLAS_NUM_THREADS": "2", "JE_ARROW_MALLOC_CONF": "background_thread:true"}])
+def test_loading_for_scripts_does_too_and_leaves_the_variables_as_they_are(variables: dict[str, str]) -> None:
+    look = LOOK.replace("libraries.load(lora=True)", "libraries.load_for_scripts()").replace("MODULES", "SCRIPT_MODULES")
+    look += "print(json.dumps({name: os.environ.get(name) for name in libraries.WITHOUT_THREADS}))"
+    base = {name: value for name, value in os.environ.items() if name not in libraries.WITHOUT_THREADS}
+    environment = script_environment(base | variables, "lo")
+    done = subprocess.run([sys.executable, "-c", look], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    found, after = map(json.loads, done.stdout.splitlines())
+    assert found == {"threads": 1, "files": True, "cuda": False, "collects": True, "frozen": True, "missing": []}
+    assert after == dict.fromkeys(libraries.WITHOUT_THREADS) | variables
+
+
+def test_a_script_has_the_environment_that_its_user_gave() -> None:
+    assert script_environment({"A": "1"}, None) == {"A": "1", "PYTHONUNBUFFERED": "1"}
+    given = script_environment({"PYTHONUNBUFFERED": "", "GLOO_SOCKET_IFNAME": "ib0"}, "eth0")
+    assert given == {"PYTHONUNBUFFERED": "", "GLOO_SOCKET_IFNAME": "ib0", "LMJ_INTERFACE": "eth0"}

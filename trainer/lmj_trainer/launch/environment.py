@@ -69,6 +69,7 @@ def variables(
     return {
         **_threads(base, command, processors),
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         **base,
         **_said_threads(command),
         **_rendezvous(job, node, local, meeting),

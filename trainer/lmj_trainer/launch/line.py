@@ -57,6 +57,7 @@ class Line(Protocol):
 
 
 def broken(word: Word) -> BrokenError:
+    """What a leader's ``word`` means to a view that has not begun."""
     return BrokenError(word.message, word.rank if word.kind is WordKind.LOST and word.rank >= 0 else None)
 
 
