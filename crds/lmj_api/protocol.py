@@ -17,6 +17,9 @@ USER_ERROR = 2
 CUT_OFF = 3
 """Exit code of a worker to which nobody can connect any more, because a connection to it ended too early: that of a peer which died just then."""
 
+STARTING_SCRIPT = "start the script"
+"""Activity of a worker whose script has reported nothing yet in its view."""
+
 MOST_LINES = 200
 """Of stderr."""
 MOST_EVALUATIONS = 8

@@ -68,11 +68,13 @@ def test_with_fewer_than_are_enough_the_next_pod_is_waited_for() -> None:
 def test_exit_codes_are_those_of_the_script() -> None:
     cluster = scripted(2)
     rounds(cluster, 8)
-    for code in (2, 3):
+    for code in (2, 3, 137, 250):
         cluster._exit(own(cluster, 1), code, "ValueError: no such column")
         rounds(cluster, 6)
     assert trains(cluster) == [0, 1]
-    assert cluster.status.restarts == 2
+    assert cluster.status.restarts == 4
+    assert "ended with exit code 137 (SIGKILL): ValueError" in cluster.status.incidents[2].message
+    assert "ended with exit code 250: ValueError" in cluster.status.incidents[3].message
     assert "ended with exit code 2: ValueError: no such column" in cluster.status.incidents[0].message
 
 

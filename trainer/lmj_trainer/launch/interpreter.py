@@ -102,8 +102,9 @@ def _prepare(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     _settle_libraries(environment)
     sys.argv = list(argv)
     sys.orig_argv = [sys.executable, *argv]
-    if not getattr(sys.flags, "safe_path", False):
-        sys.path[0] = _folder(argv, os.getcwd())
+    if getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, "")  # the fork server was started without the entry that every script has
+    sys.path[0] = _folder(argv, os.getcwd())
     importlib.invalidate_caches()
     for name in ("multiprocessing.process", "multiprocess.process"):
         if name in sys.modules:

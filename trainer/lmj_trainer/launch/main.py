@@ -25,6 +25,9 @@ from lmj_trainer.worker.limits import allow_files
 
 log = logging.getLogger("lmj.launch")
 
+_OURS = ("LMJ_INTERFACE", "PYTHONSAFEPATH")
+"""Variables that are for the launcher alone: a script may import what is beside it."""
+
 
 def main(argv: list[str]) -> int:
     """Run one launcher; its exit code is that of the process."""
@@ -82,8 +85,8 @@ async def _serve(arguments: argparse.Namespace, line: socket.socket) -> int:
         _explain_when_asked(starter)
         address = await door.open(own_host(variables))
         token = arguments.token_file.read_text().strip() if arguments.token_file is not None else None
-        own = {name: value for name, value in variables.items() if name != "LMJ_INTERFACE"}
-        here = Here(job, arguments.rank, agent, starter, changed, reporting.none, own, usable_cores())
+        own = {name: value for name, value in variables.items() if name not in _OURS}
+        here = Here(job, arguments.rank, agent, starter, changed, reporting.listening, own, usable_cores())
         try:
             return await Launcher(here, door, token).serve(address)
         finally:

@@ -29,6 +29,12 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return next((path for step, path in sorted(found, reverse=True) if _complete(path, step)), None)
 
 
+def step_of(checkpoint: str) -> int:
+    """The step that ``checkpoint``, a path of one, is of; 0: its name does not say."""
+    match = _NAME.fullmatch(Path(checkpoint).name)
+    return int(match[1]) if match else 0
+
+
 def _complete(path: Path, step: int) -> bool:
     state = path / _STATE
     try:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lmj_api.protocol import EventKind, Progress
+from lmj_api.protocol import STARTING_SCRIPT, EventKind, Progress
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import View
 from lmj_trainer.agent.exits import signal_name
@@ -135,9 +135,11 @@ class ViewRun:
             return Lost(str(error), error.rank)
         finally:
             beginning.cancel()
-        here.agent.emit(EventKind.JOINED, self._view.reason, view=number)
+        # What was reported in views before says nothing of where the script begins now.
+        begins = Progress(step=0, steps=1, epoch=0.0, activity=STARTING_SCRIPT)
+        here.agent.emit(EventKind.JOINED, self._view.reason, view=number, progress=begins)
         self._joined = True
-        async with here.reporting(self._command, self._progressed, self._warn) as extra:
+        async with here.reporting(self._command, start.resume, here.variables, self._progressed, self._warn) as extra:
             self._start(start, extra)
             return await self._watch(line)
 

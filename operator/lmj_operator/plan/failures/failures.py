@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from signal import Signals
 
 from lmj_api.protocol import CUT_OFF, USER_ERROR, WorkerPhase
 from lmj_api.spec.recovery import Recovery, RuleAction
@@ -21,6 +22,8 @@ ACCUSED_SECONDS = 3.0
 nothing is waited for: two who do not see it are enough. One that its peers do see is left alone."""
 
 
+_SIGNALLED = 128
+"""An exit code of so much more than a signal's number says that it was that signal."""
 _DARK = "its machine is off, or there is no way to it"
 
 
@@ -170,7 +173,8 @@ def _worker_failure(facts: RankFacts, recovery: Recovery, now: float, script: bo
         code = worker.exit.code if worker.exit else None
         why = worker.exit.message if worker.exit else ""
         final = code == USER_ERROR and not script
-        how = why if why and code is not None and code < 0 else f"ended with {describe_exit(code)}{f': {why}' if why else ''}"
+        ended = _script_exit(code) if script else describe_exit(code)
+        how = why if why and code is not None and code < 0 else f"ended with {ended}{f': {why}' if why else ''}"
         text = why if final else f"worker {worker.incarnation} of {pod.name} {how}"
         blames = code != CUT_OFF or script
         failure = Failure(
@@ -256,6 +260,12 @@ def find_stuck(
         and f.in_phase(WorkerPhase.RUNNING)
         and now - max(f.worker.heartbeat, f.worker.since) > limit
     )
+
+
+def _script_exit(code: int | None) -> str:
+    """As :func:`describe_exit`, with the signal that a launcher's exit code stands for: it ends as a shell would say it."""
+    number = code - _SIGNALLED if code is not None else 0
+    return f"{describe_exit(code)} ({Signals(number).name})" if number in set(Signals) else describe_exit(code)
 
 
 def describe_exit(code: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
+from lmj_api.protocol import STARTING_SCRIPT, CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.spec import Training
 from lmj_api.status import JobStatus, RankStatus
 from lmj_api.topology import FIRST, Rank, Topology
@@ -24,7 +24,8 @@ def progress(ranks: tuple[RankFacts, ...], view: View | None, old: Progress | No
     """The newest committed step that a member of ``view`` reports (it is lower than ``old`` after a rollback); else ``old``."""
     number = view.number if view else 0
     reports = [f.worker.progress for f in ranks if f.worker is not None and f.in_phase(*TRAINED) and f.worker.view >= number]
-    known = [p for p in reports if p is not None]
+    # Of a script that starts again nothing is known before it reports.
+    known = [p for p in reports if p is not None and (p.activity != STARTING_SCRIPT or old is None)]
     # At the same step the rank that knows the loss says more than one that does not.
     best = max(known, key=lambda p: (p.step, p.loss is not None, p.samples_per_second is not None), default=old)
     if best is not None and best.loss is None:
