@@ -1,5 +1,6 @@
 """Wording of error messages: a list that stays short, and one line."""
 
+import signal
 from collections.abc import Sequence
 
 WARNING = "warning: "
@@ -16,3 +17,11 @@ def one_line(error: object, most: int = 300) -> str:
     """The text of an error of a library as one line."""
     text = " ".join(str(error).split())
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL`` for 9; ``signal 99`` for one without a name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from lmj_api.protocol import Event, EventKind, Progress
-from lmj_trainer.agent.environment import default_interface, interface_of, worker_environment
+from lmj_trainer.agent.environment import default_interface, worker_environment
 from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.exits import describe
 from lmj_trainer.agent.main import address
 from lmj_trainer.agent.memory import open_memory
 from lmj_trainer.agent.tail import Lines, Tail
 from lmj_trainer.errors import UserError
+from lmj_trainer.interfaces import interface_of
 
 
 def event(kind: EventKind = EventKind.WARNING, step: int = 0) -> Event:

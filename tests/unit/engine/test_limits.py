@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from lmj_trainer.worker import limits
+from lmj_trainer import limits
 
 MANY = 2 * limits.MOST_FILES
 

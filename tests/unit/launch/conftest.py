@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from lmj_api.protocol import AgentState, Event, EventKind, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Member, Resume, View
 from lmj_trainer import linux
+from lmj_trainer.agent import standby
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.environment import script_environment
 from lmj_trainer.agent.launch import Program
@@ -62,6 +63,7 @@ class Ranks:
         self.supervisors: list[Supervisor] = []
         self.incarnations: list[int] = []
         self._number = 0
+        self._waiting: asyncio.Task[None] | None = None
 
     def write(self, name: str, content: str) -> Path:
         path = self.folder / name
@@ -94,15 +96,25 @@ class Ranks:
                 str(token),
                 "--incarnation",
             ]
-            program = Program([*PYTHON, "launch"], None, lambda n, o=options: [*o, str(n)], environment())  # type: ignore[misc]
-            launcher = Launcher(program, self._children, SECONDS)
-            if self._warm is not None:
-                launcher._server = self._warm._server
-            self.supervisors.append(Supervisor(rank, f"pod-{rank}", launcher))
+            self.supervisors.append(Supervisor(rank, f"pod-{rank}", self._launcher(options)))
             self.incarnations.append(0)
         for rank in range(ranks):
             await self.start(rank)
         await self.until(*[WorkerPhase.READY] * ranks)
+
+    def _launcher(self, options: Sequence[str]) -> Launcher:
+        program = Program([*PYTHON, "launch"], None, lambda number: [*options, str(number)], environment())
+        launcher = Launcher(program, self._children, SECONDS)
+        if self._warm is not None:
+            launcher._server = self._warm._server
+        return launcher
+
+    def standby(self) -> Supervisor:
+        """Another pod, without a rank, that gets warm."""
+        options = ["--job", str(self.folder / "job.json"), "--pod", "spare", "--incarnation"]
+        supervisor = Supervisor(None, "spare", self._launcher(options))
+        self._waiting = asyncio.create_task(standby.wait(supervisor))
+        return supervisor
 
     async def start(self, rank: int) -> None:
         self.incarnations[rank] += 1
@@ -141,6 +153,8 @@ class Ranks:
         return path.read_text() if path.exists() else ""
 
     async def close(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
         for supervisor in self.supervisors:
             supervisor.kill("the test is over")
             await supervisor.stop(0)

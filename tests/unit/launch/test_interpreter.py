@@ -27,7 +27,8 @@ def told():
     main = sys.modules["__main__"]
     return {
         "argv": sys.argv, "orig": sys.orig_argv[1:], "path": sys.path[0], "name": __name__, "file": __file__, "cwd": os.getcwd(),
-        "spec": getattr(main.__spec__, "name", None), "package": main.__package__, "loader": type(main.__loader__).__name__, "main": main.__dict__ is globals(),
+        "spec": getattr(main.__spec__, "name", None),
+        "package": main.__package__, "loader": type(main.__loader__).__name__, "main": main.__dict__ is globals(),
         "names": sorted(globals()), "pickled": type(pickle.loads(pickle.dumps(Thing()))) is Thing, "helper": helper.NAME,
         "term": str(signal.getsignal(signal.SIGTERM)), "int": str(signal.getsignal(signal.SIGINT).__name__),
         "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])), "handlers": len(logging.getLogger().handlers),

@@ -1,16 +1,21 @@
 """Launchers that run real scripts, in one view and in the next."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lmj_api.protocol import EventKind, WorkerPhase
+from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.launch.processors import shares, usable_cores
 
 P, K = WorkerPhase, EventKind
 pytestmark = [
@@ -44,6 +49,13 @@ signal.signal(signal.SIGTERM, save)
 pathlib.Path(f"pid-{rank}").write_text(str(os.getpid()))
 while not os.path.exists("end"):
     time.sleep(0.02)
+"""
+LEAVE = """
+import os, subprocess, time
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+open("pid", "w").write(f"{os.getppid()} {os.getpid()} {child.pid}")
+os.rename("pid", "pid-0")
+time.sleep(600)
 """
 
 
@@ -151,20 +163,14 @@ async def test_a_view_that_is_to_be_left_is_left_at_once(cold_ranks: Any, lives:
 
 
 async def test_processes_that_left_their_group_end_with_the_launcher(cold_ranks: Any, lives: Callable[[int], bool]) -> None:
-    cold_ranks.write(
-        "leave.py",
-        "import os, subprocess, time\n"
-        "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
-        "open('pid-0', 'w').write(str(child.pid))\n"
-        "time.sleep(600)\n",
-    )
+    cold_ranks.write("leave.py", LEAVE)
     await cold_ranks.begin(1, "leave.py")
     cold_ranks.view()
-    await cold_ranks.eventually(lambda: pids(cold_ranks, "pid-0"))
-    (child,) = pids(cold_ranks, "pid-0")
+    await cold_ranks.eventually(lambda: cold_ranks.written("pid-0"))
+    found = [int(pid) for pid in cold_ranks.written("pid-0").split()]
     cold_ranks.supervisors[0].kill("for the test")
     await cold_ranks.until(P.EXITED)
-    await cold_ranks.eventually(lambda: not lives(child))
+    await cold_ranks.eventually(lambda: not any(map(lives, found)))
 
 
 async def test_a_starter_that_is_killed_ends_its_launcher(cold_ranks: Any, lives: Callable[[int], bool]) -> None:
@@ -177,6 +183,77 @@ async def test_a_starter_that_is_killed_ends_its_launcher(cold_ranks: Any, lives
     await cold_ranks.eventually(lambda: not lives(pids(cold_ranks, "pid-0")[0]))
 
 
+REPORT = """
+import os, sys, time, urllib.request
+def report(line):
+    urllib.request.urlopen(urllib.request.Request(os.environ["LMJ_PROGRESS_URL"], data=line.encode()), timeout=10).close()
+if os.environ["RANK"] == "0":
+    report('{"step": 3, "steps": 8, "loss": 0.5}')
+    open("log", "a").write('{"step": 4}\\n')
+open("said-" + os.environ["RANK"], "w").write(str("KUBEFLOW_TRAINER_SERVER_URL" in os.environ) + " " + " ".join(sys.argv[1:]))
+"""
+
+
+async def test_what_a_script_reports_is_told_where_it_goes_on_too(cold_ranks: Any) -> None:
+    cold_ranks.write("report.py", REPORT)
+    cold_ranks.write("saved/checkpoint-2/trainer_state.json", '{"global_step": 2}')
+    saved = str(cold_ranks.folder / "saved")
+    await cold_ranks.begin(2, "report.py", progressFile="log", checkpoints=saved)
+    cold_ranks.view()
+    await cold_ranks.until(P.COMPLETED, P.COMPLETED)
+    resumed = f"--resume_from_checkpoint {saved}/checkpoint-2"
+    assert [cold_ranks.written(f"said-{rank}") for rank in range(2)] == [f"True {resumed}", f"False {resumed}"]
+    progress = cold_ranks.state(0).worker.progress
+    assert (progress.step, progress.steps, progress.loss) == (4, 8, 0.5)
+    assert cold_ranks.events(1, K.COMMITTED) == []
+
+
+async def test_signs_of_life_are_told_and_a_program_may_be_anything(cold_ranks: Any) -> None:
+    cold_ranks.write("busy.sh", "touch pid-$RANK; while [ ! -e end ]; do :; done")
+    await cold_ranks.begin(1, "sh", "busy.sh")
+    cold_ranks.view()
+    await cold_ranks.eventually(lambda: cold_ranks.events(0, K.PREPARING))
+    cold_ranks.write("end", "")
+    await cold_ranks.until(P.COMPLETED)
+
+
+async def test_processes_have_processors_of_their_own(cold_ranks: Any) -> None:
+    cold_ranks.write(
+        "cores.py", "import os\nopen('cores-' + os.environ['RANK'], 'w').write(str(sorted(os.sched_getaffinity(0))))\n"
+    )
+    await cold_ranks.begin(1, "cores.py", processesPerNode=2, bindCores=True)
+    cold_ranks.view()
+    await cold_ranks.until(P.COMPLETED)
+    assert [cold_ranks.written(f"cores-{rank}") for rank in range(2)] == [str(part) for part in shares(usable_cores(), 2)]
+
+
+async def test_a_program_that_is_not_there(cold_ranks: Any) -> None:
+    await cold_ranks.begin(1, "no-such-program")
+    cold_ranks.view()
+    await cold_ranks.until(P.EXITED)
+    ended = cold_ranks.state(0).worker.exit
+    assert (ended.code, ended.message) == (127, "no-such-program cannot be started: No such file or directory")
+
+
+async def test_a_rank_that_hangs_says_where_it_stands(ranks: Any) -> None:
+    ranks.write("hang.py", "import threading\nopen('pid-0', 'w').write('1')\nthreading.Event().wait()\n")
+    await ranks.begin(1, "hang.py")
+    ranks.view()
+    await ranks.eventually(lambda: pids(ranks, "pid-0"))
+    await ranks.start(0)
+    await ranks.until(P.READY)
+    (ended,) = [event.exit for event in ranks.events(0, K.WORKER_EXITED)]
+    assert any("hang.py" in line and "line 3" in line for line in ended.stderr), ended.stderr
+
+
+async def test_a_standby_has_everything_imported(ranks: Any) -> None:
+    await ranks.begin(1, "never.py")
+    standby = ranks.standby()
+    await ranks.eventually(lambda: standby.state.warm)
+    warmed = [event.message for event in standby.log.after(0) if event.kind is K.WARM]
+    assert warmed == ["everything is imported"]
+
+
 async def test_variables_are_those_of_torchrun(ranks: Any) -> None:
     """Compared with the real one, in what is set and in all that does not depend on the place."""
     show = ranks.write(
@@ -187,9 +264,11 @@ async def test_variables_are_those_of_torchrun(ranks: Any) -> None:
     await ranks.until(P.COMPLETED)
     mine = [json.loads(ranks.written(f"env-{rank}")) for rank in range(2)]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", str(show)]
-    subprocess.run(torchrun, cwd=ranks.folder, env=ranks.environment, check=True, timeout=100, capture_output=True)
+    await asyncio.to_thread(
+        subprocess.run, torchrun, cwd=ranks.folder, env=ranks.environment, check=True, timeout=100, capture_output=True
+    )
     theirs = [json.loads(ranks.written(f"env-{rank}")) for rank in range(2)]
-    own = {"LMJ_JOB", "LMJ_VIEW", "LMJ_OUTPUT_DIR"} | {name for name in mine[0] if name.startswith("PET_")}
+    own = {name for name in mine[0] if name.startswith(("PET_", "LMJ_", "KUBEFLOW_"))}
     for rank in range(2):
         # A library that has been imported has set the first; a process that fails says so by its exit code, and needs no file for that.
         assert mine[rank].keys() - own - {"TORCHINDUCTOR_CACHE_DIR"} == theirs[rank].keys() - {
@@ -199,3 +278,51 @@ async def test_variables_are_those_of_torchrun(ranks: Any) -> None:
         free = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE"}
         same = theirs[rank].keys() & mine[rank].keys() - free
         assert {name: mine[rank][name] for name in same} == {name: theirs[rank][name] for name in same}
+
+
+@pytest.mark.e2e
+async def test_an_agent_that_is_killed_leaves_no_process(tmp_path: Path, lives: Callable[[int], bool]) -> None:
+    """The real agent, with everything that belongs to it."""
+    document = {
+        "metadata": {"name": "scripted"},
+        "spec": {
+            "strategy": "Command",
+            "command": {"args": ["leave.py"], "workingDir": str(tmp_path)},
+            "output": {"path": str(tmp_path / "out")},
+        },
+    }
+    (tmp_path / "job.json").write_text(LiveMigrationJob.model_validate(document).to_json())
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "leave.py").write_text(LEAVE)
+    command = [sys.executable, "-m", "lmj_trainer", "agent", "--rank", "0", "--pod", "pod-0", "--dir", str(tmp_path / "pod")]
+    command += ["--job", str(tmp_path / "job.json"), "--token-file", str(tmp_path / "token")]
+    with subprocess.Popen(command) as agent:  # noqa: ASYNC220 - it is told to the kernel and not waited for
+        try:
+            await until((tmp_path / "pod" / "agent.json").exists)
+            port = json.loads((tmp_path / "pod" / "agent.json").read_text())["port"]
+            ask(port, "PUT", "worker", {"incarnation": 1})
+            await until(lambda: ask(port, "GET", "state")["worker"]["phase"] == "Ready")
+            state = ask(port, "GET", "state")
+            member = {"rank": 0, "pod": "pod-0", "incarnation": 1, "address": state["worker"]["address"]}
+            ask(port, "PUT", "view", {"number": 1, "members": [member], "resume": {"step": 0}, "reason": "for the test"})
+            await until((tmp_path / "pid-0").exists)
+            found = [state["worker"]["pid"], *map(int, (tmp_path / "pid-0").read_text().split())]
+            assert all(map(lives, found))
+        finally:
+            agent.kill()
+    await until(lambda: not any(map(lives, found)))
+
+
+def ask(port: int, method: str, path: str, body: Any = None) -> Any:
+    headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/{path}", data=data, headers=headers, method=method)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        text = answer.read()
+    return json.loads(text) if text else None
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():  # noqa: ASYNC110 - what is looked at has no event
+            await asyncio.sleep(0.02)

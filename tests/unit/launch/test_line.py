@@ -178,7 +178,7 @@ async def test_signs_of_life_of_one_reach_all(rig: Rig, monkeypatch: pytest.Monk
     waiting = [asyncio.create_task(line.next()) for line in lines]
     rig.lively.add(1)
     async with asyncio.timeout(SECONDS):
-        while not {0, 2} <= set(rig.seen):
+        while not {0, 2} <= set(rig.seen):  # noqa: ASYNC110 - what is looked at has no event
             await asyncio.sleep(0.01)
     for task in waiting:
         task.cancel()
@@ -188,7 +188,7 @@ async def test_a_peer_that_says_nothing_is_lost() -> None:
     accepted: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue(1)
     server = await asyncio.start_server(lambda _, writer: accepted.put_nowait(writer), "127.0.0.1", 0)
     it = Connection(*await asyncio.open_connection(*server.sockets[0].getsockname()))
-    with pytest.raises(connection.LineError, match="it said nothing for 0.05 s"):
+    with pytest.raises(connection.LineError, match="it said nothing for"):
         await it.hear(0.05)
     it.close()
     (await accepted.get()).close()

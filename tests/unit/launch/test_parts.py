@@ -20,9 +20,9 @@ from lmj_trainer.launch import environment
 from lmj_trainer.launch.door import free_port, own_host
 from lmj_trainer.launch.environment import Meeting, Node
 from lmj_trainer.launch.life import Pulse
+from lmj_trainer.launch.outcome import Failed
 from lmj_trainer.launch.processors import shares, usable_processors
 from lmj_trainer.launch.resume import newest_checkpoint
-from lmj_trainer.launch.view_run import Failed
 from lmj_trainer.launch.words import Verdict, Word, WordKind, key_of, proof
 
 K = WordKind

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Sequence
 
 from lmj_api.protocol import USER_ERROR, Exit
+from lmj_trainer.wording import signal_name
 
 _PREFIX = "error: "
 
@@ -17,14 +18,6 @@ def describe(code: int, stderr: Sequence[str], reason: str | None = None) -> Exi
     # SIGUSR1 asks it where it stands; one that does not know that yet ends by it.
     by_agent = code in (-signal.SIGKILL, -signal.SIGUSR1)
     return Exit(code=code, message=(reason if by_agent else None) or _message(code, stderr), stderr=list(stderr))
-
-
-def signal_name(number: int) -> str:
-    """``SIGKILL`` for 9; ``signal 99`` for one without a name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _message(code: int, stderr: Sequence[str]) -> str:

@@ -9,9 +9,9 @@ import socket
 
 from lmj_trainer import linux
 from lmj_trainer.agent.children import Children
-from lmj_trainer.agent.exits import signal_name
 from lmj_trainer.agent.launch import Handles, LaunchError, Program, start_server
 from lmj_trainer.fork_request import GO, LONGEST_REQUEST, Request
+from lmj_trainer.wording import signal_name
 
 FORK_SECONDS = 10.0
 """A fork takes milliseconds: a fork server that takes so long for one is stuck."""

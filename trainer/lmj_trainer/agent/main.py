@@ -22,7 +22,7 @@ from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.deliveries import Deliveries, without_tokens
-from lmj_trainer.agent.environment import default_interface, interface_of, script_environment, worker_environment
+from lmj_trainer.agent.environment import default_interface, script_environment, worker_environment
 from lmj_trainer.agent.kind import WorkerKind, worker_kind
 from lmj_trainer.agent.launch import Program
 from lmj_trainer.agent.launcher import Launcher
@@ -34,6 +34,7 @@ from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.checkpoint.scan import scan, scan_in_thread
 from lmj_trainer.durable import write_atomically
 from lmj_trainer.errors import UserError
+from lmj_trainer.interfaces import interface_of
 from lmj_trainer.own.source import settled
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import checkpoints_of
@@ -98,12 +99,8 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     host, port = arguments.listen
-    interface = arguments.interface or (interface_of(arguments.address) if arguments.address else default_interface(host))
-    kind, base = worker_kind(job.spec), without_tokens(os.environ)
-    if kind.scripted:
-        environment = script_environment(base, interface)
-    else:
-        environment = worker_environment(base, job.spec.training.computing_threads, interface)
+    kind = worker_kind(job.spec)
+    environment = _environment(arguments, job, kind)
     children = Children(adopts=not arguments.cold and linux.adopt_orphans())
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
@@ -152,6 +149,15 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
         await launcher.close()
         await runner.cleanup()
     return 0
+
+
+def _environment(arguments: argparse.Namespace, job: LiveMigrationJob, kind: WorkerKind) -> dict[str, str]:
+    """All variables of a worker. Raises UserError for an address that no interface has."""
+    address, base = arguments.address, without_tokens(os.environ)
+    interface = arguments.interface or (interface_of(address) if address else default_interface(arguments.listen[0]))
+    if kind.scripted:
+        return script_environment(base, interface)
+    return worker_environment(base, job.spec.training.computing_threads, interface)
 
 
 async def _listen(supervisor: Supervisor, token: str, topology: Topology, host: str, port: int) -> "web.AppRunner":

@@ -6,7 +6,7 @@ import secrets
 import socket
 from collections.abc import Mapping
 
-from lmj_trainer.agent.environment import address_of
+from lmj_trainer.interfaces import address_of
 from lmj_trainer.launch.connection import Connection, LineError
 from lmj_trainer.launch.leader import Leader
 from lmj_trainer.launch.line import HANDSHAKE_SECONDS, HOLD_SECONDS, MOST_CONNECTIONS

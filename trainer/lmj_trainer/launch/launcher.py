@@ -10,8 +10,9 @@ from lmj_trainer.launch.door import Door, free_port
 from lmj_trainer.launch.follower import Follower
 from lmj_trainer.launch.leader import Leader
 from lmj_trainer.launch.line import Line, split_address
+from lmj_trainer.launch.outcome import Completed, Failed, Lost, Outcome, Stopped
 from lmj_trainer.launch.resume import newest_checkpoint
-from lmj_trainer.launch.view_run import Completed, Failed, Here, Lost, Outcome, Stopped, ViewRun
+from lmj_trainer.launch.view_run import Here, ViewRun
 from lmj_trainer.launch.words import Word, WordKind, key_of
 
 log = logging.getLogger("lmj.launch")

@@ -13,7 +13,6 @@ from typing import NoReturn
 from lmj_api.protocol import USER_ERROR, EventKind
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.errors import UserError
-from lmj_trainer.launch import reporting
 from lmj_trainer.launch.agent_line import AgentLine
 from lmj_trainer.launch.door import Door, own_host
 from lmj_trainer.launch.launcher import Launcher
@@ -21,7 +20,7 @@ from lmj_trainer.launch.processes import Starter, StarterGoneError
 from lmj_trainer.launch.processors import usable_cores
 from lmj_trainer.launch.starter import fork_starter
 from lmj_trainer.launch.view_run import Here
-from lmj_trainer.worker.limits import allow_files
+from lmj_trainer.limits import allow_files
 
 log = logging.getLogger("lmj.launch")
 
@@ -86,7 +85,7 @@ async def _serve(arguments: argparse.Namespace, line: socket.socket) -> int:
         address = await door.open(own_host(variables))
         token = arguments.token_file.read_text().strip() if arguments.token_file is not None else None
         own = {name: value for name, value in variables.items() if name not in _OURS}
-        here = Here(job, arguments.rank, agent, starter, changed, reporting.listening, own, usable_cores())
+        here = Here(job, arguments.rank, agent, starter, changed, own, usable_cores())
         try:
             return await Launcher(here, door, token).serve(address)
         finally:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from lmj_trainer.launch.starter import HEAD, Start, asked_to_clear, asked_to_signal, asked_to_start
+from lmj_trainer.launch.requests import HEAD, Start, asked_to_clear, asked_to_signal, asked_to_start
 
 CLEAR_SECONDS = 30.0
 """Killed processes are gone within so long, unless the kernel holds them."""

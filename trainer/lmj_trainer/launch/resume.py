@@ -29,10 +29,10 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return next((path for step, path in sorted(found, reverse=True) if _complete(path, step)), None)
 
 
-def step_of(checkpoint: str) -> int:
-    """The step that ``checkpoint``, a path of one, is of; 0: its name does not say."""
-    match = _NAME.fullmatch(Path(checkpoint).name)
-    return int(match[1]) if match else 0
+def step_of(checkpoint: str | None) -> int:
+    """The step of a checkpoint by its name; 0: there is none."""
+    match = _NAME.fullmatch(Path(checkpoint).name) if checkpoint is not None else None
+    return int(match[1]) if match is not None else 0
 
 
 def _complete(path: Path, step: int) -> bool:

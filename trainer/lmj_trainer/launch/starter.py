@@ -6,64 +6,25 @@ its launcher is gone it ends all of them, and itself; when it is killed, the ker
 """
 
 import contextlib
-import json
 import os
 import select
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from lmj_trainer import linux
 from lmj_trainer.launch import interpreter
+from lmj_trainer.launch.requests import Start, frame, take_messages
 
-HEAD = struct.Struct("!I")
-"""Before each message: its length in bytes."""
 CANNOT_RUN = 127
 """Exit code of a process that could not become what it is for, as a shell has it."""
 
 
 LATER = (signal.SIGTERM, signal.SIGUSR1)
 """Signals that wait until a new process has set itself up."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """Have a process."""
-
-    number: int
-    """By which it is told of; each is used once."""
-    argv: Sequence[str]
-    """What would follow ``torchrun`` and its options."""
-    cwd: str
-    environment: Mapping[str, str]
-    cores: Sequence[int]
-    """Processors that it may run on; none: any."""
-
-
-def frame(message: Mapping[str, Any]) -> bytes:
-    """``message`` as it is sent."""
-    data = json.dumps(message).encode()
-    return HEAD.pack(len(data)) + data
-
-
-def asked_to_start(start: Start) -> bytes:
-    """The message that asks for it. The answer has ``pid``, or ``ended`` at once."""
-    return frame({"start": asdict(start)})
-
-
-def asked_to_signal(number: int, which: int) -> bytes:
-    """The message that has signal ``which`` sent to process ``number``; nothing to one that has ended."""
-    return frame({"signal": int(which), "to": number})
-
-
-def asked_to_clear() -> bytes:
-    """The message that has all that is left of processes ended. It is answered (``cleared``) when there is nothing any more."""
-    return frame({"clear": True})
 
 
 def fork_starter(inherited: Sequence[int]) -> socket.socket:
@@ -121,7 +82,7 @@ class _Starter:
                     self._clear()
                     os._exit(0)
                 data += chunk
-                for message in _messages(data):
+                for message in take_messages(data):
                     self._do(message)
 
     def _receive(self) -> bytes:
@@ -193,15 +154,6 @@ class _Starter:
                 return
 
 
-def _messages(data: bytearray) -> list[Any]:
-    """Takes the whole messages out of ``data``."""
-    found = []
-    while len(data) >= HEAD.size and len(data) >= (end := HEAD.size + HEAD.unpack_from(data)[0]):
-        found.append(json.loads(data[HEAD.size : end]))
-        del data[:end]
-    return found
-
-
 def _children() -> list[int]:
     me, found = os.getpid(), []
     for entry in os.listdir("/proc"):
@@ -242,7 +194,7 @@ def _live(start: Start, parent: int) -> NoReturn:
             interpreter.become(start.argv, start.environment, LATER)
         _execute(start)
     except OSError as error:
-        os.write(2, f"{start.argv[0]} cannot be started: {error}\n".encode())
+        os.write(2, f"{start.argv[0]} cannot be started: {error.strerror}\n".encode())
     except BaseException:  # noqa: BLE001 - it must not become a second starter
         sys.excepthook(*sys.exc_info())
     os._exit(CANNOT_RUN)

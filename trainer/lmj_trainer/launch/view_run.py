@@ -11,59 +11,24 @@ from dataclasses import dataclass
 from lmj_api.protocol import STARTING_SCRIPT, EventKind, Progress
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import View
-from lmj_trainer.agent.exits import signal_name
 from lmj_trainer.launch import environment
 from lmj_trainer.launch.agent_line import AgentLine
 from lmj_trainer.launch.connection import BEAT_SECONDS
 from lmj_trainer.launch.environment import Meeting, Node
 from lmj_trainer.launch.life import Pulse
 from lmj_trainer.launch.line import BrokenError, Life, Line, split_address
+from lmj_trainer.launch.outcome import Completed, Failed, Lost, Outcome, Stopped
 from lmj_trainer.launch.processes import Starter
 from lmj_trainer.launch.processors import shares, usable_processors
-from lmj_trainer.launch.reporting import Reporting
+from lmj_trainer.launch.reporting import reporting
+from lmj_trainer.launch.resume import step_of
 from lmj_trainer.launch.words import Word, WordKind
+from lmj_trainer.wording import signal_name
 
 VERDICT_SECONDS = 5.0
 """A launcher whose process failed waits so long to be told whether that was the cause, or followed from another's."""
 LOOK_SECONDS = 5.0
 """Between two looks whether the processes show signs of life; the agent is told of them no more often."""
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The view is over, and this launcher is ready for the next."""
-
-    message: str
-    rank: int | None = None
-    """Who is to blame, when it is one."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A process of this node failed first."""
-
-    code: int
-    """Its exit code; negative: the signal that ended it."""
-
-    @property
-    def status(self) -> int:
-        """What the launcher exits with: as a shell says it."""
-        return self.code if self.code > 0 else 128 - self.code
-
-
-@dataclass(frozen=True)
-class Completed:
-    """All processes of all members ended with 0."""
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """The view was left in order."""
-
-    message: str
-
-
-Outcome = Lost | Failed | Completed | Stopped
 
 
 @dataclass(frozen=True)
@@ -76,7 +41,6 @@ class Here:
     starter: Starter
     changed: asyncio.Event
     """Is set when there is news of the agent or of a process."""
-    reporting: Reporting
     variables: dict[str, str]
     """Its own: those of the script, too."""
     cores: Sequence[int]
@@ -139,7 +103,10 @@ class ViewRun:
         begins = Progress(step=0, steps=1, epoch=0.0, activity=STARTING_SCRIPT)
         here.agent.emit(EventKind.JOINED, self._view.reason, view=number, progress=begins)
         self._joined = True
-        async with here.reporting(self._command, start.resume, here.variables, self._progressed, self._warn) as extra:
+        first_step = step_of(start.resume)
+        async with reporting(
+            self._command, here.variables, first_step, self._node.number == 0, self._progressed, self._warn
+        ) as extra:
             self._start(start, extra)
             return await self._watch(line)
 
@@ -257,7 +224,7 @@ class ViewRun:
     def _sign(self) -> None:
         if self._joined and time.monotonic() - self._signed >= LOOK_SECONDS:
             self._signed = time.monotonic()
-            self._here.agent.emit(EventKind.PREPARING, "the script shows signs of life")
+            self._here.agent.emit(EventKind.PREPARING)  # it says nothing that people have to know
 
     def _warn(self, message: str) -> None:
         self._here.agent.emit(EventKind.WARNING, message)

@@ -16,10 +16,10 @@ from lmj_api.protocol import CUT_OFF, USER_ERROR
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer import linux
 from lmj_trainer.errors import CutOffError, UserError
+from lmj_trainer.limits import allow_files
 from lmj_trainer.own.source import blame, settled
 from lmj_trainer.worker import libraries
 from lmj_trainer.worker.control import Control
-from lmj_trainer.worker.limits import allow_files
 from lmj_trainer.worker.preparation import prepare_standby, teller
 
 log = logging.getLogger("lmj.worker")
