@@ -193,7 +193,7 @@ def test_more_and_fewer_replicas_while_it_trains(tmp_path: Path) -> None:
             assert scale.returncode == 0, said
         job.gate.open()
         job.finish(process)
-    assert job.status()["restarts"] == 0
+    assert (job.status()["restarts"], job.status()["stepsLost"]) == (0, 0)
     assert job.gate.steps() == list(range(1, 41)), "each was left where it had just saved"
     assert job.gate.worlds() == [2] * 10 + [3] * 10 + [2] * 20
     lines = [json.loads(line) for rank in range(3) for line in (job.output / f"samples-{rank}.jsonl").read_text().splitlines()]
@@ -210,7 +210,8 @@ def scaling(job: CommandJob, replicas: int) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_that_saves_when_told_moves_without_a_step_lost(tmp_path: Path, of_torchrun: Weights, name: str) -> None:
-    job = CommandJob(tmp_path, ALL[name])
+    # The Trainer's newest checkpoint is found for it, and tells where it goes on: in so short a run it names no step itself.
+    job = CommandJob(tmp_path, ALL[name], **({"command": {"checkpoints": "out"}} if name == "trainer" else {}))
     step = middle(job.script)
     job.gate.close(step)
     with job.started() as process:
@@ -226,7 +227,9 @@ def test_a_script_that_saves_when_told_moves_without_a_step_lost(tmp_path: Path,
         assert job.status()["ranks"][1]["pod"] != pod
         job.finish(process)
     status = job.status()
-    assert (status["restarts"], status["migrations"], status["stepsLost"]) == (0, 1, 0)
+    assert (status["restarts"], status["migrations"]) == (0, 1)
+    # The Trainer tells its steps every five seconds at most: what the status makes of them is near, the gate has them all.
+    assert status["stepsLost"] <= (2 if name == "trainer" else 0)
     assert [(i["kind"], i["rank"]) for i in status["incidents"]] == [("Moved", 1)]
     # The Trainer saves as a step begins, and does that step all the same: it is done again.
     again = [step + 1] if name == "trainer" else []
