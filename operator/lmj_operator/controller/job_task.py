@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 
 from lmj_api.clock import steady_time
-from lmj_api.names import MIGRATE
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
@@ -20,6 +19,7 @@ from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.job_object import kept_metadata, move_request, spec_text
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
@@ -105,7 +105,7 @@ class JobTask:
         if self._backend is not None:
             self._backend.deleted = leaving
             try:
-                self._backend.job = cluster_job(body, self._place.settings)
+                self._backend.job = self._job()
                 self._backend.problem = None
             except SpecError as error:
                 self._backend.problem = self._complain(error)
@@ -189,7 +189,7 @@ class JobTask:
         store, now = self._store, self._place.clock()
         generation = self._metadata["generation"]
         try:
-            job = cluster_job({"metadata": self._metadata, "spec": json.loads(self._spec)}, self._place.settings)
+            job = self._job()
         except SpecError as error:
             problem = self._complain(error)
             if self._backend is not None:
@@ -279,12 +279,17 @@ class JobTask:
     def _extra(self) -> dict[str, Any]:
         return {"job": (self._metadata["namespace"], self._metadata["name"])}
 
+    def _job(self) -> LiveMigrationJob:
+        """The job as its object says. Raises SpecError."""
+        return cluster_job({"metadata": self._metadata, "spec": json.loads(self._spec)}, self._place.settings)
+
     def _take(self, body: Mapping[str, Any]) -> None:
-        """Keep what is read of the job's object: not its status, which is kept elsewhere, nor annotations, which may hold the spec again."""
-        self._request: str | None = (body["metadata"].get("annotations") or {}).get(MIGRATE)
-        self._metadata = {key: value for key, value in body["metadata"].items() if key not in ("annotations", "managedFields")}
-        self._spec = json.dumps(body.get("spec") or {})  # as text, which is small: it is seldom read
-        shards = ((body.get("spec") or {}).get("dataParallel") or {}).get("shards", 1)
+        """Keep what is read of the job's object: not its status, which is kept elsewhere."""
+        metadata, spec = body["metadata"], body.get("spec") or {}
+        self._request = move_request(metadata)
+        self._metadata = kept_metadata(metadata)
+        self._spec = spec_text(spec)  # as text, which is small: it is seldom read
+        shards = (spec.get("dataParallel") or {}).get("shards", 1)
         self._shared = isinstance(shards, int) and shards > 1
 
     def _say(self, level: int, text: str) -> None:
