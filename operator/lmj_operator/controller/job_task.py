@@ -24,6 +24,7 @@ from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
 from lmj_operator.backend.kubernetes.status_store import JobGone, Replicas, StatusConflict, StatusStore
+from lmj_operator.backend.kubernetes.turns import JOB, Turns
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.controller.failed_pass import with_error, without_error
 from lmj_operator.controller.metrics import Metrics
@@ -42,6 +43,10 @@ STARTS_AT_ONCE = 16
 the first is to train while the last waits, rather than all of them have a part of their objects."""
 START_SECONDS = 0.25
 """Pods come one by one, and so do their agents and their workers: what comes in so long is looked at in one pass."""
+PASSES_AT_ONCE = 200
+PASS_SECONDS = 0.2
+"""One job makes so many passes as fast as its pods bring news, far more than any recovery takes, and then one in so long: each takes the loop
+from all others, and may store a status."""
 REST_SECONDS = 30.0
 """A job of which nothing is heard is looked at so often: watches and agents report what happens."""
 
@@ -57,7 +62,7 @@ class Place:
     metrics: Metrics
     notebook: Notebook
     clock: Callable[[], float] = steady_time
-    starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
+    starts: Turns = field(default_factory=lambda: Turns(STARTS_AT_ONCE, STARTS_AT_ONCE))
     """Turns to make a first pass."""
     lists: Budget = field(default_factory=event_lists)
 
@@ -114,6 +119,7 @@ class JobTask:
 
     async def run(self) -> None:
         """Reconcile until the job is gone. What fails is told and tried again, later and later."""
+        JOB.set((self._metadata["namespace"], self._metadata["name"]))
         wait = FIRST_RETRY_SECONDS
         conflict = -LONGEST_RETRY_SECONDS
         failed: Exception | None = None
@@ -309,13 +315,17 @@ class MeasuredReconciler(Reconciler):
         self._store = store
         self._place = place
         self._started = False
+        self._passes = Budget(PASSES_AT_ONCE, PASS_SECONDS)
 
     async def step(self) -> Plan:
         """As the base says."""
+        if (wait := self._passes.wait(time.monotonic())) > 0:
+            await asyncio.sleep(wait)
+        self._passes.take(time.monotonic())
         self._started = self._started or self._store.status.started is not None
         if self._started:
             return await self._measured()
-        async with self._place.starts:
+        async with self._place.starts.taken():
             return await self._measured()
 
     async def _measured(self) -> Plan:
