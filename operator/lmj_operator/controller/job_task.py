@@ -64,6 +64,8 @@ class Place:
     clock: Callable[[], float] = steady_time
     starts: Turns = field(default_factory=lambda: Turns(STARTS_AT_ONCE, STARTS_AT_ONCE))
     """Turns to make a first pass."""
+    reads: Turns = field(default_factory=lambda: Turns(1, 1))
+    """Turns to go through a spec: of a thousand jobs that are seen at once none keeps the loop for all of them."""
     lists: Budget = field(default_factory=event_lists)
 
 
@@ -195,7 +197,8 @@ class JobTask:
         store, now = self._store, self._place.clock()
         generation = self._metadata["generation"]
         try:
-            job = self._job()
+            async with self._place.reads.taken():
+                job = self._job()
         except SpecError as error:
             problem = self._complain(error)
             if self._backend is not None:
