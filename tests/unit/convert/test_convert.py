@@ -1,5 +1,6 @@
 """Jobs of Kubeflow as LiveMigrationJobs."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,9 @@ def test_the_operator_makes_pods_of_it(name: str) -> None:
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted <= {volume["name"] for volume in pod["spec"]["volumes"]}
     assert {"token", "job", "run", "tmp"} <= mounted, "the operator's own volumes are still there"
+
+
+def test_the_example_in_the_documentation_is_what_comes_out() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "convert.md").read_text()
+    before, after = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert convert(yaml.safe_load(before)).document == yaml.safe_load(after)
