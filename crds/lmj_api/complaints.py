@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from lmj_api.fields import ANY, FieldType, field_type
 from lmj_api.nearest import did_you_mean, nearest
-from lmj_api.problems import kind_of, show
+from lmj_api.problems import kind_of, show, shown_key
 from lmj_api.spec.job import LiveMigrationJob
 
 _RENAMED = {"spec.recovery.replica": "spec.recovery.hotStandby"}
@@ -37,9 +37,16 @@ _BOUNDS = {
 }
 
 
+_MOST = 50
+"""Mistakes that are put into words: to find the right name for a wrong one takes a millisecond, and a file may have a hundred thousand."""
+
+
 def complaints(error: ValidationError) -> list[str]:
-    """One line for each mistake in a job, in the order of the file's fields. A field that is missing because its name is misspelt is told once."""
-    found = error.errors(include_url=False)
+    """One line for each mistake in a job, in the order of the file's fields, but for those that are too many.
+
+    A field that is missing because its name is misspelt is told once.
+    """
+    found = error.errors(include_url=False)[:_MOST]
     misspelt = set()
     for item in found:
         if item["type"] == "extra_forbidden":
@@ -67,7 +74,7 @@ def unknown_field(path: Sequence[str | int], parent: FieldType) -> str:
 
 def dotted(path: Sequence[str | int]) -> str:
     """A path as users write it: ``spec.dataset.text[0]``."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{shown_key(part)}" for part in path).removeprefix(".")
 
 
 def _complaint(item: Mapping[str, Any]) -> str:

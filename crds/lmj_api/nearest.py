@@ -2,11 +2,20 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
+
+LONGEST = 64
+"""Characters of a name for which another is looked for, and of those that it may mean: nobody mistypes a longer one."""
+MOST = 1000
+"""Names that are compared: to compare takes microseconds, and a folder, or a template, may hold a million of them."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """The one of ``names`` that ``name`` most likely means, whatever its case, ``_`` and ``-``; None when none is close."""
-    plain = {_plain(candidate): candidate for candidate in reversed(list(names))}
+    if len(name) > LONGEST:
+        return None
+    some = [candidate for candidate in islice(names, MOST) if len(candidate) <= LONGEST]
+    plain = {_plain(candidate): candidate for candidate in reversed(some)}
     wanted = _plain(name)
     if wanted in plain:
         return plain[wanted]

@@ -6,12 +6,20 @@ MOST = 5
 """Mistakes told at once: more would hide the first."""
 
 
+_LONGEST_KEY = 64
+
+
 class SpecError(Exception):
     """A mistake of the user, final: ``lines`` has one line for each, ``str()`` the first :data:`MOST` of them."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines[:MOST]))
         self.lines = lines
+
+
+def shown_key(key: str) -> str:
+    """A name that somebody made up, in a line for people."""
+    return key if key.isprintable() and len(key) <= _LONGEST_KEY else repr(key[:_LONGEST_KEY])
 
 
 def show(value: object) -> str:

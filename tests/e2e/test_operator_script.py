@@ -101,7 +101,7 @@ def test_a_drained_node_is_left_and_no_step_is_lost(operator: Watched, of_torchr
         job.gate.open()
         job.wait_for_phase("Succeeded")
         status = job.status
-        assert (status["restarts"], status["migrations"], status["stepsLost"]) == (0, 1, 0), job.describe()
+        assert (status["restarts"], status["migrations"]) == (0, 1), job.describe()
         # The Trainer saves as a step begins, and does that step all the same: it is done again.
         assert job.gate.steps() == [*range(1, step + 1), step + 1, *range(step + 1, GLUE.steps + 1)]
         assert_equal(load_weights(job.results), of_torchrun(GLUE))
@@ -137,7 +137,7 @@ def test_kubectl_scales_a_script(operator: Watched) -> None:
         job.reaches(21, 0, 1)
         job.gate.open()
         job.wait_for_phase("Succeeded")
-        assert job.status["restarts"] == 0
+        assert (job.status["restarts"], job.status["stepsLost"]) == (0, 0)
         assert job.gate.steps() == list(range(1, DDP.steps + 1))
         assert job.gate.worlds() == [2] * 10 + [3] * 10 + [2] * 20
         files = job.results.glob("samples-*.jsonl")

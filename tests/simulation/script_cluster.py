@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmj_api.protocol import Progress, WorkerPhase
+from lmj_api.protocol import STARTING_SCRIPT, Progress, WorkerPhase
 from lmj_api.spec import JobSpec
 from lmj_api.view import View
 
@@ -27,6 +27,8 @@ class ScriptCluster(Cluster):
         """The step that the script goes on from."""
         self.silent = False
         """It reports no steps."""
+        self.given = False
+        """It is given its checkpoint."""
         self.begun: dict[int, int] = {}
         """Of each view whose script runs: the step that it is at."""
 
@@ -43,7 +45,9 @@ class ScriptCluster(Cluster):
         if any(self.pods[name] is not pod and self._runs_in(self.pods[name], view) for name in joined if name in self.pods):
             raise Violation(f"view {view.number} has two living members of rank {pod.rank}")
         joined.append(pod.name)
-        self._become(pod, WorkerPhase.RUNNING, view=view.number, progress=None, lost=None, lost_rank=None)
+        at = self.script_saved if self.given else 0
+        begins = Progress(step=at, steps=self.steps, epoch=0.0, activity=STARTING_SCRIPT)
+        self._become(pod, WorkerPhase.RUNNING, view=view.number, progress=begins, lost=None, lost_rank=None)
 
     @staticmethod
     def _runs_in(pod: Pod, view: View) -> bool:

@@ -318,10 +318,10 @@ class FaultsWithScripts(Faults):
     def scale(self, replicas: int) -> None:
         self.cluster.scale(replicas)
 
-    @rule(silent=st.booleans())
-    def it_may_be_silent(self, silent: bool) -> None:
+    @rule(silent=st.booleans(), given=st.booleans())
+    def it_may_be_silent(self, silent: bool, given: bool) -> None:
         assert isinstance(self.cluster, ScriptCluster)
-        self.cluster.silent = silent
+        self.cluster.silent, self.cluster.given = silent, given
 
 
 class FaultsWithScriptsAndStandbys(FaultsWithScripts):

@@ -29,9 +29,11 @@ def test_a_script_runs_to_its_end_in_one_view(replicas: int) -> None:
     assert cluster.status.progress.step == 60
 
 
+@pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("lost", [0, 2])
-def test_a_process_that_fails_is_waited_for_where_its_pod_lives(lost: int) -> None:
+def test_a_process_that_fails_is_waited_for_where_its_pod_lives(lost: int, given: bool) -> None:
     cluster = scripted(3)
+    cluster.given = given
     rounds(cluster, 13)
     cluster.kill_worker(own(cluster, lost))
     to_the_end(cluster)

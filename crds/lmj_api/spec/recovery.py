@@ -1,12 +1,12 @@
 """What happens when something fails."""
 
-import re
 from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from lmj_api.base import Message
+from lmj_api.patterns import check_pattern
 
 
 class RuleAction(StrEnum):
@@ -25,8 +25,9 @@ class RecoveryRule(Message):
     exit_codes: Annotated[list[Annotated[int, Field(ge=1, le=255)]], Field(min_length=1, max_length=64)] | None = None
     """Exit codes, one of which it has. As Kubernetes and shells count them: a signal is 128 and its number, so SIGKILL is 137. A user's error is 2."""
     log_pattern: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """Regular expression (Python's, without groups, with at most two repetitions in each alternative) that is found anywhere in the message of
-    the exit or in one of the last ten lines of stderr; the first 300 characters of each count."""
+    """Regular expression (Python's, without groups; letters and digits that a class stands for are those of ASCII, and counts in braces add up to
+    50 at most) that is found anywhere in the message of the exit or in one of the last ten lines of stderr; the first 300 characters of each
+    count."""
     action: RuleAction
     """What is done."""
 
@@ -94,7 +95,8 @@ class Recovery(Message):
     avoid_node: AvoidNode = AvoidNode()
     """When a node is avoided. One machine has no others: there it does nothing."""
     backoff_seconds: Annotated[float, Field(ge=0)] = 1.0
-    """Wait before the second restart in a row that brought no new step; doubles with each, up to ``maxBackoffSeconds``. The first is at once."""
+    """Wait before the second restart in a row that brought no new step; doubles with each, up to ``maxBackoffSeconds``. The first is at once. From
+    the eleventh on each waits at least 0.25 s, which doubles too, up to 8 s."""
     max_backoff_seconds: Annotated[float, Field(ge=0)] = 60.0
     """Longest wait before a restart."""
     start_timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
@@ -118,30 +120,3 @@ class Recovery(Message):
     straggler: Straggler | None = None
     """Ranks that compute slower than their peers in other replicas, for which all others wait in each step. With one replica there are no peers,
     and nobody is slow. None: nobody compares."""
-
-
-_MOST_REPEATS = 2
-_TOKEN = re.compile(r"(?P<item>\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.)(?P<repeat>[*+?]|\{[0-9]*(?:,[0-9]*)?\})?", re.DOTALL)
-
-
-def check_pattern(pattern: str) -> None:
-    """Raise ValueError for a pattern that is none, or that could take for ever on some text.
-
-    An operator has the jobs of many, and Python's matcher tries all ways: ``(a+)+b`` takes years on forty letters. Without groups,
-    and with few repetitions, its time has a bound that the length of a line alone decides.
-    """
-    try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
-    repeats = 0
-    for token in _TOKEN.finditer(pattern):
-        if token["item"] == "(":
-            raise ValueError(
-                f"{pattern!r}: groups are not supported: write alternatives out, as in 'one error|another', and ( as \\("
-            )
-        repeats = 0 if token["item"] == "|" else repeats + (token["repeat"] is not None)
-        if repeats > _MOST_REPEATS:
-            raise ValueError(
-                f"{pattern!r}: more than {_MOST_REPEATS} repetitions; it may match anywhere in a line, without .* around it"
-            )

@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 
 from lmj_api.clock import steady_time
-from lmj_api.names import MIGRATE
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
@@ -20,10 +19,12 @@ from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.job_object import kept_metadata, move_request, spec_text
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
 from lmj_operator.backend.kubernetes.status_store import JobGone, Replicas, StatusConflict, StatusStore
+from lmj_operator.backend.kubernetes.turns import JOB, Turns
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.controller.failed_pass import with_error, without_error
 from lmj_operator.controller.metrics import Metrics
@@ -42,6 +43,10 @@ STARTS_AT_ONCE = 16
 the first is to train while the last waits, rather than all of them have a part of their objects."""
 START_SECONDS = 0.25
 """Pods come one by one, and so do their agents and their workers: what comes in so long is looked at in one pass."""
+PASSES_AT_ONCE = 200
+PASS_SECONDS = 0.2
+"""One job makes so many passes as fast as its pods bring news, far more than any recovery takes, and then one in so long: each takes the loop
+from all others, and may store a status."""
 REST_SECONDS = 30.0
 """A job of which nothing is heard is looked at so often: watches and agents report what happens."""
 
@@ -57,8 +62,10 @@ class Place:
     metrics: Metrics
     notebook: Notebook
     clock: Callable[[], float] = steady_time
-    starts: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(STARTS_AT_ONCE))
+    starts: Turns = field(default_factory=lambda: Turns(STARTS_AT_ONCE, STARTS_AT_ONCE))
     """Turns to make a first pass."""
+    reads: Turns = field(default_factory=lambda: Turns(1, 1))
+    """Turns to go through a spec: of a thousand jobs that are seen at once none keeps the loop for all of them."""
     lists: Budget = field(default_factory=event_lists)
 
 
@@ -105,7 +112,7 @@ class JobTask:
         if self._backend is not None:
             self._backend.deleted = leaving
             try:
-                self._backend.job = cluster_job(body, self._place.settings)
+                self._backend.job = self._job()
                 self._backend.problem = None
             except SpecError as error:
                 self._backend.problem = self._complain(error)
@@ -114,6 +121,7 @@ class JobTask:
 
     async def run(self) -> None:
         """Reconcile until the job is gone. What fails is told and tried again, later and later."""
+        JOB.set((self._metadata["namespace"], self._metadata["name"]))
         wait = FIRST_RETRY_SECONDS
         conflict = -LONGEST_RETRY_SECONDS
         failed: Exception | None = None
@@ -189,7 +197,8 @@ class JobTask:
         store, now = self._store, self._place.clock()
         generation = self._metadata["generation"]
         try:
-            job = cluster_job({"metadata": self._metadata, "spec": json.loads(self._spec)}, self._place.settings)
+            async with self._place.reads.taken():
+                job = self._job()
         except SpecError as error:
             problem = self._complain(error)
             if self._backend is not None:
@@ -279,12 +288,17 @@ class JobTask:
     def _extra(self) -> dict[str, Any]:
         return {"job": (self._metadata["namespace"], self._metadata["name"])}
 
+    def _job(self) -> LiveMigrationJob:
+        """The job as its object says. Raises SpecError."""
+        return cluster_job({"metadata": self._metadata, "spec": json.loads(self._spec)}, self._place.settings)
+
     def _take(self, body: Mapping[str, Any]) -> None:
-        """Keep what is read of the job's object: not its status, which is kept elsewhere, nor annotations, which may hold the spec again."""
-        self._request: str | None = (body["metadata"].get("annotations") or {}).get(MIGRATE)
-        self._metadata = {key: value for key, value in body["metadata"].items() if key not in ("annotations", "managedFields")}
-        self._spec = json.dumps(body.get("spec") or {})  # as text, which is small: it is seldom read
-        shards = ((body.get("spec") or {}).get("dataParallel") or {}).get("shards", 1)
+        """Keep what is read of the job's object: not its status, which is kept elsewhere."""
+        metadata, spec = body["metadata"], body.get("spec") or {}
+        self._request = move_request(metadata)
+        self._metadata = kept_metadata(metadata)
+        self._spec = spec_text(spec)  # as text, which is small: it is seldom read
+        shards = (spec.get("dataParallel") or {}).get("shards", 1)
         self._shared = isinstance(shards, int) and shards > 1
 
     def _say(self, level: int, text: str) -> None:
@@ -304,13 +318,17 @@ class MeasuredReconciler(Reconciler):
         self._store = store
         self._place = place
         self._started = False
+        self._passes = Budget(PASSES_AT_ONCE, PASS_SECONDS)
 
     async def step(self) -> Plan:
         """As the base says."""
+        if (wait := self._passes.wait(time.monotonic())) > 0:
+            await asyncio.sleep(wait)
+        self._passes.take(time.monotonic())
         self._started = self._started or self._store.status.started is not None
         if self._started:
             return await self._measured()
-        async with self._place.starts:
+        async with self._place.starts.taken():
             return await self._measured()
 
     async def _measured(self) -> Plan:

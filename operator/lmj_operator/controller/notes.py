@@ -3,13 +3,17 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.budget import Budget
+from lmj_operator.backend.kubernetes.cache import Key
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.failures.incidents import NOT_FAILED, OF_REPLICAS, again, cost, proof, whole
 from lmj_operator.plan.failures.replicas import named
@@ -30,6 +34,9 @@ log = logging.getLogger(__name__)
 _LONGEST = 1000
 WAITING_NOTES = 10_000
 """Notes that wait to be posted; while the API server does not take them, newer ones are dropped."""
+NOTES_AT_ONCE = 100
+NOTE_SECONDS = 2.0
+"""One job has so many events at once, and then one in so long; more are dropped, and status tells all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,27 +126,52 @@ def _by(incident: Incident) -> str:
 
 
 class Notebook:
-    """Posts notes behind the passes: none waits for them, and one that is lost is not written again."""
+    """Posts notes behind the passes: none waits for them, and one that is lost is not written again. Jobs take turns."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
-        self._queue: asyncio.Queue[tuple[Mapping[str, Any], Note, float]] = asyncio.Queue(WAITING_NOTES)
+        self._clock = clock
+        self._waiting: dict[Key, deque[tuple[Mapping[str, Any], Note, float]]] = {}
+        """Of each job, in the order in which they come to their turns."""
+        self._count = 0
+        self._budgets: dict[Key, tuple[Budget, float]] = {}
+        """Of jobs that posted not long ago, with when they did."""
+        self._news = asyncio.Event()
 
     def post(self, metadata: Mapping[str, Any], note: Note, now: float) -> None:
         """Have ``note`` posted on the job with ``metadata``."""
-        try:
-            self._queue.put_nowait((metadata, note, now))
-        except asyncio.QueueFull:
+        key, at = (metadata["namespace"], metadata["name"]), self._clock()
+        budget = self._budgets.pop(key, (Budget(NOTES_AT_ONCE, NOTE_SECONDS), at))[0]
+        self._budgets[key] = budget, at
+        while at - next(iter(self._budgets.values()))[1] > NOTES_AT_ONCE * NOTE_SECONDS:
+            del self._budgets[next(iter(self._budgets))]  # it would have all of it back by now
+        if self._count >= WAITING_NOTES or not budget.take(at):
             _warn(f"an event was dropped: {note.message}", metadata)
+            return
+        self._waiting.setdefault(key, deque()).append((metadata, note, now))
+        self._count += 1
+        self._news.set()
 
     async def run(self) -> None:
         """Post what comes, until cancelled."""
         while True:
-            metadata, note, now = await self._queue.get()
+            await self._news.wait()
+            metadata, note, now = self._next()
             try:
                 await self._api.create(EVENTS, _event(metadata, note, now))
             except ApiError as error:
                 _warn(f"an event could not be posted: {error}", metadata)
+
+    def _next(self) -> tuple[Mapping[str, Any], Note, float]:
+        key = next(iter(self._waiting))
+        queue = self._waiting.pop(key)
+        found = queue.popleft()
+        if queue:
+            self._waiting[key] = queue  # behind the others
+        self._count -= 1
+        if not self._waiting:
+            self._news.clear()
+        return found
 
 
 def _event(metadata: Mapping[str, Any], note: Note, now: float) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from lmj_operator.controller.notes import Notebook
 
 IDENTITY = "lmj"
 GC_THRESHOLDS = (50_000, 10, 20)
+JOBS_AT_ONCE = 25
+"""Jobs in a page of their list."""
 AGENT_SECONDS = 2.0
 """A connection to an agent for calls is kept so long: there are thousands, and a job at rest is looked at less often than that."""
 
@@ -73,6 +75,8 @@ def kopf_settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 0.5
     settings.networking.connect_timeout = 10
     settings.networking.request_timeout = 60
+    # Each may have 1.5 MB, and a page is in memory at once.
+    settings.watching.chunk_size = JOBS_AT_ONCE
     # A watch ends on the server's side before the client gives it up, and a silent one is not believed for long.
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330

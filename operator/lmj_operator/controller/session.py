@@ -1,10 +1,9 @@
-"""The session by which Kopf lists and watches jobs: what it delivers is nested no deeper than can be parsed.
+"""The session by which Kopf lists and watches jobs: what it delivers can be parsed, and is no larger than what is read of it.
 
 Kopf parses by itself, and what its parser raises ends the process: one job nested deep enough would end the operator for all, and
-again whenever it starts.
+again whenever it starts. It also holds what it heard of all jobs until pods and nodes are known.
 """
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,7 +12,8 @@ import kopf
 from aiohttp.connector import Connection
 
 from lmj_operator.backend.kubernetes.api import lines
-from lmj_operator.backend.kubernetes.nesting import shallow
+from lmj_operator.backend.kubernetes.job_object import kept, kept_event
+from lmj_operator.backend.kubernetes.pages import page
 
 
 class _Content:
@@ -27,7 +27,7 @@ class _Content:
 
     async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
         async for line in lines(self._content):
-            yield shallow(line) + b"\n"
+            yield kept_event(line) + b"\n"
             del line  # the next may be long in coming
 
 
@@ -42,7 +42,7 @@ class ShallowResponse(aiohttp.ClientResponse):
 
     async def json(self, **_: Any) -> Any:
         """As the base says."""
-        return json.loads(shallow(await self.read()))
+        return await page(await self.read(), kept)
 
 
 def session_of(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:

@@ -86,9 +86,10 @@ def _container(trained: Object, notes: Notes, where: str) -> Object:
             env.append(variable)
     ports = [port for port in objects(container, "ports", where) if port.get("name") != "pytorchjob-port"]
     for key, items in (("env", env), ("ports", ports)):
-        container.pop(key, None)
         if items:
             container[key] = items
+        else:
+            container.pop(key, None)
     return container
 
 

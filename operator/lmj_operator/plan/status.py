@@ -5,6 +5,7 @@ from typing import Any, Unpack
 
 from lmj_api.cut import Cut
 from lmj_api.names import JOB_LABEL
+from lmj_api.protocol import STARTING_SCRIPT
 from lmj_api.status import JobStatus, Phase
 from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
@@ -39,14 +40,17 @@ def _told(scene: Scene, view: View | None) -> Told:
 def _resumed(scene: Scene, view: View | None) -> int | None:
     """The step that ``view`` began with; None: that is not known yet.
 
-    Of a script it is the one before the first that it is heard to report in it; where it never reported any, nothing is known to be lost.
+    Of a script it is that of the checkpoint that it was given, or else the one before the first that it is heard to report in it; where it
+    never reported any, nothing is known to be lost.
     """
     if view is None or not scene.observed.spec.strategy.stateless:
         return view.resume.step if view is not None else None
     workers = [f.worker for f in scene.ranks if f.worker is not None and f.worker.view == view.number]
-    first = max((w.progress.step for w in workers if w.progress is not None), default=0)
-    if first > 0:
-        return first - 1
+    told = [w.progress for w in workers if w.progress is not None and w.progress.step > 0]
+    if given := [at.step for at in told if at.activity == STARTING_SCRIPT]:
+        return max(given)
+    if told:
+        return max(at.step for at in told) - 1
     return 0 if scene.step == 0 else None
 
 

@@ -1,5 +1,6 @@
 """Jobs of Kubeflow as LiveMigrationJobs."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ import yaml
 from typer.testing import CliRunner
 
 from lmj_api.load import load_job, read_document
+from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.build.template_check import check_template
+from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.cli.errors import BAD_INPUT, CommandError
 from lmj_operator.cli.main import app
 from lmj_operator.convert.job import Converted, convert
@@ -66,9 +70,13 @@ def test_an_elastic_job_of_torchrun() -> None:
     assert {"name": "shm", "mountPath": "/dev/shm"} in trainer(made)["volumeMounts"]
     pod = spec["template"]["spec"]
     assert pod["nodeSelector"] == {"node-type": "spr"}
-    assert pod["tolerations"] and pod["imagePullSecrets"] and pod["serviceAccountName"] == "trainer"
-    assert "command" not in trainer(made) and "workingDir" not in trainer(made)
-    assert told(made, "no equivalent", "PET_NNODES") and told(made, "rdzvBackend")
+    assert pod["tolerations"]
+    assert pod["imagePullSecrets"]
+    assert pod["serviceAccountName"] == "trainer"
+    assert "command" not in trainer(made)
+    assert "workingDir" not in trainer(made)
+    assert told(made, "no equivalent", "PET_NNODES")
+    assert told(made, "rdzvBackend")
 
 
 def test_a_line_of_a_shell_that_only_starts_the_script() -> None:
@@ -90,8 +98,11 @@ def test_a_line_of_a_shell_that_only_starts_the_script() -> None:
     assert spec["template"]["spec"]["volumes"][0]["name"] == "user-run", "the operator has a volume that is called run"
     assert spec["template"]["spec"]["initContainers"][0]["volumeMounts"][0]["name"] == "user-run"
     name = made.document["metadata"]["name"]
-    assert len(name) <= 40 and told(made, "metadata.name", name)
-    assert told(made, "schedulingPolicy.queue") and told(made, "HorizontalPodAutoscaler") and told(made, "--tee 3")
+    assert len(name) <= 40
+    assert told(made, "metadata.name", name)
+    assert told(made, "schedulingPolicy.queue")
+    assert told(made, "HorizontalPodAutoscaler")
+    assert told(made, "--tee 3")
 
 
 def test_master_and_workers_are_replicas_and_all_are_needed() -> None:
@@ -118,9 +129,11 @@ def test_a_train_job() -> None:
     spec = made.document["spec"]
     assert spec["command"] == {"args": ["train.py", "--epochs", "3"], "processesPerNode": 4}
     assert spec["dataParallel"] == {"replicas": 2, "minReplicas": 2}
-    assert spec["suspend"] is True and spec["output"] == {"path": "/models/bert-finetune"}
+    assert spec["suspend"] is True
+    assert spec["output"] == {"path": "/models/bert-finetune"}
     assert trainer(made)["resources"] == {"requests": {"cpu": 8, "memory": "16Gi"}}
-    assert trainer(made)["name"] == "trainer" and trainer(made)["volumeMounts"]
+    assert trainer(made)["name"] == "trainer"
+    assert trainer(made)["volumeMounts"]
     assert made.document["metadata"]["labels"] == {"team": "nlp"}
     assert told(made, "check", "runtimeRef torch-distributed")
 
@@ -162,7 +175,8 @@ def test_auto_is_the_gpus_of_the_container() -> None:
     document = pytorchjob("torchrun", "t.py")
     container = document["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
     made = convert(document)
-    assert "processesPerNode" not in made.document["spec"]["command"] and told(made, "auto")
+    assert "processesPerNode" not in made.document["spec"]["command"]
+    assert told(made, "auto")
     container["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
     assert convert(document).document["spec"]["command"]["processesPerNode"] == 8
 
@@ -216,7 +230,9 @@ def test_the_command_writes_all_jobs_of_a_file_and_says_the_rest_on_stderr(tmp_p
     assert result.exit_code == 0
     names = [document["metadata"]["name"] for document in yaml.safe_load_all(result.stdout)]
     assert names == ["mnist", "bert-finetune"]
-    assert "PersistentVolumeClaim" in result.stderr and "document 3: check" in result.stderr and "2 jobs" in result.stderr
+    assert "PersistentVolumeClaim" in result.stderr
+    assert "document 3: check" in result.stderr
+    assert "2 jobs" in result.stderr
     assert run(str(file), "-o", str(out)).stdout == ""
     assert out.read_text() == result.stdout
 
@@ -227,7 +243,8 @@ def test_a_file_without_a_job_is_refused(tmp_path: Path, content: str) -> None:
     file.write_text(content)
     result = run(str(file))
     assert isinstance(result.exception, CommandError)
-    assert result.exception.code == BAD_INPUT and len(result.exception.lines) == 1
+    assert result.exception.code == BAD_INPUT
+    assert len(result.exception.lines) == 1
 
 
 def test_the_file_itself_is_not_written_over(tmp_path: Path) -> None:
@@ -235,3 +252,22 @@ def test_the_file_itself_is_not_written_over(tmp_path: Path) -> None:
     file.write_text((FILES / "trainjob.yaml").read_text())
     assert isinstance(run(str(file), "-o", str(file)).exception, CommandError)
     assert "TrainJob" in file.read_text()
+
+
+@pytest.mark.parametrize("name", ["lora.yaml", "elastic-qa.yaml", "trainjob.yaml"])
+def test_the_operator_makes_pods_of_it(name: str) -> None:
+    settings = Settings(trainer_image="registry.example/lmj-trainer:1", namespace="lmj-system")
+    made = of_file(name).document
+    body = {**made, "metadata": {"namespace": "team", **made["metadata"], "uid": "11111111-2222-3333-4444-555555555555"}}
+    pod = build_pod(cluster_job(body, settings), settings, 1, 1)
+    container = pod["spec"]["containers"][0]
+    assert container["image"] == made["spec"]["template"]["spec"]["containers"][0]["image"]
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted <= {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert {"token", "job", "run", "tmp"} <= mounted, "the operator's own volumes are still there"
+
+
+def test_the_example_in_the_documentation_is_what_comes_out() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "convert.md").read_text()
+    before, after = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert convert(yaml.safe_load(before)).document == yaml.safe_load(after)

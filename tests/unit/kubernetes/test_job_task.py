@@ -18,6 +18,8 @@ from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.status_store import Replicas, read_status
+from lmj_operator.backend.kubernetes.turns import Turns
+from lmj_operator.controller import job_task
 from lmj_operator.controller.controller import Controller
 from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.metrics import Metrics
@@ -106,21 +108,48 @@ async def test_events_of_a_thousand_jobs_wait_until_the_server_takes_them(world:
     await until(lambda: len(world.notes()) == 3000)
 
 
+async def test_a_job_whose_pods_bring_news_without_end_makes_few_passes_and_another_waits_for_none_of_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_task, "PASSES_AT_ONCE", 5)
+    monkeypatch.setattr(job_task, "START_SECONDS", 0.0)
+    await world.put(job_body())
+    loud = world.controller._tasks["team", "tiny"].job
+
+    async def make_noise() -> None:
+        while True:
+            loud.wake()
+            await asyncio.sleep(0)
+
+    noise = asyncio.create_task(make_noise())
+    began = asyncio.get_running_loop().time()
+    await until(lambda: passes(world) >= 5)
+    await asyncio.sleep(3 * job_task.PASS_SECONDS)
+    quiet = job_body("quiet")
+    quiet["metadata"]["uid"] = "22222222-2222-3333-4444-555555555555"
+    world.api.objects["livemigrationjobs", "quiet"] = quiet
+    seconds = asyncio.get_running_loop().time() - began
+    assert 5 < passes(world) <= 6 + seconds / job_task.PASS_SECONDS
+    await world.controller.job_seen("ADDED", quiet)
+    before = asyncio.get_running_loop().time()
+    await until(lambda: "quiet-r1-1" in world.api.names("pods"))
+    assert asyncio.get_running_loop().time() - before < 1
+    noise.cancel()
+
+
 async def test_a_job_waits_for_its_turn_to_make_its_objects(world: World) -> None:
     assert world.controller.place is not None
-    turns = asyncio.Semaphore(1)
+    turns = Turns(1, 1)
     world.controller.place = replace(world.controller.place, starts=turns)
-    await turns.acquire()  # another job is at it
-    await world.put(job_body())
-    await asyncio.sleep(0.1)
-    assert world.api.calls == []
-    turns.release()
+    async with turns.taken():  # another job is at it
+        await world.put(job_body())
+        await asyncio.sleep(0.1)
+        assert world.api.calls == []
     await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])
-    await until(lambda: not turns.locked())
-    await turns.acquire()  # once it has begun it waits for no other
-    before = passes(world)
-    world.controller.cache.drop_pod(world.api.objects["pods", "tiny-r0-1"])
-    await until(lambda: passes(world) > before)
+    async with turns.taken():  # once it has begun it waits for no other
+        before = passes(world)
+        world.controller.cache.drop_pod(world.api.objects["pods", "tiny-r0-1"])
+        await until(lambda: passes(world) > before)
 
 
 async def test_a_request_to_move_that_comes_with_a_change_of_the_spec_is_heard(world: World) -> None:

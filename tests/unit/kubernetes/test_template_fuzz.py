@@ -52,6 +52,12 @@ def _paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int
     return [path, *(found for key, part in items for found in _paths(part, (*path, key)))]
 
 
+def _at(value: Any, path: tuple[str | int, ...]) -> Any:
+    for step in path:
+        value = value[step]
+    return value
+
+
 PATHS = [path for path in _paths(GOOD) if path]
 WORDS = sorted({part for path in PATHS for part in path if isinstance(part, str)} | {"command", "readOnly", "matchLabels"})
 NAMES = st.one_of(st.sampled_from(WORDS), st.text(max_size=4))
@@ -108,6 +114,34 @@ def test_a_good_template_with_one_wrong_part(rounds: int) -> None:
     check()
 
 
+def _put(value: Any, path: tuple[str | int, ...], part: Any) -> None:
+    """Put ``part`` at ``path``, as far as that is still there."""
+    for step in path[:-1]:
+        try:
+            value = value[step]
+        except (LookupError, TypeError):
+            return
+    last: Any = path[-1]
+    if isinstance(value, dict) or (isinstance(value, list) and isinstance(last, int) and last < len(value)):
+        value[last] = part
+
+
+@pytest.mark.parametrize("rounds", [60, pytest.param(6000, marks=pytest.mark.slow)])
+def test_a_good_template_with_several_changes(rounds: int) -> None:
+    """Parts of it elsewhere, taken away, or replaced by anything."""
+    parts = st.one_of(VALUES, st.sampled_from(PATHS).map(lambda path: _at(GOOD, path)))
+
+    @settings(max_examples=rounds, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(st.tuples(st.sampled_from(PATHS), parts), min_size=1, max_size=4))
+    def check(changes: list[tuple[tuple[str | int, ...], Any]]) -> None:
+        template: Any = copy.deepcopy(GOOD)
+        for path, part in changes:
+            _put(template, path, copy.deepcopy(part))
+        pods_or_a_line(template)
+
+    check()
+
+
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_a_template_of_anything(rounds: int) -> None:
     @settings(max_examples=rounds, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -121,6 +155,14 @@ def test_a_template_of_anything(rounds: int) -> None:
 @pytest.mark.parametrize(
     ("template", "said"),
     [
+        (
+            {"spec": {"containers": [{"name": "trainer", "volumeMounts": [{"mountPath": "/output"}]}]}},
+            "spec.template.spec.containers[0].volumeMounts[0]: name is missing",
+        ),
+        (
+            {"spec": {"containers": [{"name": "trainer", "volumeMounts": [{"mountPath": "/output", "name": []}]}]}},
+            "spec.template.spec.containers[0].volumeMounts[0].name: text is needed, not a list",
+        ),
         ({"metadata": {"labels": [1]}}, "spec.template.metadata.labels: a mapping is needed, not a list"),
         (
             {"metadata": {"labels": {"a": 1}}},

@@ -37,6 +37,15 @@ def test_backoff_doubles_to_its_limit() -> None:
     assert backoff(recovery, 10_000) == 10
 
 
+def test_who_fails_again_and_again_waits_in_the_end_whatever_the_spec_says() -> None:
+    recovery = Recovery(backoff_seconds=0, max_restarts=1_000_000_000)
+    assert [backoff(recovery, n) for n in range(11)] == [0] * 11
+    assert [backoff(recovery, n) for n in range(11, 18)] == [0.25, 0.5, 1, 2, 4, 8, 8]
+    assert backoff(recovery, 10_000) == 8
+    assert backoff(Recovery(max_backoff_seconds=0), 12) == 0.5
+    assert backoff(Recovery(), 12) == 60, "what the job wants, where that is longer"
+
+
 def test_a_new_step_resets_the_backoff_and_not_the_budget() -> None:
     recovery = Recovery(max_restarts=5)
     status = JobStatus(restarts=3, restarts_without_progress=3, restart_step=10)

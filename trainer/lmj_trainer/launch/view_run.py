@@ -100,10 +100,10 @@ class ViewRun:
         finally:
             beginning.cancel()
         # What was reported in views before says nothing of where the script begins now.
-        begins = Progress(step=0, steps=1, epoch=0.0, activity=STARTING_SCRIPT)
+        first_step = step_of(start.resume)
+        begins = Progress(step=first_step, steps=max(1, first_step), epoch=0.0, activity=STARTING_SCRIPT)
         here.agent.emit(EventKind.JOINED, self._view.reason, view=number, progress=begins)
         self._joined = True
-        first_step = step_of(start.resume)
         async with reporting(
             self._command, here.variables, first_step, self._node.number == 0, self._progressed, self._warn
         ) as extra:
@@ -206,6 +206,9 @@ class ViewRun:
 
     def _progressed(self, progress: Progress) -> None:
         self._reported = True
+        if progress.step == 0:
+            # The Trainer says so as it begins, wherever it goes on.
+            progress = progress.model_copy(update={"activity": STARTING_SCRIPT})
         # What all of them report is the same: one tells it.
         if self._node.number == 0:
             self._here.agent.emit(EventKind.COMMITTED, progress=progress)

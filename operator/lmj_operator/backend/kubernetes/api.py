@@ -10,6 +10,7 @@ from kubernetes.aio.client import ApiClient
 
 from lmj_operator.backend.kubernetes.nesting import parsed
 from lmj_operator.backend.kubernetes.resources import Resource
+from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.backend.lines import whole_lines
 
 Object = dict[str, Any]
@@ -19,8 +20,10 @@ Count = Callable[[str, str, int], None]
 CALL_SECONDS = 15.0
 LIST_SECONDS = 60.0
 """The same of a page of a list: a server may look through all pods of the cluster for those of jobs."""
-CALLS_AT_ONCE = 16
+CALLS_AT_ONCE = 20
 """The server does not get faster by more of them, and each has a connection with buffers of its own for TLS."""
+CALLS_OF_ONE = 16
+"""Of one job: some are left for the others."""
 BUSY_TRIES = 3
 """A server that is too busy is asked so often, each time after the wait that it asks for."""
 QUIET_SECONDS = 120.0
@@ -63,7 +66,7 @@ class Api:
     def __init__(self, client: ApiClient, count: Count | None = None) -> None:
         self._client = client
         self._count = count or (lambda verb, resource, code: None)
-        self._turns = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._turns = Turns(CALLS_AT_ONCE, CALLS_OF_ONE)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
         """The object; None: there is none. Raises :class:`ApiError`."""
@@ -205,7 +208,7 @@ class Api:
         code, retry_after = 0, None
         try:
             # To wait for its turn is not the server's time: else, behind a thousand other calls, it ends before it began.
-            async with self._turns:
+            async with self._turns.taken():
                 answer = await self._request(method, path, body, query, content_type, seconds, accept)
                 code, data = answer.status, await answer.read()
             wait = answer.headers.get("Retry-After", "")

@@ -1,4 +1,4 @@
-"""How often something expensive is done, by all jobs of an operator together."""
+"""How often something expensive is done, by one job, or by all of an operator together."""
 
 
 class Budget:
@@ -18,3 +18,8 @@ class Budget:
             return False
         self._left -= 1
         return True
+
+    def wait(self, now: float) -> float:
+        """Seconds from ``now`` until a call may be made."""
+        left = min(self._burst, self._left + max(0.0, now - self._at) / self._seconds)
+        return max(0.0, (1 - left) * self._seconds - max(0.0, self._at - now)) if left < 1 else 0.0

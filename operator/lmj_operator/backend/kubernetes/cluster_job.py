@@ -11,6 +11,7 @@ from lmj_api.names import API_VERSION, KIND
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.pod import build_pod
+from lmj_operator.backend.kubernetes.job_object import refuse
 from lmj_operator.backend.kubernetes.settings import Settings
 
 _METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp")
@@ -19,6 +20,7 @@ _METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp")
 def cluster_job(body: Mapping[str, Any], settings: Settings) -> LiveMigrationJob:
     """The job in ``body`` with its paths as pods see them. Raises SpecError for what the schema cannot refuse."""
     spec = dict(body.get("spec") or {})
+    refuse(spec)
     storage = spec.get("storage") or {}
     base = labels.DATA if storage.get("data") else labels.EXAMPLES
     metadata = {key: value for key, value in body["metadata"].items() if key in _METADATA}

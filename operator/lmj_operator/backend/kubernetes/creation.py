@@ -1,5 +1,6 @@
 """Making pods: what the API server refuses for good, what it refuses for now, and when to try again."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from lmj_api.problems import SpecError
 from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes.api import Api, ApiError, Object
+from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
@@ -18,6 +20,11 @@ from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.port import ActionError
 from lmj_operator.plan import CreatePod, PodObserved, PodPhase, PodWait
 
+PODS_OF_A_RANK = 4
+PODS_BESIDES = 16
+POD_SECONDS = 2.0
+"""A job makes so many pods for each rank, and so many besides, as fast as it wants, and then for each rank one in so long, whatever its
+spec says."""
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
 
@@ -59,6 +66,7 @@ class Creation:
         self._clock = clock
         self.unmade: dict[str, Unmade] = {}
         self._hold: tuple[int, float] = (0, 0.0)
+        self._pods: tuple[int, Budget] = (0, Budget(0, POD_SECONDS))
 
     async def create(self, job: LiveMigrationJob, action: CreatePod) -> None:
         """Make the pod that ``action`` asks for. Raises ActionError.
@@ -68,7 +76,7 @@ class Creation:
         rank, serial = action.rank, action.serial
         owner, now = job.metadata.name, self._clock()
         name = standby_name(owner, serial) if rank is None else pod_name(owner, rank, serial)
-        if now < self._hold[1] or name in self.unmade:
+        if now < self._hold[1] or name in self.unmade or not self._may_make(job.spec.world_size):
             return
         try:
             pod = self._build(job, action)
@@ -105,6 +113,12 @@ class Creation:
             else:
                 del self.unmade[name]
                 self._cache.add_pod(made)
+
+    def _may_make(self, ranks: int) -> bool:
+        """Whether one more pod may be made by now; another pass asks again."""
+        if ranks > self._pods[0]:
+            self._pods = ranks, Budget(PODS_OF_A_RANK * ranks + PODS_BESIDES, POD_SECONDS / ranks)
+        return self._pods[1].take(time.monotonic())
 
     def _build(self, job: LiveMigrationJob, action: CreatePod) -> Object:
         return build_pod(job.cut_into(action.cut), self.settings, action.rank, action.serial, action.avoid, action.node)

@@ -33,12 +33,25 @@ class Charge:
     """One clause for people."""
 
 
+FREE_RESTARTS = 10
+"""So many restarts in a row without a new step wait for as long as the job wants, be it not at all."""
+LEAST_SECONDS = 0.25
+LONGEST_LEAST_SECONDS = 8.0
+"""The next waits at least the first, and each further one twice as long as the one before, up to the second."""
+
+
 def backoff(recovery: Recovery, without_progress: int) -> float:
-    """Seconds that the ``without_progress``-th restart in a row without a new step waits; the first does not."""
-    if without_progress <= 1 or recovery.backoff_seconds == 0:
+    """Seconds that the ``without_progress``-th restart in a row without a new step waits; the first does not.
+
+    One operator has the jobs of many: who fails again and again waits in the end, whatever the spec says.
+    """
+    if without_progress <= 1:
         return 0.0
     # The exponent is bounded, for 2.0 ** 1024 is an error and not infinity.
-    return min(recovery.backoff_seconds * 2.0 ** min(without_progress - 2, 64), recovery.max_backoff_seconds)
+    wanted = min(recovery.backoff_seconds * 2.0 ** min(without_progress - 2, 64), recovery.max_backoff_seconds)
+    if without_progress <= FREE_RESTARTS:
+        return wanted
+    return max(wanted, min(LEAST_SECONDS * 2.0 ** min(without_progress - FREE_RESTARTS - 1, 64), LONGEST_LEAST_SECONDS))
 
 
 def in_row(status: JobStatus, step: int) -> int:

@@ -1,16 +1,16 @@
 """The user's rules on how a worker or a pod ended: ``recovery.rules``, the first that matches."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lmj_api.patterns import found
 from lmj_api.spec.recovery import RecoveryRule, RuleAction
 
 LINES = 10
 """Last lines of stderr that a pattern is looked for in."""
 
 CHARACTERS = 300
-"""Of each line: the time of a match grows with a power of it."""
+"""Of each line: the time of a match grows with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ def judge(rules: Sequence[RecoveryRule], code: int | None, message: str, stderr:
     for number, rule in enumerate(rules):
         if rule.exit_codes is not None and counted not in rule.exit_codes:
             continue
-        if rule.log_pattern is not None and not any(re.search(rule.log_pattern, line) for line in text):
+        if rule.log_pattern is not None and not any(found(rule.log_pattern, line) for line in text):
             continue
         code_text = [f"exit code {counted}"] if rule.exit_codes is not None else []
         pattern = [f"/{rule.log_pattern}/"] if rule.log_pattern is not None else []

@@ -1,10 +1,12 @@
 """What is refused of a user's pod template: what would be ignored or misread, and what nobody could merge."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+from lmj_api.complaints import dotted
 from lmj_api.nearest import did_you_mean
-from lmj_api.problems import SpecError, kind_of
+from lmj_api.problems import MOST, SpecError, kind_of, shown_key
 from lmj_operator.backend.kubernetes.build.template import KEYS
 from lmj_operator.backend.kubernetes.labels import CONTAINER
 
@@ -18,19 +20,19 @@ _MAPPINGS = (
 )
 """What the operator reads as a mapping; a null takes it away."""
 _OF_TEXT = _MAPPINGS[:3]
-_LONGEST_KEY = 64
+_Path = tuple[str | int, ...]
 _TERMS = (*_MAPPINGS[-1], "nodeSelectorTerms")
 
 
 def check_template(template: Mapping[str, Any] | None) -> None:
-    """Refuse what is wrong. Raises SpecError with a line for each mistake.
+    """Refuse what is wrong. Raises SpecError with a line for each of the first mistakes.
 
     The API server takes whatever is in a template; what of it is wrong in a pod it says when the pod is made.
     """
     if template is None:
         return
     for check in (_check_parts, _check_types, _check_fields):
-        wrong = list(check(template))
+        wrong = list(islice(check(template), MOST))
         if wrong:
             raise SpecError(*wrong)
 
@@ -39,7 +41,7 @@ def _check_parts(template: Mapping[str, Any]) -> Iterator[str]:
     for key in template:
         if key not in ("metadata", "spec"):
             near = did_you_mean(key, ("metadata", "spec"))
-            yield f"spec.template.{_shown(key)}: unknown field{near}; known here: metadata, spec"
+            yield f"spec.template.{shown_key(key)}: unknown field{near}; known here: metadata, spec"
     for key in ("metadata", "spec"):
         if not isinstance(template.get(key, {}), Mapping):
             yield f"spec.template.{key}: a mapping is needed, not {kind_of(template[key])}"
@@ -56,7 +58,7 @@ def _check_types(template: Mapping[str, Any]) -> Iterator[str]:
         elif path in _OF_TEXT:
             for key, text in value.items():
                 if not isinstance(text, str | None):
-                    yield f"{where}.{_shown(key)}: text is needed, not {kind_of(text)}; put it in quotes"
+                    yield f"{where}.{shown_key(key)}: text is needed, not {kind_of(text)}; put it in quotes"
     terms, where = _at(template, _TERMS), f"spec.template.{'.'.join(_TERMS)}"
     if terms is not None and not _is_list(terms):
         yield f"{where}: a list is needed, not {kind_of(terms)}"
@@ -65,31 +67,37 @@ def _check_types(template: Mapping[str, Any]) -> Iterator[str]:
             yield f"{where}[{index}]: a mapping is needed, not {kind_of(term)}"
         elif not _is_list(term.get("matchFields") or []):
             yield f"{where}[{index}].matchFields: a list is needed, not {kind_of(term['matchFields'])}"
-    yield from _check_lists("spec.template.spec", template.get("spec", {}))
+    yield from _check_lists(("spec", "template", "spec"), template.get("spec", {}))
 
 
-def _check_lists(path: str, value: Mapping[str, Any]) -> Iterator[str]:
+def _check_lists(path: _Path, value: Mapping[str, Any]) -> Iterator[str]:
     """Each list that merges by a key of its items has it in all of them, wherever it is."""
     for name, part in value.items():
-        where, key = f"{path}.{_shown(name)}", KEYS.get(name)
+        where, key = (*path, name), KEYS.get(name)
         if isinstance(part, Mapping):
             yield from _check_lists(where, part)
         if key is None or part is None:
             continue
         if not _is_list(part):
-            yield f"{where}: a list is needed, not {kind_of(part)}"
+            yield f"{dotted(where)}: a list is needed, not {kind_of(part)}"
             continue
         for index, item in enumerate(part):
-            found = item.get(key) if isinstance(item, Mapping) else None
-            kind, word = (int, "a number") if key == "containerPort" else (str, "text")
-            if not isinstance(item, Mapping):
-                yield f"{where}[{index}]: a mapping is needed, not {kind_of(item)}"
-            elif found is None:
-                yield f"{where}[{index}]: {key} is missing"
-            elif not isinstance(found, kind) or isinstance(found, bool):
-                yield f"{where}[{index}].{key}: {word} is needed, not {kind_of(found)}"
-            else:
-                yield from _check_lists(f"{where}[{index}]", item)
+            yield from _check_item((*where, index), key, item)
+
+
+def _check_item(path: _Path, key: str, item: object) -> Iterator[str]:
+    """An item of a list that merges by ``key``."""
+    if not isinstance(item, Mapping):
+        yield f"{dotted(path)}: a mapping is needed, not {kind_of(item)}"
+        return
+    # A mount is known by its path, and names the volume that it is of.
+    for needed in (key, "name") if key == "mountPath" else (key,):
+        found, (kind, word) = item.get(needed), (int, "a number") if needed == "containerPort" else (str, "text")
+        if found is None:
+            yield f"{dotted(path)}: {needed} is missing"
+        elif not isinstance(found, kind) or isinstance(found, bool):
+            yield f"{dotted((*path, needed))}: {word} is needed, not {kind_of(found)}"
+    yield from _check_lists(path, item)
 
 
 def _check_fields(template: Mapping[str, Any]) -> Iterator[str]:
@@ -97,7 +105,7 @@ def _check_fields(template: Mapping[str, Any]) -> Iterator[str]:
     metadata, spec = template.get("metadata", {}), template.get("spec", {})
     for key in metadata:
         if key not in ("labels", "annotations"):
-            yield f"spec.template.metadata.{_shown(key)}: only labels and annotations can be set"
+            yield f"spec.template.metadata.{shown_key(key)}: only labels and annotations can be set"
     if spec.get("restartPolicy", "Never") != "Never":
         yield "spec.template.spec.restartPolicy: must be Never: the operator replaces pods that end"
     containers = spec.get("containers", [])
@@ -120,11 +128,6 @@ def _at(value: Any, path: Sequence[str]) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-def _shown(key: str) -> str:
-    """A key that somebody made up, in a line for people."""
-    return key if key.isprintable() and len(key) <= _LONGEST_KEY else repr(key[:_LONGEST_KEY])
 
 
 def _is_list(value: object) -> bool:

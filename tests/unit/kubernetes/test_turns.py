@@ -1,0 +1,173 @@
+"""Jobs share calls, starts and events: one that wants many of them waits behind one that wants one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiohttp import web
+from cluster_jobs import SETTINGS, MemoryApi, job, job_body
+from served import served
+
+from lmj_operator.backend.kubernetes.api import CALLS_OF_ONE
+from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.children import Children
+from lmj_operator.backend.kubernetes.creation import POD_SECONDS, PODS_BESIDES, PODS_OF_A_RANK, Creation
+from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.backend.kubernetes.turns import JOB, Key, Turns
+from lmj_operator.controller import notes as notes_module
+from lmj_operator.controller.notes import NOTE_SECONDS, NOTES_AT_ONCE, Note, Notebook
+from lmj_operator.plan import CreatePod
+
+LOUD, LOUD_TOO, QUIET = ("a", "loud"), ("a", "loud-too"), ("b", "quiet")
+
+
+async def of(key: Key, work: Callable[[], Awaitable[object]]) -> None:
+    JOB.set(key)
+    await work()
+
+
+class World:
+    """Who had a turn, one after another; a turn is over when ``done`` says so."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns, self.had, self.held = turns, list[Key](), 0
+        self.most = 0
+        self._over = asyncio.Semaphore(0)
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def want(self, key: Key, times: int = 1) -> None:
+        self.tasks += [asyncio.create_task(of(key, self._work)) for _ in range(times)]
+
+    async def done(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._over.release()
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+    async def _work(self) -> None:
+        async with self.turns.taken():
+            self.had.append(JOB.get())
+            self.held += 1
+            self.most = max(self.most, self.held)
+            await self._over.acquire()
+            self.held -= 1
+
+
+async def test_one_that_wants_one_is_next_however_many_another_wants() -> None:
+    world = World(Turns(2, 2))
+    world.want(LOUD, 100)
+    await asyncio.sleep(0)
+    world.want(LOUD_TOO, 100)
+    world.want(QUIET, 2)
+    await asyncio.sleep(0)
+    await world.done(4)
+    # The other namespace has every second turn, and the jobs of the first take its turns by turns.
+    assert world.had == [LOUD, LOUD, LOUD, QUIET, LOUD_TOO, QUIET]
+    await world.done(300)
+    assert (len(world.had), world.most, world.held) == (202, 2, 0)
+    assert {task.done() for task in world.tasks} == {True}
+
+
+async def test_some_turns_are_left_for_others() -> None:
+    world = World(Turns(3, 2))
+    world.want(LOUD, 10)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert world.had == [LOUD, LOUD]
+    world.want(QUIET)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert world.had == [LOUD, LOUD, QUIET], "at once, and not when a call of the other ends"
+    await world.done(20)
+    assert world.had == [LOUD, LOUD, QUIET, *[LOUD] * 8]
+
+
+async def test_who_does_not_wait_any_more_takes_no_turn() -> None:
+    world = World(Turns(1, 1))
+    world.want(LOUD, 5)
+    await asyncio.sleep(0)
+    for task in world.tasks[1:4]:
+        task.cancel()
+    await world.done(1)
+    assert world.had == [LOUD, LOUD]
+    world.tasks[4].cancel()  # it has its turn, and gives it back
+    await asyncio.gather(*world.tasks, return_exceptions=True)
+    world.want(QUIET)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert world.had[-1] == QUIET
+    await world.done()
+    assert world.turns._waiting == {}
+    assert not world.turns._held
+
+
+async def test_a_call_for_one_job_does_not_wait_for_those_of_another_which_are_slow() -> None:
+    late, calls = asyncio.Event(), list[str]()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        calls.append(request.path)
+        if request.path.endswith("/loud"):
+            await late.wait()
+        return web.json_response({"metadata": {"name": "x"}})
+
+    async with served(handle) as api:
+        loud = [asyncio.create_task(of(LOUD, lambda: api.get(PODS, "a", "loud"))) for _ in range(100)]
+        async with asyncio.timeout(10):
+            while len(calls) < CALLS_OF_ONE:  # noqa: ASYNC110 - what is waited for tells nobody
+                await asyncio.sleep(0.01)
+            await asyncio.create_task(of(QUIET, lambda: api.get(PODS, "b", "quiet")))
+        assert calls == ["/api/v1/namespaces/a/pods/loud"] * CALLS_OF_ONE + ["/api/v1/namespaces/b/pods/quiet"]
+        late.set()
+        await asyncio.gather(*loud)
+
+
+async def posted(api: MemoryApi, notebook: Notebook, count: int) -> list[str]:
+    running = asyncio.create_task(notebook.run())
+    async with asyncio.timeout(10):
+        while len(api.names("events")) < count:  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(0)
+    running.cancel()
+    return [body["involvedObject"]["name"] for (kind, _), body in api.objects.items() if kind == "events"]
+
+
+async def test_the_event_of_a_quiet_job_does_not_wait_for_a_thousand_of_a_loud_one(caplog: pytest.LogCaptureFixture) -> None:
+    api, now = MemoryApi(), 0.0
+    notebook = Notebook(api, lambda: now)  # type: ignore[arg-type]
+    for number in range(1000):
+        notebook.post(job_body("loud")["metadata"], Note("Failed", f"number {number}"), 0.0)
+    notebook.post(job_body("quiet")["metadata"], Note("Started", "its pods are being made"), 0.0)
+    names = await posted(api, notebook, NOTES_AT_ONCE + 1)
+    assert names == ["loud", "quiet", *["loud"] * (NOTES_AT_ONCE - 1)]
+    assert len(caplog.records) == 1000 - NOTES_AT_ONCE
+    now += NOTE_SECONDS
+    for number in range(10):
+        notebook.post(job_body("loud")["metadata"], Note("Failed", f"number {number}"), 0.0)
+    assert (await posted(api, notebook, NOTES_AT_ONCE + 2))[-1] == "loud"
+    now += 10 * NOTES_AT_ONCE * NOTE_SECONDS
+    notebook.post(job_body("quiet")["metadata"], Note("Started", "its pods are being made"), 0.0)
+    assert list(notebook._budgets) == [("team", "quiet")], "of one that was long silent nothing is kept"
+
+
+async def test_a_job_makes_no_more_pods_than_its_ranks_may_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("lmj_operator.backend.kubernetes.creation.time.monotonic", lambda: now)
+    api, cache = MemoryApi(), Cache()
+    greedy = job(recovery={"backoffSeconds": 0, "maxRestarts": 1_000_000_000})
+    creation = Creation(api, cache, Children(api, cache.children, SETTINGS), SETTINGS)  # type: ignore[arg-type]
+
+    async def asked() -> int:
+        """Pods that there are after a thousand more were asked for."""
+        for _ in range(1000):
+            serial = len(api.names("pods")) + 1
+            await creation.create(greedy, CreatePod(serial % 2, serial))
+        return len(api.names("pods"))
+
+    first = await asked()
+    assert first == PODS_OF_A_RANK * 2 + PODS_BESIDES
+    assert await asked() == first
+    now += 15
+    assert await asked() == first + int(15 * 2 / POD_SECONDS)
+
+
+def test_what_one_job_may_post_is_far_less_than_all_may() -> None:
+    assert NOTES_AT_ONCE * 10 < notes_module.WAITING_NOTES
