@@ -221,6 +221,17 @@ def test_who_saves_is_not_killed_when_another_has_left_before() -> None:
     to_the_end(cluster)
 
 
+def test_a_drain_that_takes_long_is_no_failure() -> None:
+    cluster = started(save=20.0, migration={"strategy": "Checkpoint"})
+    cluster.slow_stop = 3.0
+    cluster.move_request = "2"
+    rounds(cluster, 12)
+    assert cluster.status.restarts == 0
+    assert [i.kind for i in cluster.status.incidents if i.kind is not IncidentKind.REPLICA_LOST] == [IncidentKind.MOVED]
+    assert cluster.killed_while_saving == 0
+    to_the_end(cluster)
+
+
 def test_suspended_and_resumed() -> None:
     cluster = started()
     cluster.interrupted = True

@@ -156,9 +156,18 @@ def test_who_was_not_asked_to_stop_is_told_to_leave_at_once(failed: PodObserved)
     assert lost.actions == (LeaveView("j-r1-1", 3),)
 
 
-def test_a_failure_while_all_stop_does_not_hurry_those_that_save() -> None:
-    failed = of(EXITED, rank=2, exit=Exit(code=1, message="m"))
-    assert group(RAN[0], of(RUNNING, rank=1, agent={"pause": 3}), failed, left_since=None).next_view().actions == ()
+@pytest.mark.parametrize(("saves", "more"), HURRIED[:5])
+def test_a_failure_while_all_stop_does_not_hurry_those_that_save(saves: PodObserved, more: tuple[PodObserved, ...]) -> None:
+    failed = of(EXITED, rank=0, exit=Exit(code=1, message="m"))
+    assert group(failed, saves, *more, left_since=None).next_view().actions == ()
+
+
+def test_nobody_is_told_to_make_room_who_leaves_already() -> None:
+    new = of(READY, rank=2, serial=2, view=0, since=1.0)
+    two = view(*RAN[:2])
+    assert group(*RAN[:2], new, newest=two, left_since=None).next_view().actions == (Pause("j-r0-1", 3),)
+    leaving = of(RUNNING, rank=1, agent={"draining": True})
+    assert group(RAN[0], leaving, new, newest=two, left_since=None).next_view().actions == ()
 
 
 @pytest.mark.parametrize(("since", "told"), [(34.0, False), (36.0, True)])
@@ -182,10 +191,15 @@ def test_others_join_in_order_and_together() -> None:
 
 
 def test_fewer_leave_at_once() -> None:
-    about = of(STARTING, rank=1, serial=2, view=0)
-    third = RAN[2]
-    choice = group(RAN[0], about, more=(third,), newest=view(RAN[0]).model_copy(update={"members": [*view(*RAN).members[::2]]}))
-    assert replace(choice, left_since=None).next_view().actions == (Pause("j-r0-1", 3),)
+    ready, about = of(READY, rank=1, serial=2, view=0, since=NOW), of(STARTING, rank=2, serial=2, view=0)
+    last = of(RUNNING, rank=3)
+    four = view(*RAN, last)
+    newest = four.model_copy(update={"members": four.members[::3]})
+    choice = group(RAN[0], ready, about, more=(last,), newest=newest, left_since=None).next_view()
+    assert choice.actions == (Pause("j-r0-1", 3),)
+    ended = replace(last, phase=PodPhase.GONE)
+    over = group(RAN[0], ready, about, more=(ended,), newest=newest, left_since=None).next_view()
+    assert over.membership.reason != "view 3 holds"
 
 
 def test_the_first_view_is_of_all_that_have_room() -> None:
