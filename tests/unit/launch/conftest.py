@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,14 +96,16 @@ class Ranks:
                 str(token),
                 "--incarnation",
             ]
-            self.supervisors.append(Supervisor(rank, f"pod-{rank}", self._launcher(options)))
+            memory = {"LMJ_MEMORY_DIR": str(self.folder / f"memory-{rank}")} if "memory" in command else {}
+            self.supervisors.append(Supervisor(rank, f"pod-{rank}", self._launcher(options, memory)))
             self.incarnations.append(0)
         for rank in range(ranks):
             await self.start(rank)
         await self.until(*[WorkerPhase.READY] * ranks)
 
-    def _launcher(self, options: Sequence[str]) -> Launcher:
-        program = Program([*PYTHON, "launch"], None, lambda number: [*options, str(number)], environment())
+    def _launcher(self, options: Sequence[str], memory: Mapping[str, str] | None = None) -> Launcher:
+        own = {**environment(), **(memory or {})}
+        program = Program([*PYTHON, "launch"], None, lambda number: [*options, str(number)], own)
         launcher = Launcher(program, self._children, SECONDS)
         if self._warm is not None:
             launcher._server = self._warm._server

@@ -12,10 +12,12 @@ from lmj_trainer.launch.memory.folder import Snapshot, snapshots
 
 DEADLINE = 200.0
 KILL = '''
+KILLED = ""
+
 def kill_at(step):
     """The process that is to die at ``step`` does."""
     import os, signal
-    if os.environ.get("KILL") == f"{os.environ.get('RANK', '0')}:{step}":
+    if (os.environ.get("KILL") or KILLED) == f"{os.environ.get('RANK', '0')}:{step}" and os.environ["LMJ_VIEW"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
 '''
 

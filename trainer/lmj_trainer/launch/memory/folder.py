@@ -63,6 +63,12 @@ def name_of(step: int, view: int) -> str:
     return f"step-{step}-view-{view}"
 
 
+def key_of(name: str) -> tuple[int, int] | None:
+    """See :attr:`Snapshot.key`, from the name of a snapshot's folder; None: it is none."""
+    named = _NAME.fullmatch(name)
+    return None if named is None else (int(named[2]), int(named[1]))
+
+
 def snapshots(folder: Path) -> list[Snapshot]:
     """The complete ones, newest first."""
     found = [snapshot for path in _folders(folder) if (snapshot := read(path)) is not None]
