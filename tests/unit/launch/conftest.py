@@ -62,6 +62,7 @@ class Ranks:
         self.environment = environment()
         self.supervisors: list[Supervisor] = []
         self.incarnations: list[int] = []
+        self._servers: list[Launcher] = []
         self._number = 0
         self._waiting: asyncio.Task[None] | None = None
 
@@ -105,9 +106,14 @@ class Ranks:
 
     def _launcher(self, options: Sequence[str], memory: Mapping[str, str] | None = None) -> Launcher:
         own = {**environment(), **(memory or {})}
-        program = Program([*PYTHON, "launch"], None, lambda number: [*options, str(number)], own)
+        # What a worker is forked from has the variables that are its own.
+        server = [*PYTHON, "fork-server", "--script"] if memory and self._warm is not None else None
+        program = Program([*PYTHON, "launch"], server, lambda number: [*options, str(number)], own)
         launcher = Launcher(program, self._children, SECONDS)
-        if self._warm is not None:
+        if server is not None:
+            launcher.keep_server(lambda _: None)
+            self._servers.append(launcher)
+        elif self._warm is not None:
             launcher._server = self._warm._server
         return launcher
 
@@ -160,6 +166,8 @@ class Ranks:
         for supervisor in self.supervisors:
             supervisor.kill("the test is over")
             await supervisor.stop(0)
+        for launcher in self._servers:
+            await launcher.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -188,9 +188,14 @@ def _as_first_of_node(trainer: Any) -> Iterator[None]:
     """Each node's first process saves, and nothing that resuming does not need: tokenizers take longer than many a model."""
     args, kept = trainer.args, (trainer.args.save_on_each_node, trainer.processing_class, trainer.data_collator)
     args.save_on_each_node, trainer.processing_class, trainer.data_collator = True, None, None
+    logs = sys.modules["transformers.utils.logging"]
+    # Its public switch is that of the hub's bars, too, which may be set otherwise and complain.
+    bars = getattr(logs, "_tqdm_active", True)
+    logs._tqdm_active = False  # type: ignore[attr-defined]
     try:
         yield
     finally:
+        logs._tqdm_active = bars  # type: ignore[attr-defined]
         args.save_on_each_node, trainer.processing_class, trainer.data_collator = kept
 
 
