@@ -27,8 +27,11 @@ NEVER_SECONDS = 120.0
 """A trial that takes longer has failed; its job is started again."""
 SETTLED = 12
 """Steps of both processes before the next trial: a checkpoint is among them."""
-PAUSE_SECONDS = (0.0, 1.0)
-"""Then as long, so that death comes anywhere within a step and between checkpoints."""
+PAUSE_SECONDS = (6.0, 7.0)
+"""Then as long, so that death comes anywhere within a step and between checkpoints. The Trainer tells its steps every five seconds at most: of
+deaths
+that come faster the job knows no step between them, and waits longer before each restart.
+"""
 POLL_SECONDS = 0.01
 TURN = 50
 """Steps of a turn, where nobody is disturbed."""

@@ -25,6 +25,7 @@ BENCHMARKS = (
     "migration",
     "migration-cluster",
     "replicas",
+    "script",
     "operator",
     "plan",
 )
@@ -280,6 +281,22 @@ def replica_joins() -> str:
     return table(head, rows)
 
 
+def script() -> str:
+    """A user's script whose process is killed, or whose node is lost."""
+    rows = [
+        (
+            contender,
+            {"processes": "process killed", "nodes": "node lost"}[fault],
+            len(trials),
+            number(median(each["seconds"] for each in trials if each["seconds"] is not None), " s"),
+            span((each["seconds"] for each in trials if each["seconds"] is not None), " s"),
+            number(mean(each["lost"] for each in trials if each["lost"] is not None)),
+        )
+        for (contender, fault), trials in grouped(results("script")["details"]["trials"], "contender", "fault").items()
+    ]
+    return table(("Contender", "Fault", "Trials", "New step, p50", "Shortest and longest", "Steps done again, mean"), rows)
+
+
 def _training(of: Sequence[Results]) -> Row:
     step, first, peak = (median(each[what] for each in of) for what in ("step", "first", "peak_mb"))
     sizes = [each["checkpoint_mb"] for each in of if each["checkpoint_mb"] is not None]
@@ -418,6 +435,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "replica-deaths": replica_deaths,
     "replica-joins": replica_joins,
     "replicas-goals": lambda: goals("replicas"),
+    "script": script,
+    "script-goals": lambda: goals("script"),
     "operator": operator,
     "operator-goals": lambda: goals("operator"),
     "plan": plan,

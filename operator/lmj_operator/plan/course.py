@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action
-from lmj_operator.plan.membership.scripts import Group
 from lmj_operator.plan.pods.wants import view_actions
 from lmj_operator.plan.scene import Scene
+from lmj_operator.plan.script_views import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,5 +90,5 @@ def _joins(
     if view is None or spec.topology.replicas == 1:
         return Joins(tuple(observed.status.joins))
     if spec.strategy.stateless:
-        return Joins(())  # nobody follows: see lmj_operator.plan.membership.scripts
+        return Joins(())  # nobody follows: see lmj_operator.plan.script_views
     return plan_joins(spec.topology, ranks, view, observed.status.joins, moving, spec.recovery, now)
