@@ -265,3 +265,15 @@ def test_a_standby_takes_over() -> None:
     assert members(cluster) == [0, 1, 2]
     assert cluster.begun == [1, 2], "it was about to be ready: one restart"
     assert not [a for plan in made for a in plan.actions if isinstance(a, CreatePod) and a.rank is not None]
+
+
+def test_one_that_ran_for_long_without_a_word_does_not_hang_when_a_peer_is_lost() -> None:
+    """Its last sign of life is old when the operator hears of the peer before it has."""
+    cluster = Script(script_spec(recovery={"hangTimeoutSeconds": 30}), steps=10_000)
+    rounds(cluster, 8)
+    for pod in cluster.living():
+        pod.worker = pod.worker.model_copy(update={"heartbeat": cluster.now - 40, "since": cluster.now - 40})
+    cluster.kill_pod(own(cluster, 2))
+    cluster.reconcile()
+    cluster.reconcile()
+    assert [i.kind for i in cluster.status.incidents] == [IncidentKind.POD_GONE]

@@ -159,7 +159,7 @@ class Group:
             if (want.serial, want.incarnation) != (facts.serial, facts.incarnation):
                 return False
             silent = pod is not None and pod is facts.pod and pod.phase is PodPhase.RUNNING and pod.agent is None
-            if silent and not any(left(f, newest) for f in self.ranks):
+            if silent:
                 continue  # its agent may only be slow; that it is lost is a failure, and said as one
             if identity(facts) != of_member(member) or left(facts, newest):
                 return False

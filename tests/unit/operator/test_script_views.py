@@ -217,3 +217,17 @@ def test_the_first_view_is_of_all_that_have_room() -> None:
 def test_who_is_about_to_go_does_not_join(changes: dict[str, Any]) -> None:
     going = of(READY, rank=2, serial=2, view=0, **changes)
     assert next_ranks(group(*LEFT, going).next_view()) == [0, 1]
+
+
+def test_whom_a_view_was_left_for_has_waited_before() -> None:
+    paused = of(READY, rank=0, lost="l", agent={"pause": 3})
+    new = of(READY, rank=1, serial=2, view=0, since=NOW - 6)
+    about = of(STARTING, rank=2, serial=2, view=0)
+    newest = view(RAN[0])
+    assert next_ranks(group(paused, new, about, newest=newest).next_view()) == [0, 1]
+    assert next_ranks(group(of(READY, rank=0, lost="l"), new, about, newest=newest).next_view()) is None
+
+
+@pytest.mark.parametrize(("since", "late"), [(None, False), (600.0, False), (640.0, True)])
+def test_who_stays_in_a_view_that_is_over_hangs_after_a_while(since: float | None, late: bool) -> None:
+    assert group(*LEFT, None, left_since=None if since is None else NOW - since).is_late() is late
