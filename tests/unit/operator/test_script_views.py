@@ -10,10 +10,10 @@ from lmj_api.protocol import Exit, WorkerPhase
 from lmj_api.spec import JobSpec
 from lmj_api.status import Incident, IncidentKind, JobStatus
 from lmj_operator.plan import LeaveView, Observed, Pause, PodObserved, PodPhase, PodWait
-from lmj_operator.plan.membership.scripts import Choice, Group
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.times import rfc3339
 from lmj_operator.plan.pods.wants import wants
+from lmj_operator.plan.script_views import Choice, Group
 
 NOW = 100.0
 RUNNING, READY, STARTING, EXITED = WorkerPhase.RUNNING, WorkerPhase.READY, WorkerPhase.STARTING, WorkerPhase.EXITED
