@@ -71,7 +71,18 @@ def checkpointed(step: int) -> int:
     return step - step % 5
 
 
-@pytest.mark.parametrize("name", ALL)
+SLOW = pytest.mark.slow
+KILLED = [
+    pytest.param(
+        name, victim, marks=() if (name == "trainer") == (victim is Victim.PROCESS) else SLOW, id=f"{name}-{victim.value}"
+    )
+    for name in SCRIPTS
+    for victim in Victim
+]
+"""Of each script and each victim; one of each for every change."""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW) if name == "trainer" else name for name in ALL])
 def test_it_ends_as_under_torchrun(tmp_path: Path, of_torchrun: Weights, name: str) -> None:
     job = CommandJob(tmp_path, ALL[name])
     with job.started() as process:
@@ -85,8 +96,7 @@ def test_it_ends_as_under_torchrun(tmp_path: Path, of_torchrun: Weights, name: s
         assert (status["progress"]["step"], status["progress"]["steps"]) == (40, 40)
 
 
-@pytest.mark.parametrize("victim", Victim)
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(("name", "victim"), KILLED)
 def test_what_is_killed_is_started_again_and_goes_on(tmp_path: Path, of_torchrun: Weights, name: str, victim: Victim) -> None:
     job = CommandJob(tmp_path, ALL[name])
     step = middle(job.script)
@@ -110,8 +120,8 @@ def test_what_is_killed_is_started_again_and_goes_on(tmp_path: Path, of_torchrun
     assert_equal(job.weights(), of_torchrun(name))
 
 
-@pytest.mark.parametrize("victim", [None, *(pytest.param(victim, marks=pytest.mark.slow) for victim in Victim)])
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("victim", [None, *(pytest.param(victim, marks=SLOW) for victim in Victim)])
+@pytest.mark.parametrize("name", [pytest.param("accelerate", marks=SLOW), "trainer"])
 def test_the_operator_is_killed_too_and_started_again(
     tmp_path: Path, of_torchrun: Weights, name: str, victim: Victim | None
 ) -> None:
@@ -151,7 +161,7 @@ def test_a_script_that_fails_ends_the_job_with_its_code_and_its_last_words(tmp_p
     assert status["message"] in err
 
 
-@pytest.mark.parametrize("code", [2, 3])
+@pytest.mark.parametrize("code", [2, pytest.param(3, marks=SLOW)])
 def test_no_exit_code_of_a_script_has_another_meaning(tmp_path: Path, code: int) -> None:
     """A worker of the project's own says by these that it is the user's mistake, or that it was asked to end."""
     job = CommandJob(
@@ -208,7 +218,7 @@ def scaling(job: CommandJob, replicas: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", ["accelerate", pytest.param("trainer", marks=SLOW)])
 def test_a_script_that_saves_when_told_moves_without_a_step_lost(tmp_path: Path, of_torchrun: Weights, name: str) -> None:
     # The Trainer's newest checkpoint is found for it, and tells where it goes on: in so short a run it names no step itself.
     job = CommandJob(tmp_path, ALL[name], **({"command": {"checkpoints": "out"}} if name == "trainer" else {}))
@@ -251,6 +261,7 @@ def test_two_processes_in_one_pod(tmp_path: Path, of_torchrun: Weights) -> None:
     assert_equal(job.weights(), of_torchrun("trainer"))
 
 
+@pytest.mark.slow
 def test_two_processes_in_each_of_two_pods(tmp_path: Path) -> None:
     run = Run(tmp_path / "torchrun", DDP, processes=4)
     with run.started() as alone:
