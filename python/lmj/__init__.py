@@ -13,6 +13,7 @@ from lmj.client import Client
 from lmj.cluster_job import ClusterJob
 from lmj.errors import ClusterError, JobError, JobFailed, LmjError, NotFound, RunError, RunInterrupted, WaitTimeout
 from lmj.job import Job
+from lmj.memory import state, step
 from lmj.result import Result
 from lmj.running import run
 from lmj.trainer import Trainer
@@ -87,4 +88,6 @@ __all__ = [
     "Training",
     "WaitTimeout",
     "run",
+    "state",
+    "step",
 ]

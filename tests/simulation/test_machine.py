@@ -15,6 +15,8 @@ from lmj_operator.plan import PodObserved
 from lmj_operator.plan.failures.incidents import is_over
 
 from .cluster import Cluster
+from .script import Script
+from .script import script_spec as saving_spec
 from .script_cluster import ScriptCluster, script_spec
 
 RANKS = 3
@@ -328,6 +330,29 @@ class FaultsWithScriptsAndStandbys(FaultsWithScripts):
     spec = script_spec(3, recovery={**RECOVERY, "standby": 1}, migration={"strategy": "Checkpoint", "timeoutSeconds": 60})
 
 
+class FaultsWithScriptsThatSave(FaultsWithScripts):
+    """The same, where processes save for seconds, each for another time, pods are slow to start, and one is enough."""
+
+    spec = saving_spec(3, recovery=RECOVERY)
+    kind = Script
+
+    @rule(silent=st.booleans())
+    def it_may_be_silent(self, silent: bool) -> None:
+        assert isinstance(self.cluster, Script)
+        self.cluster.reports = not silent
+
+    @rule(seconds=st.sampled_from([0.0, 3.0, 12.0]))
+    def pods_take_their_time(self, seconds: float) -> None:
+        assert isinstance(self.cluster, Script)
+        self.cluster.boot_seconds = seconds
+
+    @rule(pick=PICK, code=st.sampled_from([1, 2, 3, 137]))
+    def script_fails(self, pick: int, code: int) -> None:
+        active = [p for p in self.cluster.living() if p.worker.phase is WorkerPhase.RUNNING]
+        if active:
+            self.cluster._exit(active[pick % len(active)], code, "it failed")
+
+
 def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase]]:
     """Test cases of ``machine``: a few histories for every change, and many for the slow tests."""
     stories = settings(stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
@@ -353,6 +378,7 @@ TestFaultsWithStages, TestManyFaultsWithStages = examples(FaultsWithStages)
 TestFaultsWithStagesOfReplicas, TestManyFaultsWithStagesOfReplicas = examples(FaultsWithStagesOfReplicas)
 TestFaultsWithScripts, TestManyFaultsWithScripts = examples(FaultsWithScripts)
 TestFaultsWithScriptsAndStandbys, TestManyFaultsWithScriptsAndStandbys = examples(FaultsWithScriptsAndStandbys)
+TestFaultsWithScriptsThatSave, TestManyFaultsWithScriptsThatSave = examples(FaultsWithScriptsThatSave)
 TestFaultsWithStagesAndCopies, TestManyFaultsWithStagesAndCopies = examples(FaultsWithStagesAndCopies)
 
 

@@ -51,12 +51,24 @@ def test_a_pod_that_is_gone_is_not_waited_for_and_joins_again(lost: int) -> None
     cluster = scripted(3)
     rounds(cluster, 12)
     cluster.kill_pod(own(cluster, lost))
-    rounds(cluster, 2)
+    cluster.nodes = ()
+    rounds(cluster, 4)
     assert ranks(cluster.status.view) == trains(cluster) == [rank for rank in range(3) if rank != lost]
+    for pod in cluster.living():
+        pod.node, pod.reachable = "a", True
     rounds(cluster, 8)
     assert ranks(cluster.status.view) == trains(cluster) == [0, 1, 2]
     to_the_end(cluster)
     assert views(cluster) == 3
+
+
+def test_a_next_pod_that_is_there_at_once_is_waited_for() -> None:
+    cluster = scripted(3)
+    rounds(cluster, 12)
+    cluster.kill_pod(own(cluster, 1))
+    rounds(cluster, 8)
+    assert trains(cluster) == [0, 1, 2]
+    assert views(cluster) == 2, "the script starts once more, not twice"
 
 
 def test_with_fewer_than_are_enough_the_next_pod_is_waited_for() -> None:

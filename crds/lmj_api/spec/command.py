@@ -9,6 +9,13 @@ from lmj_api.base import Message
 Argument = Annotated[str, Field(max_length=4096)]
 
 
+class ScriptMemory(Message):
+    """Snapshots of a script's state in the memory of its pods, which its processes go on from after a failure."""
+
+    every: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """Steps from one snapshot to the next. Two are kept, each as large as a checkpoint; the pod's memory has to have room for them."""
+
+
 class Command(Message):
     """What ``strategy: Command`` runs in each rank's pod: a script as it is, in as many processes as ``processesPerNode`` says."""
 
@@ -33,6 +40,10 @@ class Command(Message):
     Unset: none; the Trainer of transformers reports by itself, and any script may post the same lines to ``LMJ_PROGRESS_URL``."""
     save_seconds: Annotated[float, Field(ge=0, le=86400)] = 30.0
     """So long the processes have after SIGTERM to save and end, when their rank is to move or the number of replicas changes."""
+
+    memory: ScriptMemory | None = None
+    """Keep the script's state in memory every few steps, and go on from there after a failure, where all pods still have it. That of
+    transformers' Trainer is kept as it is; a loop of one's own, or of Accelerate, registers its state (``lmj.state``, ``lmj.step``). Unset: no."""
 
     @property
     def is_python(self) -> bool:

@@ -1,11 +1,11 @@
 """A job that trains, or is to: failures, moves, and the next view."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from lmj_api.protocol import CheckpointInfo
 from lmj_api.status import IncidentKind, JobStatus, NodeFailures, Phase
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, LeaveView
+from lmj_operator.plan.course import Course, course_of_script, group_of
 from lmj_operator.plan.ending import end
 from lmj_operator.plan.failures.budget import charge, counted, in_row
 from lmj_operator.plan.failures.failures import Failure, find_failures, find_hang, find_stuck
@@ -16,8 +16,7 @@ from lmj_operator.plan.failures.nodes import avoiding, explained, lifted, strand
 from lmj_operator.plan.gathering import gather_left
 from lmj_operator.plan.membership.choice import due_times, to_shrink
 from lmj_operator.plan.membership.looking import early_look
-from lmj_operator.plan.membership.membership import Membership, next_view, runs
-from lmj_operator.plan.membership.scripts import next_script_view
+from lmj_operator.plan.membership.membership import next_view, runs
 from lmj_operator.plan.moves.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
 from lmj_operator.plan.moves.moves import overdue
 from lmj_operator.plan.moves.relocation import relocate
@@ -56,8 +55,14 @@ def run(scene: Scene) -> Plan:
         dropped, grace = None, turn.wait
     if not failures and hang is not None:
         failures = (hang,)
-    elif not failures and (stuck := find_stuck(scene.ranks, scene.newest, observed.pods, spec.recovery, now)):
+    elif (
+        not failures
+        and (not scripts or group_of(scene, not_before).is_late())
+        and (stuck := find_stuck(scene.ranks, scene.newest, observed.pods, spec.recovery, now))
+    ):
         failures = stuck
+    elif scripts and group_of(scene, not_before).is_asked():
+        pass  # who leaves a view because somebody asked for it has not lost anybody
     elif not failures and dropped is not None and not _counted(observed.status, scene.newest):
         failures = (dropped,)
     reason = ""
@@ -153,17 +158,6 @@ def _elsewhere_after_all(scene: Scene) -> tuple[Scene, list[NodeFailures]]:
     return replace(scene, wanted={**scene.wanted, **{rank: Want(scene.ranks[rank].next_serial, 1) for rank in late}}), nodes
 
 
-@dataclass(frozen=True, slots=True)
-class _Course:
-    """Where the ranks are to go from here."""
-
-    view: View | None
-    why: str
-    actions: tuple[Action, ...]
-    waits: tuple[float, ...]
-    """Seconds until something is due, each."""
-
-
 def _advance(scene: Scene, not_before: float, grace: float | None, reason: str, turn: Turn) -> Plan:
     """Pods, workers and the view, towards what is wanted."""
     observed, now = scene.observed, scene.now
@@ -184,15 +178,15 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str, 
     return _take_last_checkpoint(scene, course, nodes) if leaving(observed) else _train(scene, course, nodes)
 
 
-def _course(scene: Scene, not_before: float, grace: float | None, reason: str, turn: Turn) -> tuple[Scene, _Course]:
+def _course(scene: Scene, not_before: float, grace: float | None, reason: str, turn: Turn) -> tuple[Scene, Course]:
     """The view that the ranks are to be in, or what it waits for. ``reason``: what is done already, "" for nothing."""
+    if scene.observed.spec.strategy.stateless:
+        return scene, course_of_script(scene, not_before, reason)
     observed, now, view, why = scene.observed, scene.now, scene.newest, reason
     waits: tuple[float, ...] = (not_before - now,) if now < not_before else ()
     actions: tuple[Action, ...] = ()
     saved = checkpoint(observed, scene.ranks, view)
-    spec = observed.spec
-    scripts = spec.strategy.stateless
-    asked = None if scripts else early_look(spec.topology, scene.ranks, view, observed.every_pod, saved, now)
+    asked = early_look(observed.spec.topology, scene.ranks, view, observed.every_pod, saved, now)
     replicas = observed.spec.topology.replicas > 1
     if replicas and turn.wait is None:
         waits += tuple(due_times(scene.left_since, now))
@@ -201,7 +195,11 @@ def _course(scene: Scene, not_before: float, grace: float | None, reason: str, t
         why = why or "a member left the view; its cause may still show"
     # What failed is replaced later and on its own: other replicas do not wait for it.
     if turn.wait is None and (replicas or (grace is None and not scene.failures and now >= not_before)):
-        choice = turn.choice or _choice(scene, view, saved)
+        tries, since = in_row(observed.status, scene.step), observed.status.look_since
+        least = observed.spec.data_parallel.min_replicas
+        choice = turn.choice or next_view(
+            observed.spec.topology, scene.ranks, view, now, observed.every_pod, tries, saved, since, scene.left_since, least
+        )
         view, why = choice.view, choice.reason if choice.formed or not replicas else (why or choice.reason)
         if view is not None and choice.formed:
             view = view.model_copy(update={"cut": observed.spec.pipeline.cut})
@@ -215,20 +213,10 @@ def _course(scene: Scene, not_before: float, grace: float | None, reason: str, t
             scene = scene.changed(look_since=choice.wait.since)
     elif not why:
         why = observed.status.message.removeprefix(f"{LAST_CHECKPOINT}: ")
-    return scene, _Course(view, why, (*actions, *([asked] if asked is not None else [])), waits)
+    return scene, Course(view, why, (*actions, *([asked] if asked is not None else [])), waits)
 
 
-def _choice(scene: Scene, view: View | None, saved: CheckpointInfo | None) -> Membership:
-    """Who is in the next view. ``view``: the newest; ``saved``: the newest checkpoint that is known."""
-    observed, spec, now = scene.observed, scene.observed.spec, scene.now
-    least = spec.data_parallel.min_replicas
-    if spec.strategy.stateless:
-        return next_script_view(spec.topology, scene.ranks, view, scene.left_since, least, now)
-    tries, since = in_row(observed.status, scene.step), observed.status.look_since
-    return next_view(spec.topology, scene.ranks, view, now, observed.every_pod, tries, saved, since, scene.left_since, least)
-
-
-def _take_last_checkpoint(scene: Scene, course: _Course, nodes: list[NodeFailures]) -> Plan:
+def _take_last_checkpoint(scene: Scene, course: Course, nodes: list[NodeFailures]) -> Plan:
     """Of a job that is to stop: all have to be in the view before they can leave it with one."""
     # Looked at again soon, told or not: nobody trains, and it does not last.
     soon = min([*course.waits, gather_left(scene.observed, scene.now), CHANGING_SECONDS])
@@ -236,7 +224,7 @@ def _take_last_checkpoint(scene: Scene, course: _Course, nodes: list[NodeFailure
     return Plan(status, status.message, avoiding(course.actions, nodes), CHANGING_SECONDS, soon)
 
 
-def _train(scene: Scene, course: _Course, nodes: list[NodeFailures]) -> Plan:
+def _train(scene: Scene, course: Course, nodes: list[NodeFailures]) -> Plan:
     """With standbys beside the ranks, and moves."""
     observed, now, view = scene.observed, scene.now, course.view
     view_runs = view is not None and runs(scene.ranks, view)

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class Ranks:
         self.environment = environment()
         self.supervisors: list[Supervisor] = []
         self.incarnations: list[int] = []
+        self._servers: list[Launcher] = []
         self._number = 0
         self._waiting: asyncio.Task[None] | None = None
 
@@ -96,16 +97,23 @@ class Ranks:
                 str(token),
                 "--incarnation",
             ]
-            self.supervisors.append(Supervisor(rank, f"pod-{rank}", self._launcher(options)))
+            memory = {"LMJ_MEMORY_DIR": str(self.folder / f"memory-{rank}")} if "memory" in command else {}
+            self.supervisors.append(Supervisor(rank, f"pod-{rank}", self._launcher(options, memory)))
             self.incarnations.append(0)
         for rank in range(ranks):
             await self.start(rank)
         await self.until(*[WorkerPhase.READY] * ranks)
 
-    def _launcher(self, options: Sequence[str]) -> Launcher:
-        program = Program([*PYTHON, "launch"], None, lambda number: [*options, str(number)], environment())
+    def _launcher(self, options: Sequence[str], memory: Mapping[str, str] | None = None) -> Launcher:
+        own = {**environment(), **(memory or {})}
+        # What a worker is forked from has the variables that are its own.
+        server = [*PYTHON, "fork-server", "--script"] if memory and self._warm is not None else None
+        program = Program([*PYTHON, "launch"], server, lambda number: [*options, str(number)], own)
         launcher = Launcher(program, self._children, SECONDS)
-        if self._warm is not None:
+        if server is not None:
+            launcher.keep_server(lambda _: None)
+            self._servers.append(launcher)
+        elif self._warm is not None:
             launcher._server = self._warm._server
         return launcher
 
@@ -158,6 +166,8 @@ class Ranks:
         for supervisor in self.supervisors:
             supervisor.kill("the test is over")
             await supervisor.stop(0)
+        for launcher in self._servers:
+            await launcher.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -27,6 +28,8 @@ from lmj_trainer.agent.kind import WorkerKind, worker_kind
 from lmj_trainer.agent.launch import Program
 from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.memory import open_memory
+from lmj_trainer.agent.memory_folder import VARIABLE as MEMORY_VARIABLE
+from lmj_trainer.agent.memory_folder import memory_folder
 from lmj_trainer.agent.starting import start_push, start_tracker
 from lmj_trainer.agent.supervisor import Supervisor
 from lmj_trainer.checkpoint.fence import declare_over
@@ -98,9 +101,16 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    host, port = arguments.listen
     kind = worker_kind(job.spec)
-    environment = _environment(arguments, job, kind)
+    with contextlib.ExitStack() as memories:
+        return await _serve(arguments, job, token, stop, _environment(arguments, job, kind, memories))
+
+
+async def _serve(
+    arguments: argparse.Namespace, job: LiveMigrationJob, token: str, stop: asyncio.Event, environment: Mapping[str, str]
+) -> int:
+    host, port = arguments.listen
+    loop, kind = asyncio.get_running_loop(), worker_kind(job.spec)
     children = Children(adopts=not arguments.cold and linux.adopt_orphans())
     if children.adopts:
         loop.add_signal_handler(signal.SIGCHLD, children.sweep)
@@ -151,12 +161,16 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     return 0
 
 
-def _environment(arguments: argparse.Namespace, job: LiveMigrationJob, kind: WorkerKind) -> dict[str, str]:
-    """All variables of a worker. Raises UserError for an address that no interface has."""
+def _environment(
+    arguments: argparse.Namespace, job: LiveMigrationJob, kind: WorkerKind, memories: contextlib.ExitStack
+) -> dict[str, str]:
+    """All variables of a worker. ``memories``: what is removed with this agent. Raises UserError for an address that no interface has."""
     address, base = arguments.address, without_tokens(os.environ)
     interface = arguments.interface or (interface_of(address) if address else default_interface(arguments.listen[0]))
     if kind.scripted:
-        return script_environment(base, interface)
+        kept = job.spec.command is not None and job.spec.command.memory is not None
+        memory = {MEMORY_VARIABLE: str(memories.enter_context(memory_folder()))} if kept else {}
+        return {**script_environment(base, interface), **memory}
     return worker_environment(base, job.spec.training.computing_threads, interface)
 
 

@@ -46,7 +46,7 @@ class Door:
         connection = Connection(reader, writer)
         try:
             leader, hello = await self._introduced(connection)
-            await leader.serve(hello.rank, hello.nonce, connection)
+            await leader.serve(hello, connection)
         except LineError as error:
             connection.say(Word(kind=WordKind.REFUSED, message=str(error)))
         except asyncio.CancelledError:

@@ -19,6 +19,8 @@ class Follower:
     member: Member
     key: bytes
     life: Life
+    have: tuple[str, ...] = ()
+    """Snapshots that this node has in memory."""
     _connection: Connection | None = None
     _beating: asyncio.Task[None] | None = None
 
@@ -42,7 +44,7 @@ class Follower:
     async def _introduced(self, connection: Connection, seconds: float) -> Word:
         challenge, nonce, rank = await connection.hear(HANDSHAKE_SECONDS), secrets.token_hex(16), self.member.rank
         shown = proof(self.key, "member", challenge.nonce, rank)
-        connection.say(Word(kind=WordKind.HELLO, view=self.view.number, rank=rank, nonce=nonce, proof=shown))
+        connection.say(Word(kind=WordKind.HELLO, view=self.view.number, rank=rank, nonce=nonce, proof=shown, have=self.have))
         self._beating = asyncio.create_task(connection.beat(self.life.own))
         while True:
             word = await connection.hear(seconds)

@@ -24,6 +24,7 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from lmj_trainer import linux
+from lmj_trainer.launch import memory
 
 _SUFFIXES = (".py", ".pyc", *EXTENSION_SUFFIXES)
 _SET_THREADS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "openblas_set_num_threads64_")
@@ -110,6 +111,7 @@ def _prepare(argv: Sequence[str], environment: Mapping[str, str]) -> None:
         if name in sys.modules:
             sys.modules[name].ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]
     sys.modules["__main__"] = _fresh_main()
+    memory.install()
 
 
 def _settle_libraries(environment: Mapping[str, str]) -> None:

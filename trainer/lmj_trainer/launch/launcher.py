@@ -1,6 +1,7 @@
 """The worker of a rank whose job is a script: joins each view that its agent tells, and runs the script's processes in it."""
 
 import logging
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lmj_api.protocol import EventKind
@@ -10,6 +11,7 @@ from lmj_trainer.launch.door import Door, free_port
 from lmj_trainer.launch.follower import Follower
 from lmj_trainer.launch.leader import Leader
 from lmj_trainer.launch.line import Line, split_address
+from lmj_trainer.launch.memory.choice import held, newest_of_all
 from lmj_trainer.launch.outcome import Completed, Failed, Lost, Outcome, Stopped
 from lmj_trainer.launch.resume import newest_checkpoint
 from lmj_trainer.launch.view_run import Here, ViewRun
@@ -65,18 +67,19 @@ class Launcher:
         key = key_of(self._token, self._here.job.metadata.run.id, view)
         if view.members[0].rank != self._here.rank:
             await self._door.enter(view.number, None)
-            return Follower(view, member, key, run.life)
-        leader = Leader(view, self._here.rank, key, run.life, lambda: self._start(member.address))
+            return Follower(view, member, key, run.life, held(self._here.memory))
+        leader = Leader(view, self._here.rank, key, run.life, lambda: self._start(member.address, leader.have.values()))
         await self._door.enter(view.number, leader)
         return leader
 
-    def _start(self, address: str) -> Word:
+    def _start(self, address: str, have: Iterable[Sequence[str]]) -> Word:
         """What all members start with: decided by one of them, because others may see a folder as it was."""
         command = self._here.job.spec.command
         saved = command.checkpoints if command is not None else None
         resume = newest_checkpoint(Path(saved)) if saved is not None else None
         port = free_port(split_address(address)[0])
-        return Word(kind=WordKind.START, port=port, resume=None if resume is None else str(resume))
+        memory = newest_of_all([held(self._here.memory), *have])
+        return Word(kind=WordKind.START, port=port, resume=None if resume is None else str(resume), memory=memory)
 
     def _told(self, view: View, outcome: Outcome) -> int | None:
         """Tell the agent of ``outcome``; the exit code, or None: there may be another view."""

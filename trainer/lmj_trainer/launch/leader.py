@@ -21,6 +21,8 @@ class Leader:
     life: Life
     start: Callable[[], Word]
     """Makes the word with which the processes are started, when all are there."""
+    have: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Snapshots in memory of each of the others that has come."""
     _members: dict[int, tuple[Connection, str]] = field(default_factory=dict)
     """With what each wants to be proven."""
     _serving: set[asyncio.Task[None]] = field(default_factory=set)
@@ -80,11 +82,13 @@ class Leader:
         if self._serving:
             await asyncio.wait(self._serving, timeout=FINISH_SECONDS)
 
-    async def serve(self, rank: int, nonce: str, connection: Connection) -> None:
-        """Hear ``rank``, which has proven that it is of this view, until its connection ends. Raises LineError when it is not wanted."""
+    async def serve(self, hello: Word, connection: Connection) -> None:
+        """Hear the rank of ``hello``, which is of this view, until its connection ends. Raises LineError when it is not wanted."""
+        rank = hello.rank
         if rank not in self._others or rank in self._members or self._closed:
             raise LineError(f"rank {rank} is not waited for")
-        self._members[rank] = connection, nonce
+        self._members[rank] = connection, hello.nonce
+        self.have[rank] = hello.have
         self._changed.set()
         task = asyncio.current_task()
         assert task is not None

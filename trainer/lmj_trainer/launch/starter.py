@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from lmj_trainer import linux
 from lmj_trainer.launch import interpreter
+from lmj_trainer.launch.memory.place import DIR
 from lmj_trainer.launch.requests import Start, frame, take_messages
 
 CANNOT_RUN = 127
@@ -206,7 +207,10 @@ def _close(file: int) -> None:
 
 
 def _execute(start: Start) -> NoReturn:
-    argv = [sys.executable, *start.argv] if interpreter.is_python(start.argv) else list(start.argv)
+    argv = list(start.argv)
+    if interpreter.is_python(argv):
+        with_memory = ["-m", "lmj_trainer.launch.memory"] if start.environment.get(DIR) else []
+        argv = [sys.executable, *with_memory, *argv]
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, other programs expect it
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, LATER)

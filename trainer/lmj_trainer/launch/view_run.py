@@ -17,6 +17,8 @@ from lmj_trainer.launch.connection import BEAT_SECONDS
 from lmj_trainer.launch.environment import Meeting, Node
 from lmj_trainer.launch.life import Pulse
 from lmj_trainer.launch.line import BrokenError, Life, Line, split_address
+from lmj_trainer.launch.memory.choice import variables
+from lmj_trainer.launch.memory.place import DIR
 from lmj_trainer.launch.outcome import Completed, Failed, Lost, Outcome, Stopped
 from lmj_trainer.launch.processes import Starter
 from lmj_trainer.launch.processors import shares, usable_processors
@@ -45,6 +47,11 @@ class Here:
     """Its own: those of the script, too."""
     cores: Sequence[int]
     """Processors that it may run on."""
+
+    @property
+    def memory(self) -> str | None:
+        """The folder for snapshots, which is the agent's; None: there are to be none."""
+        return None if self.job.spec.command is None or self.job.spec.command.memory is None else self.variables.get(DIR)
 
 
 class ViewRun:
@@ -107,7 +114,7 @@ class ViewRun:
         async with reporting(
             self._command, here.variables, first_step, self._node.number == 0, self._progressed, self._warn
         ) as extra:
-            self._start(start, extra)
+            self._start(start, {**extra, **self._memory(start)})
             return await self._watch(line)
 
     def _told_to_leave(self, line: Line) -> Lost | None:
@@ -117,6 +124,10 @@ class ViewRun:
         line.say(Word(kind=WordKind.LEFT, message=reason))
         return Lost(reason)
 
+    def _memory(self, start: Word) -> dict[str, str]:
+        folder, memory = self._here.memory, self._command.memory
+        return {} if folder is None or memory is None else variables(folder, memory.every, start.memory)
+
     def _start(self, start: Word, extra: dict[str, str]) -> None:
         here, command, node = self._here, self._command, self._node
         meeting = Meeting(split_address(self._view.members[0].address)[0], start.port, start.resume)
@@ -124,8 +135,8 @@ class ViewRun:
         bound: list[list[int]] = shares(here.cores, node.processes) if command.bind_cores else [[]] * node.processes
         processors = usable_processors(here.cores)
         for local in range(node.processes):
-            variables = environment.variables(here.variables, here.job, node, local, meeting, processors, extra)
-            number = here.starter.start(argv, command.working_dir or ".", variables, bound[local])
+            told = environment.variables(here.variables, here.job, node, local, meeting, processors, extra)
+            number = here.starter.start(argv, command.working_dir or ".", told, bound[local])
             self._running[number] = local
 
     async def _watch(self, line: Line) -> Outcome:

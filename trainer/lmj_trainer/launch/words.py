@@ -16,6 +16,10 @@ LONGEST_WORD = 32_768
 """Bytes of a word, as a line of JSON."""
 
 
+SnapshotName = Annotated[str, Field(pattern=r"^step-[0-9]{1,15}-view-[0-9]{1,15}$")]
+"""Of a folder of memory; no path."""
+
+
 class WordKind(StrEnum):
     """What is said."""
 
@@ -59,6 +63,10 @@ class Word(Message):
     """``start``: where the script's processes meet, on the leader's host."""
     resume: Annotated[str, Field(max_length=4096)] | None = None
     """``start``: the checkpoint that they go on from."""
+    have: Annotated[tuple[SnapshotName, ...], Field(max_length=4)] = ()
+    """``hello``: the complete snapshots that the member has in memory."""
+    memory: SnapshotName | None = None
+    """``start``: the snapshot in memory that all go on from."""
     lively: bool = False
     """``beat``: there were signs of life since the last one, on that node; from the leader: on any."""
     message: Line = ""

@@ -105,10 +105,11 @@ def _abandoned(view: View, pods: tuple[PodObserved, ...]) -> bool:
     """Whether a member of ``view`` says that it is in it no more."""
     # One that is on its way out leaves with a checkpoint of all: its peers know when it has.
     there = {pod.name: pod for pod in pods if pod.phase is not PodPhase.TERMINATING}
-    return any(_is_out(m, there.get(m.pod), view.number) for m in view.members)
+    return any(is_out(m, there.get(m.pod), view.number) for m in view.members)
 
 
-def _is_out(mine: Member, pod: PodObserved | None, number: int) -> bool:
+def is_out(mine: Member, pod: PodObserved | None, number: int) -> bool:
+    """Whether the agent of ``pod`` says that ``mine``, of view ``number``, is in it no more."""
     if pod is None or pod.agent is None:
         return False
     worker = pod.agent.worker

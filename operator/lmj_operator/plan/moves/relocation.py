@@ -9,7 +9,6 @@ from lmj_operator.plan.actions import Action
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.nodes import avoiding
 from lmj_operator.plan.failures.stragglers import find_stragglers
-from lmj_operator.plan.membership.scripts import to_join
 from lmj_operator.plan.moves.joining import Joins, plan_joins
 from lmj_operator.plan.moves.moves import off_their_nodes, plan_moves
 from lmj_operator.plan.observe.facts import RankFacts
@@ -91,6 +90,5 @@ def _joins(
     if view is None or spec.topology.replicas == 1:
         return Joins(tuple(observed.status.joins))
     if spec.strategy.stateless:
-        actions, due = to_join(ranks, view, now)
-        return Joins((), actions, due, bool(actions))
+        return Joins(())  # nobody follows: see lmj_operator.plan.script_views
     return plan_joins(spec.topology, ranks, view, observed.status.joins, moving, spec.recovery, now)
