@@ -107,6 +107,7 @@ def test_a_drained_node_is_left_and_no_step_is_lost(operator: Watched, of_torchr
         assert_equal(load_weights(job.results), of_torchrun(GLUE))
 
 
+@pytest.mark.slow
 def test_the_operator_is_killed_and_the_script_does_not_notice(operator: Watched, of_torchrun: Callable[[Script], Any]) -> None:
     with job_of(operator, DDP) as job:
         job.gate.close(12)

@@ -82,7 +82,7 @@ KILLED = [
 """Of each script and each victim; one of each for every change."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW) if name == "trainer" else name for name in ALL])
+@pytest.mark.parametrize("name", [name if name == "ddp" else pytest.param(name, marks=SLOW) for name in ALL])
 def test_it_ends_as_under_torchrun(tmp_path: Path, of_torchrun: Weights, name: str) -> None:
     job = CommandJob(tmp_path, ALL[name])
     with job.started() as process:
@@ -186,6 +186,7 @@ def test_a_script_that_says_nothing_completes(tmp_path: Path) -> None:
     assert "finished already, nothing to do" in out
 
 
+@SLOW
 def test_more_and_fewer_replicas_while_it_trains(tmp_path: Path) -> None:
     job = CommandJob(tmp_path, DDP, dataParallel={"replicas": 2, "minReplicas": 1, "maxReplicas": 3})
     job.gate.close(10)
@@ -261,7 +262,7 @@ def test_two_processes_in_one_pod(tmp_path: Path, of_torchrun: Weights) -> None:
     assert_equal(job.weights(), of_torchrun("trainer"))
 
 
-@pytest.mark.slow
+@SLOW
 def test_two_processes_in_each_of_two_pods(tmp_path: Path) -> None:
     run = Run(tmp_path / "torchrun", DDP, processes=4)
     with run.started() as alone:

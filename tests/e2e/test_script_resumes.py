@@ -12,7 +12,7 @@ import pytest
 from command_jobs import ALL, Run, assert_equal
 from jobs import DEADLINE, wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]  # they are of the scripts, under torchrun alone
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -62,7 +62,14 @@ def same_weights(one: Path, other: Path) -> bool:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("processes", "kill", "every", "from_step"), [(1, "0:11", 2, 10), (1, "0:17", 8, 16), (2, "1:7", 2, 6)])
+@pytest.mark.parametrize(
+    ("processes", "kill", "every", "from_step"),
+    [
+        pytest.param(1, "0:11", 2, 10, marks=pytest.mark.slow),
+        pytest.param(1, "0:17", 8, 16, marks=pytest.mark.slow),
+        (2, "1:7", 2, 6),
+    ],
+)
 def test_killed_and_gone_on_from_memory(tmp_path: Path, processes: int, kill: str, every: int, from_step: int) -> None:
     """In the middle of an epoch, and at the end of one (with one process 8 steps are one, with two 4)."""
     runs = Runs(tmp_path, SCRIPT, processes)
@@ -80,6 +87,7 @@ def test_killed_and_gone_on_from_memory(tmp_path: Path, processes: int, kill: st
 
 
 @pytest.mark.integration
+@pytest.mark.slow
 def test_snapshots_alone_change_nothing(tmp_path: Path) -> None:
     runs = Runs(tmp_path, SCRIPT)
     assert runs.run(out="alone") == 0, runs.said
