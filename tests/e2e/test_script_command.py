@@ -144,6 +144,24 @@ def test_the_operator_is_killed_too_and_started_again(
     assert_equal(job.weights(), of_torchrun(name))
 
 
+def test_with_memory_it_goes_on_from_its_newest_step(tmp_path: Path, of_torchrun: Weights) -> None:
+    """And not from its newest checkpoint."""
+    job = CommandJob(tmp_path, GLUE, command={"memory": {"every": 1}})
+    step = middle(job.script)
+    assert checkpointed(step) < step - 1
+    job.gate.close(step)
+    with job.started() as process:
+        wait_until(lambda: job.gate.reached(step, 0, 1), process)
+        Victim.PROCESS.kill(job)
+        wait_until(lambda: job.status()["restarts"] == 1, process)
+        job.gate.open()
+        job.finish(process)
+    steps = job.gate.steps()
+    assert len(steps) <= job.script.steps + 1, str(steps)
+    assert sorted(set(steps)) == list(range(1, job.script.steps + 1))
+    assert_equal(job.weights(), of_torchrun("trainer"))
+
+
 FAILS = "the configuration is wrong: code 7"
 
 

@@ -510,11 +510,11 @@ def test_more_failures_than_are_kept_are_told_of_when_they_are_over() -> None:
     down = JobStatus(incidents=record([], failures, {}, view=1, step=5, now=1.0))
     assert len(down.incidents) == 14
     view = View(number=2, members=[], resume=Resume(step=5), reason="all are back")
-    over, lost = settle(down.incidents, view, step=6, done=False, now=3.0)
+    over, lost = settle(down.incidents, view, step=6, done=False, now=3.0, resumed=5)
     up = down.model_copy(update={"incidents": over})
     assert lost == 0
     assert [note.reason for note in notes(down, up)] == ["Recovered"] * 14
-    later = up.model_copy(update={"incidents": settle(over, view, step=7, done=False, now=4.0)[0]})
+    later = up.model_copy(update={"incidents": settle(over, view, step=7, done=False, now=4.0, resumed=5)[0]})
     assert [i.rank for i in later.incidents] == list(range(4, 14))
     assert notes(up, later) == []
     again = record(later.incidents, failures[:1], {}, view=2, step=9, now=5.0)

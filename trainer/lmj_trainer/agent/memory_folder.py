@@ -14,6 +14,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - it is memory, and each agent's folder 
 VARIABLE = "LMJ_MEMORY_DIR"
 """Tells a launcher where it is."""
 _PREFIX = "lmj-memory-"
+_NEW = "lmj-new-"
 
 
 @contextlib.contextmanager
@@ -24,10 +25,13 @@ def memory_folder(parent: Path = MEMORY) -> Iterator[Path]:
     """
     for left in parent.glob(f"{_PREFIX}*"):
         _remove_unheld(left)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    made = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
+    lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = parent / made.name.replace(_NEW, _PREFIX)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        # Under that name only now: an agent that begins beside this one would remove it.
+        made.rename(folder)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -28,8 +28,7 @@ async def go_on(ranks: Any, tmp_path: Path) -> None:
     await ranks.until(WorkerPhase.READY, WorkerPhase.READY)
     ranks.view()
     await ranks.eventually(lambda: ranks.written("killed.json"))
-    [first, *_] = [found.path.name for found in snapshots(tmp_path / "memory-1")]
-    assert first == "step-30-view-2"
+    await ranks.eventually(lambda: snapshots(tmp_path / "memory-1")[0].path.name == "step-30-view-2")
 
 
 async def test_a_killed_process_costs_no_more_than_the_steps_since_the_snapshot(ranks: Any, tmp_path: Path) -> None:

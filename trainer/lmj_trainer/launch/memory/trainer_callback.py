@@ -29,6 +29,7 @@ _OWN = r"rng_state.*|lmj_loss_\d+\.json"
 """Files that are one rank's."""
 _NEEDED = ("_maybe_log_save_evaluate", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state", "store_flos")
 _STATE = "trainer_state.json"
+_WHERE = "should_save_on_this_rank"
 
 
 def install(place: Place) -> None:
@@ -188,6 +189,11 @@ def _as_first_of_node(trainer: Any) -> Iterator[None]:
     """Each node's first process saves, and nothing that resuming does not need: tokenizers take longer than many a model."""
     args, kept = trainer.args, (trainer.args.save_on_each_node, trainer.processing_class, trainer.data_collator)
     args.save_on_each_node, trainer.processing_class, trainer.data_collator = True, None, None
+    # A model writes on the job's first rank alone, whatever the Trainer says.
+    model = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
+    everywhere = hasattr(model, _WHERE)
+    if everywhere:
+        model.__dict__[_WHERE] = lambda is_main_process: is_main_process
     logs = sys.modules["transformers.utils.logging"]
     # Its public switch is that of the hub's bars, too, which may be set otherwise and complain.
     bars = getattr(logs, "_tqdm_active", True)
@@ -196,6 +202,8 @@ def _as_first_of_node(trainer: Any) -> Iterator[None]:
         yield
     finally:
         logs._tqdm_active = bars  # type: ignore[attr-defined]
+        if everywhere:
+            del model.__dict__[_WHERE]
         args.save_on_each_node, trainer.processing_class, trainer.data_collator = kept
 
 
