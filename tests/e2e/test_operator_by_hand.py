@@ -114,7 +114,7 @@ def test_a_job_that_is_nested_too_deep_is_refused_and_ends_nobody(job: ClusterJo
 
         def refused() -> bool:
             said = job.kubectl("get", "lmj/deep", "-n", job.namespace, "-o", f"jsonpath={message}")
-            return said.startswith("Failed: spec.template.") and said.endswith("nested deeper than 64 levels")
+            return said.startswith("Failed: spec.template") and said.endswith("nested deeper than 64 levels")
 
         wait_for("the refusal", refused, job.describe, 60)
         trains_on(job)
