@@ -1,7 +1,7 @@
 """Reading a document that somebody else's tools made: typed look-ups, with one clear line for what is not as it should be."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lmj_api.problems import kind_of, show
@@ -53,11 +53,7 @@ def mapping(value: Mapping[str, Any], key: str, where: str) -> Object:
 
 def objects(value: Mapping[str, Any], key: str, where: str) -> list[Object]:
     """The list of mappings ``key`` of ``value``, empty where there is none. Raises ConvertError."""
-    found = _list(value, key, where)
-    for index, item in enumerate(found):
-        if not isinstance(item, dict):
-            raise ConvertError(f"{_join(where, key)}[{index}]: a mapping is needed, not {kind_of(item)}")
-    return found
+    return _list(value, key, where, dict, lambda item: f"a mapping is needed, not {kind_of(item)}")
 
 
 def named(value: Mapping[str, Any], key: str, where: str) -> list[Object]:
@@ -71,11 +67,7 @@ def named(value: Mapping[str, Any], key: str, where: str) -> list[Object]:
 
 def texts(value: Mapping[str, Any], key: str, where: str) -> list[str]:
     """The list of texts ``key`` of ``value``, empty where there is none. Raises ConvertError."""
-    found = _list(value, key, where)
-    for index, item in enumerate(found):
-        if not isinstance(item, str):
-            raise ConvertError(f"{_join(where, key)}[{index}]: text is needed, not {kind_of(item)}; put it in quotes")
-    return found
+    return _list(value, key, where, str, lambda item: f"text is needed, not {kind_of(item)}; put it in quotes")
 
 
 def text(value: Mapping[str, Any], key: str, where: str) -> str | None:
@@ -98,10 +90,14 @@ def number(value: Mapping[str, Any], key: str, where: str, least: int = 0) -> in
     return found
 
 
-def _list(value: Mapping[str, Any], key: str, where: str) -> list[Any]:
+def _list(value: Mapping[str, Any], key: str, where: str, kind: type, wrong: Callable[[object], str]) -> list[Any]:
+    """The list ``key`` of ``value``, whose items are all of ``kind``; ``wrong``: what is said of one that is not."""
     found = value.get(key, [])
     if not isinstance(found, list):
         raise ConvertError(f"{_join(where, key)}: a list is needed, not {kind_of(found)}")
+    for index, item in enumerate(found):
+        if not isinstance(item, kind):
+            raise ConvertError(f"{_join(where, key)}[{index}]: {wrong(item)}")
     return found
 
 

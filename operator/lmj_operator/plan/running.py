@@ -53,15 +53,16 @@ def run(scene: Scene) -> Plan:
         dropped, grace = None, follower_wait(observed, scene.ranks, scene.newest, scene.left_since, now)
     if turn.wait is not None:
         dropped, grace = None, turn.wait
+    group = group_of(scene, not_before) if scripts else None
     if not failures and hang is not None:
         failures = (hang,)
     elif (
         not failures
-        and (not scripts or group_of(scene, not_before).is_late())
+        and (group is None or group.is_late())
         and (stuck := find_stuck(scene.ranks, scene.newest, observed.pods, spec.recovery, now))
     ):
         failures = stuck
-    elif scripts and group_of(scene, not_before).is_asked():
+    elif group is not None and group.is_asked():
         pass  # who leaves a view because somebody asked for it has not lost anybody
     elif not failures and dropped is not None and not _counted(observed.status, scene.newest):
         failures = (dropped,)

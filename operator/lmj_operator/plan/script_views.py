@@ -11,6 +11,7 @@ from lmj_api.protocol import WorkerPhase
 from lmj_api.view import Member, Resume, View
 from lmj_operator.plan.actions import Action, LeaveView, Pause
 from lmj_operator.plan.failures.incidents import OF_REPLICAS, is_open
+from lmj_operator.plan.membership.choice import ACCUSED_SECONDS, LEAVE_SECONDS
 from lmj_operator.plan.membership.membership import (
     Identity,
     Membership,
@@ -29,12 +30,6 @@ from lmj_operator.plan.pods.wants import Want
 
 JOIN_SECONDS = 5.0
 """Those that are ready wait so long for others that are about to be: all of them cost one restart of the script."""
-
-LEAVE_SECONDS = 1.0
-"""A member that does not answer is waited for so long when others have left the view: it may be its agent alone."""
-
-ACCUSED_SECONDS = 0.25
-"""And so long when a peer has lost it."""
 
 KILL_SECONDS = 5.0
 """A member that was asked to stop in order has so long beyond what the script has to save; then it is told to leave at once."""

@@ -92,7 +92,7 @@ def charge(
     restarts, uncounted = status.restarts + failures, status.restarts_before + len(taken)
     steady = scripts and status.phase is Phase.RUNNING and now - (status.phase_since or now) >= STEADY_SECONDS
     fresh = step > status.restart_step or steady
-    row = (0 if fresh else status.restarts_without_progress) + (1 if own else 0)
+    row = (0 if steady else in_row(status, step)) + (1 if own else 0)
     disrupted = (0 if fresh else status.disruptions_without_progress) + (1 if taken else 0)
     # A cluster that takes every pod away at once is given time too.
     waits = [backoff(recovery, times) for times, new in ((row, own), (disrupted, taken)) if new]
