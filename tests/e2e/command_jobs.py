@@ -169,8 +169,11 @@ class Run:
                 wait_until(lambda: not self.gate.alive(), seconds=30)
 
     def whole(self) -> None:
-        """Run it to its end. Now and then torch aborts where C++ ends its threads, with all done: then it is run once more."""
-        for _ in range(3):
+        """Run it to its end. Now and then torch aborts where C++ ends its threads, with all done: then it is run anew.
+
+        One that goes on from an earlier run is not: what that left would be gone.
+        """
+        for _ in range(1 if self.gate.steps() else 3):
             with self.started() as process:
                 said, _ = process.communicate(timeout=DEADLINE)
             if process.returncode == 0 or "(SIGABRT)" not in said:
