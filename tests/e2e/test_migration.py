@@ -133,7 +133,9 @@ def assert_it_tells(job: ClusterJob, rank: int, node: str, *, live: bool = True)
         assert copied["gradients"] > 0
         assert len(copied["digest"]) == 32
         assert copied["inSyncStep"] <= incident["step"]
-    assert 0 <= incident["pauseSeconds"] <= incident["seconds"]
+    # The pause begins with the last update before the move, which may be earlier than the operator's notice, from which "seconds" counts.
+    assert 0 <= incident["pauseSeconds"] < 30
+    assert 0 <= incident["seconds"] < 120
 
 
 def test_a_drained_node_is_left_and_the_drain_returns(job: ClusterJob, learned: list[dict[int, float]]) -> None:

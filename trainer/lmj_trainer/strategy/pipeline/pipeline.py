@@ -14,7 +14,7 @@ from lmj_api.shards import share
 from lmj_trainer.model.stage import Place
 from lmj_trainer.strategy.pipeline.backward import Deferred, Done, backward, backward_input, backward_weights
 from lmj_trainer.strategy.pipeline.exchange import Exchange
-from lmj_trainer.strategy.pipeline.schedule import Op, Work, most_deferred, order
+from lmj_trainer.strategy.pipeline.schedule import Op, Work, first_cut, order
 from lmj_trainer.strategy.pipeline.sums import ShardSums
 from lmj_trainer.strategy.pipeline.tied import Ends
 from lmj_trainer.strategy.pipeline.tree import total_loss
@@ -87,14 +87,15 @@ class Pipeline:
         several = self._batches.shards > 1
         exchange = Exchange(self._group, self._state, self._sums, step, final, self._ends.spans) if several else None
         added = final if exchange is None else exchange.final
-        last = len(batch) - 1
+        last, cut = len(batch) - 1, first_cut(self._stages, len(batch))
         try:
             for op in order(self._number, self._stages, len(batch)):
                 self._make_room(step, op, batch)
                 if op.work is Work.FORWARD:
                     self._forward(step, batch[op.micro_batch], samples)
                 else:
-                    self._backward(step, batch[op.micro_batch], added if op.micro_batch == last else None)
+                    done = added if op.micro_batch == last else None
+                    self._backward(step, batch[op.micro_batch], done, cut=self._cut and op.micro_batch >= cut)
             while self._deferred:
                 # First in, first out: what is added last is the last micro-batch's.
                 self._add_deferred(added if len(self._deferred) == 1 else None)
@@ -160,9 +161,9 @@ class Pipeline:
                 weight.grad = grad
 
     def _make_room(self, step: int, op: Op, batch: Sequence[_Piece]) -> None:
-        # Nobody waits for weight gradients: do them while the next piece of work is not ready, and when too many wait.
-        most, number = most_deferred(self._number, self._stages), batch[op.micro_batch].place.micro_batch
-        while self._deferred and (len(self._deferred) > most or not self._ready(step, op.work, number)):
+        # Nobody waits for weight gradients: do them while the next piece of work is not ready.
+        number = batch[op.micro_batch].place.micro_batch
+        while self._deferred and not self._ready(step, op.work, number):
             self._add_deferred(None)
 
     def _add_deferred(self, final: Done | None) -> None:
@@ -189,7 +190,7 @@ class Pipeline:
             self._group.send(self._after, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
         self._outputs[micro_batch] = output
 
-    def _backward(self, step: int, piece: _Piece, final: Done | None) -> None:
+    def _backward(self, step: int, piece: _Piece, final: Done | None, *, cut: bool) -> None:
         micro_batch = piece.place.micro_batch
         output = self._outputs.pop(micro_batch)
         grad = None
@@ -200,7 +201,7 @@ class Pipeline:
             backward(output, grad, self._weights, final)
             return
         hidden = self._hidden.pop(micro_batch)
-        if self._cut:
+        if cut:
             upstream, deferred = backward_input(output, grad, hidden, self._weights)
             self._deferred.append((piece.shard, deferred))
         else:
