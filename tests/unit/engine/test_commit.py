@@ -24,6 +24,7 @@ from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.strategy.batches import Batches
+from lmj_trainer.strategy.pipeline import pipeline as pipeline_module
 from lmj_trainer.strategy.pipeline.pipeline import Pipeline
 from lmj_trainer.task.sequence_classification.objective import TextObjective
 from lmj_trainer.transport import inbox as inbox_module
@@ -142,6 +143,27 @@ def test_any_cut_takes_the_same_steps(make_group) -> None:
         assert facts == results[0][0]
         assert all(torch.equal(tensors[name], tensor) for name, tensor in results[0][1].items())
     assert all(coefficient < 1 for _, _, coefficient in results[0][0])
+
+
+@pytest.mark.parametrize(("cuts", "halves"), [(CUTS[1], 2), (CUTS[2], 4)])
+def test_only_the_last_backwards_are_in_two_halves(make_group, monkeypatch: pytest.MonkeyPatch, cuts, halves: int) -> None:
+    """A backward in halves takes longer, and nobody waits for earlier ones."""
+    group = make_group(cuts)
+    done: dict[int, list[str]] = {id(pipeline._weights): [] for pipeline in group.pipelines}
+
+    def recorded(what: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*values: Any) -> Any:
+            done[next(id(value) for value in values if id(value) in done)].append(what)
+            return work(*values)
+
+        return run
+
+    for name, what in (("backward", "whole"), ("backward_input", "first half")):
+        monkeypatch.setattr(pipeline_module, name, recorded(what, getattr(pipeline_module, name)))
+    step(group, 0, None)
+    first, *others = done.values()
+    assert first == ["whole"] * 5, "the first micro-batch is two"
+    assert others == [["whole"] * (5 - halves) + ["first half"] * halves] * (len(cuts) - 1)
 
 
 def test_the_coefficient_is_that_of_clip_grad_norm(make_group) -> None:

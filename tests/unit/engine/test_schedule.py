@@ -100,6 +100,11 @@ def test_the_bubble_is_the_way_to_the_last_stage_and_back(stages: int, micro_bat
         assert line.count(".") <= 2 * (stages - 1)
 
 
+@pytest.mark.parametrize(("stages", "micro_batches", "first"), [(1, 3, 3), (2, 8, 6), (3, 8, 4), (3, 4, 0), (3, 2, 0)])
+def test_the_last_backwards_are_cut_two_for_each_other_stage(stages: int, micro_batches: int, first: int) -> None:
+    assert first_cut(stages, micro_batches) == first
+
+
 @given(st.integers(1, 6), st.integers(1, 24))
 def test_few_weight_gradients_wait(stages: int, micro_batches: int) -> None:
     """Each keeps a micro-batch's activations in memory."""
