@@ -73,7 +73,14 @@ def test_lint(values: Object) -> None:
 def test_defaults_render_the_operator_and_its_rights_alone() -> None:
     kinds = sorted(each["kind"] for each in render())
     roles = ["ClusterRole"] * 3 + ["ClusterRoleBinding"]
-    assert kinds == sorted([*roles, "CustomResourceDefinition", "Deployment", "Pod", "Service", "ServiceAccount"])
+    admission = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    assert kinds == sorted([*roles, *admission, "CustomResourceDefinition", "Deployment", "Pod", "Service", "ServiceAccount"])
+
+
+def test_who_may_make_jobs_is_checked_unless_it_is_switched_off() -> None:
+    assert not of_kind(render({"admission": {"enabled": False}}), "ValidatingAdmissionPolicy")
+    old = helm("template", "lmj", str(CHART), "--kube-version", "1.29.0").stdout
+    assert "ValidatingAdmissionPolicy" not in old, "it is stable since 1.30"
 
 
 def test_everything_on_renders_the_rest() -> None:
@@ -291,6 +298,7 @@ def _metric_names(dashboard: Any) -> list[str]:
         ({"log": {"level": "loud"}}, "level"),
         ({"metrics": {"serviceMonitor": {"interval": "often"}}}, "interval"),
         ({"extraEnv": [{"value": "1"}]}, "extraEnv"),
+        ({"admission": {"exemptUsers": ["x'] || true || 'x' in ['"]}}, "exemptUsers"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(values: Object, complaint: str) -> None:
