@@ -17,13 +17,20 @@ Name = Annotated[str, Field(max_length=255)]
 """A name of a pod or a file, or an address: cut, it would be another's."""
 
 
+def printable(text: str) -> str:
+    """``text`` with a space for each character that a terminal could take for a command, or for the end of the line."""
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def _cut(text: str, characters: int) -> str:
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
-Line = Annotated[str, AfterValidator(lambda text: _cut(text, CHARACTERS))]
+Text = Annotated[str, AfterValidator(printable)]
+"""Words for people: they are shown on terminals, and whatever runs in a pod may have said them."""
+Line = Annotated[str, AfterValidator(lambda text: printable(_cut(text, CHARACTERS)))]
 """A line for people. What is longer is cut."""
-LongLine = Annotated[str, AfterValidator(lambda text: _cut(text, LONG_CHARACTERS))]
+LongLine = Annotated[str, AfterValidator(lambda text: printable(_cut(text, LONG_CHARACTERS)))]
 """The same, with a word on each rank in it."""
 FIRST = FailFast()
 """On a list: the first wrong item is told, not all. To report a million costs a hundred times what it costs to read them."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from lmj_api.base import Message
-from lmj_api.bounds import FIRST, LARGEST, Count, Line, Name, Time
+from lmj_api.bounds import FIRST, LARGEST, Count, Line, Name, Time, printable
 from lmj_api.cut import Cut
 from lmj_api.spec.metric import Metric
 from lmj_api.view import MOST_RANKS, Member, View
@@ -105,7 +105,7 @@ def _metrics(value: object) -> object:
     """Those of ``value`` that are numbers, at most so many, by names of at most 64 characters."""
     if not isinstance(value, dict):
         return value
-    told = {str(name)[:64]: number for name, number in value.items() if _number(number) is not None}
+    told = {printable(str(name)[:64]): number for name, number in value.items() if _number(number) is not None}
     return dict(list(told.items())[:MOST_METRICS])
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lmj_api.base import Message
+from lmj_api.bounds import Text
 from lmj_api.cut import Cut
 from lmj_api.protocol import CheckpointInfo, Copied, Evaluation, Progress
 from lmj_api.view import View
@@ -39,7 +40,7 @@ class Condition(Message):
     """Whether it holds."""
     reason: Annotated[str, Field(pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")]
     """Why, in one CamelCase word."""
-    message: str
+    message: Text
     """Why, in one sentence."""
     last_transition_time: str
     """When ``status`` last changed, RFC 3339."""
@@ -60,7 +61,7 @@ class RankStatus(Message):
     """Its pod."""
     node: str | None = None
     """Node of the pod."""
-    state: str
+    state: Text
     """Where its worker is in its life; ``NoPod`` or ``Unreachable`` when there is none to ask."""
     incarnation: int = 0
     """Which worker process of the pod."""
@@ -76,7 +77,7 @@ class RankStatus(Message):
     """Restarts of its worker in this pod, in a row without a new step."""
     exit_code: int | None = None
     """Exit code of its last failure."""
-    exit_message: str | None = None
+    exit_message: Text | None = None
     """One line on its last failure."""
 
 
@@ -129,7 +130,7 @@ class RecutFollower(FollowerStatus):
 
     source: int | None = None
     """The replica whose ranks it follows; None: none yet."""
-    message: str | None = None
+    message: Text | None = None
     """Why it does not start; None: nothing is wrong."""
 
 
@@ -144,7 +145,7 @@ class RecutStatus(Message):
     """That of the pod that is least so. ``InSync``: they take over at the next step boundary."""
     followers: list[RecutFollower] = []
     """The pods, in order of their ranks in that cut."""
-    given_up: str | None = None
+    given_up: Text | None = None
     """Why the job trains on as it is cut now, until something else is asked for; None: it is under way."""
 
 
@@ -178,11 +179,11 @@ class MoveStatus(Message):
     """How: while training goes on, or through a checkpoint."""
     cause: MoveCause = MoveCause.NODE
     """Why."""
-    reason: str
+    reason: Text
     """Why, in one clause."""
     since: float
     """When it was asked for, seconds since the epoch."""
-    given_up: str | None = None
+    given_up: Text | None = None
     """Why it did not come to a live move, and what follows. None: it is under way."""
 
 
@@ -205,7 +206,7 @@ class StragglerStatus(Message):
     """Moves that were begun for it: each that did not help, or was given up, makes the next one later."""
     not_before: float = 0.0
     """No other move is begun for it before this time, seconds since the epoch."""
-    stays: str | None = None
+    stays: Text | None = None
     """Why it is not moved, in one clause; None: it is, or nobody asked for that."""
 
 
@@ -222,7 +223,7 @@ class NodeFailures(Message):
     """Committed steps at the newest."""
     avoided_since: float | None = None
     """Since when new pods avoid the node, seconds since the epoch; None: they do not."""
-    reason: str | None = None
+    reason: Text | None = None
     """Why they do, in one clause."""
 
 
@@ -250,7 +251,7 @@ class StandbyStatus(Message):
     """Its node."""
     state: StandbyState = StandbyState.WANTED
     """Where it is in its life."""
-    message: str | None = None
+    message: Text | None = None
     """Why it does not start, or what happened to the one before it; None: nothing is wrong."""
     failures: int = 0
     """Standbys before it that did not become or stay warm, in a row: the exponent of the back-off."""
@@ -307,9 +308,9 @@ class Incident(Message):
     """``ViewDropped``: the pod to which its link broke, where that is known."""
     node: str | None = None
     """Where that was."""
-    noticed_by: str = "the operator"
+    noticed_by: Text = "the operator"
     """Who noticed first: ``its agent``, ``its peers``, ``the operator``."""
-    message: str
+    message: Text
     """What happened, in one sentence."""
     view: int
     """Number of the view that it broke; 0: before the first."""
@@ -328,7 +329,7 @@ class Incident(Message):
     ``seconds`` is more than a step took, and longer than it was, because the operator looks now and then."""
     copied: Copied | None = None
     """``Moved``, live: what the rank's new worker had taken of the old one when it took its place, and the digest that both had computed."""
-    recovery: str | None = None
+    recovery: Text | None = None
     """How training went on, in one sentence; None until the next view runs."""
     replicas: list[int] = []
     """``ReplicaLost``: the replicas that are out of the view. ``Scaled``: those that come or go."""
@@ -350,7 +351,7 @@ class JobStatus(Message):
     """The one-word summary."""
     phase_since: float | None = None
     """When it entered the phase, seconds since the epoch."""
-    message: str = ""
+    message: Text = ""
     """Why it is in this phase, in one sentence."""
     observed_generation: int | None = None
     """Generation of the spec that this speaks of."""
@@ -370,7 +371,7 @@ class JobStatus(Message):
     """Replicas in the newest view, those that train; 0 while the job is at rest."""
     wanted_replicas: int = 0
     """Replicas that the spec wants; 0: no pass has looked yet."""
-    replica_summary: str = ""
+    replica_summary: Text = ""
     """``2/4``: how many train, of how many that are wanted. Empty while the job is at rest, and where it has one shard."""
     stages: int = 0
     """Stages of each of them; 0 while the job is at rest."""
@@ -388,7 +389,7 @@ class JobStatus(Message):
     """Ranks that compute slower than their peers, in order; at most as many as there are ranks."""
     move_request: str | None = None
     """The last request to move ranks that was taken up, as it was written."""
-    move_refused: str | None = None
+    move_refused: Text | None = None
     """Why that request is not followed; None: it is, or was."""
     made: dict[str, int] = {}
     """Highest serial of each rank that was given to a follower."""

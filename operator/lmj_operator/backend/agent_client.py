@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import aiohttp
 from pydantic import ValidationError
 
+from lmj_api.bounds import printable
 from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, Recut, RecutRequest, StartWorker, ViewNumber
 from lmj_api.view import Member, View
 from lmj_operator.backend.event_stream import StreamError, lines
@@ -177,7 +178,7 @@ async def _read(content: aiohttp.StreamReader) -> bytes | None:
 def _shown(text: str) -> str:
     """What fits in a line of a log, and is only text there."""
     text = text[: 2 * SHOWN_CHARACTERS]
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:SHOWN_CHARACTERS]
+    return " ".join(printable(text).split())[:SHOWN_CHARACTERS]
 
 
 def _first(error: ValidationError) -> str:

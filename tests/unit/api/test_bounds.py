@@ -22,6 +22,7 @@ from lmj_api.protocol import (
     Exit,
     Snapshots,
 )
+from lmj_api.status import JobStatus
 from lmj_api.view import MOST_RANKS, View
 
 MANY = 50_000
@@ -83,6 +84,32 @@ def test_text_is_cut() -> None:
     view = View.model_validate({"number": 1, "members": [], "resume": {"step": 0}, "reason": long})
     assert len(view.reason) == LONG_CHARACTERS
     assert View.model_validate_json(view.to_json()) == view  # once is enough
+
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31mred\u202e\nnext"
+"""Commands of a terminal, of 7 and 8 bits, and a second line."""
+
+
+def test_words_for_people_are_no_commands_of_a_terminal() -> None:
+    def clean(text: str | None) -> bool:
+        return text is not None and text.isprintable() and "owned" in text and text.endswith("red  next")
+
+    ended = Exit(code=1, message=HOSTILE, stderr=[HOSTILE])
+    assert clean(ended.message)
+    assert clean(ended.stderr[0])
+    assert clean(View.model_validate({"number": 1, "members": [], "resume": {"step": 0}, "reason": HOSTILE}).reason)
+    told = evaluation(1).model_validate({**json.loads(evaluation(1).to_json()), "metrics": {HOSTILE: 1}})
+    assert clean(next(iter(told.metrics)))
+    incident = {"time": "t", "kind": "WorkerExited", "rank": 0, "pod": "p", "message": HOSTILE, "view": 1, "step": 1}
+    condition = {"type": "Ready", "status": "True", "reason": "R", "message": HOSTILE, "lastTransitionTime": "t"}
+    status = JobStatus.model_validate(
+        {"message": HOSTILE, "incidents": [{**incident, "recovery": HOSTILE}], "conditions": [condition]}
+    )
+    assert all(
+        map(clean, (status.message, status.incidents[0].message, status.incidents[0].recovery, status.conditions[0].message))
+    )
+    words = "Gradients of step 3 are ∞: größer als 10³"
+    assert JobStatus(message=words).message == words
 
 
 def test_a_large_matrix_is_not_told_but_kept() -> None:

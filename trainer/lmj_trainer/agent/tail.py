@@ -2,6 +2,8 @@
 
 from collections import deque
 
+from lmj_api.bounds import printable
+
 
 class Lines:
     """Cuts a stream into lines; what is longer than ``limit`` bytes is cut there too, so that nothing grows without bound."""
@@ -38,7 +40,7 @@ class Tail:
     def add(self, line: bytes) -> None:
         """Take one line. Of a progress bar, which goes back with carriage returns, the last state counts."""
         text = line.decode("utf-8", "replace").rstrip("\r").rsplit("\r", 1)[-1]
-        text = "".join(c if c.isprintable() else " " for c in text).rstrip()
+        text = printable(text).rstrip()
         self._lines.append(text if len(text) <= self._width else text[: self._width - 1] + "…")
 
     def lines(self) -> list[str]:
