@@ -39,6 +39,10 @@ def test_a_finished_job_is_not_trained_again(undisturbed: Job) -> None:
     assert undisturbed.status() == before
 
 
+def test_a_run_s_tokens_are_its_owner_s(undisturbed: Job) -> None:
+    assert (undisturbed.output / ".lmj").stat().st_mode & 0o777 == 0o700
+
+
 def test_status_tells_what_was_done(undisturbed: Job) -> None:
     command = [sys.executable, "-m", "lmj_operator.cli.main", "status"]
     text = subprocess.run([*command, str(undisturbed.output)], capture_output=True, text=True, timeout=60, check=True).stdout

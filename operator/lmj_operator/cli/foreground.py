@@ -71,6 +71,8 @@ async def run_here(
     notices += [settled] if settled is not None else []
     try:
         layout.run.mkdir(parents=True, exist_ok=True)
+        # Tokens and what pods were given are for nobody else on this machine; an earlier version left it open.
+        layout.run.chmod(0o700)
         with RunLock(store.lock_file), reporter:
             sweep(store.pods)
             stored = _read(store) if wish is not Wish.FRESH else None

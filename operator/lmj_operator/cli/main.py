@@ -7,7 +7,7 @@ import typer
 
 from lmj_operator.cli import convert, explain, logs, migrate, operator, run, scale, status, stop, tools, validate
 from lmj_operator.cli import list as lists
-from lmj_operator.cli.errors import INTERRUPTED, CommandError
+from lmj_operator.cli.errors import FAILED, INTERRUPTED, CommandError
 from lmj_operator.cli.report import command as report
 
 app = typer.Typer(
@@ -58,6 +58,9 @@ def main() -> None:
         for line in error.lines:
             sys.stderr.write(f"error: {line}\n")
         sys.exit(error.code)
+    except PermissionError as error:  # a run is its owner's alone
+        sys.stderr.write(f"error: {error.filename}: {error.strerror}\n")
+        sys.exit(FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

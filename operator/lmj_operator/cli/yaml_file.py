@@ -14,6 +14,8 @@ class YamlProblem(Exception):  # noqa: N818 - what is wrong is in the text
 
 MOST_DOCUMENTS = 100
 """Documents of a file that may hold several."""
+MOST_MERGED = 10_000
+"""Keys of a mapping with those that it merges (``<<``): mappings that merge each other have nine times as many with each line."""
 
 
 def parse(data: bytes) -> object:
@@ -83,6 +85,12 @@ class _Loader(yaml.SafeLoader):
                 problem = f"the key {key.value!r} is here a second time (first in line {before.line + 1}); keep one of them"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
         return node
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > MOST_MERGED:
+            problem = f"a mapping of more than {MOST_MERGED:,} keys with those that it merges (<<); write out what it needs"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def _told(error: yaml.MarkedYAMLError) -> str:

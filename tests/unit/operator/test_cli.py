@@ -33,6 +33,7 @@ from lmj_operator.cli.ended import exit_code, summary
 from lmj_operator.cli.errors import BAD_INPUT, FAILED, INTERRUPTED, CommandError
 from lmj_operator.cli.lines import changes, event_line, progress_line
 from lmj_operator.cli.load import check_output, read_job
+from lmj_operator.cli.main import main as command
 from lmj_operator.cli.notices import without_effect
 from lmj_operator.cli.reporter import JsonReporter, PlainReporter
 from lmj_operator.cli.table import status_lines
@@ -120,6 +121,23 @@ def test_fields_without_effect_are_named() -> None:
     assert without_effect(spec(placement={"spread": False}, ttlSecondsAfterFinished=5)) == (
         "no effect on one machine: placement, ttlSecondsAfterFinished"
     )
+
+
+def test_another_user_s_run_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def denied(path: object, *_: object) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.open", denied)
+    monkeypatch.setattr(sys, "argv", ["lmj", "stop", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        command()
+    assert ended.value.code == FAILED
+    assert capsys.readouterr().err == f"error: {tmp_path}/.lmj/lock: Permission denied\n"
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(StoreError, match=r"status\.json: Permission denied; a run is its owner's alone"):
+        RunStore(tmp_path).read_status()
 
 
 def test_one_lock_a_run(tmp_path: Path) -> None:

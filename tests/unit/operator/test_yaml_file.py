@@ -61,6 +61,15 @@ def test_a_merged_mapping_may_be_added_to() -> None:
     assert parse(text) == {"a": {"x": 1}, "b": {"x": 2}, "c": {"x": 3}}
 
 
+def test_mappings_that_merge_each_other_again_and_again_are_refused() -> None:
+    """Each line has nine times the keys of the one before: 600 bytes would be hundreds of millions."""
+    lines = ["m0: &m0 {" + ", ".join(f"k{key}: 1" for key in range(9)) + "}"]
+    lines += [f"m{level}: &m{level} {{<<: [{', '.join([f'*m{level - 1}'] * 9)}]}}" for level in range(1, 9)]
+    with pytest.raises(YamlProblem, match=r"line 5, column 5: a mapping of more than 10,000 keys .* write out what it needs"):
+        parse("\n".join(lines).encode())
+    assert parse("\n".join(lines[:4]).encode())
+
+
 def test_one_document_may_be_marked() -> None:
     assert parse(b"\xef\xbb\xbf---\na: 1\n...\n") == {"a": 1}
 

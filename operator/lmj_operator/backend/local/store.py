@@ -52,6 +52,8 @@ class RunStore:
             return JobStatus.model_validate_json(self.status_file.read_bytes())
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            raise StoreError(f"{self.status_file}: {error.strerror}; a run is its owner's alone") from error
         except (OSError, ValidationError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a job's status"
             raise StoreError(f"{self.status_file}: {reason}; remove it to start from the checkpoints alone") from error
