@@ -35,7 +35,7 @@ that come faster the job knows no step between them, and waits longer before eac
 POLL_SECONDS = 0.01
 TURN = 50
 """Steps of a turn, where nobody is disturbed."""
-PARTS = ("processes", "nodes", "undisturbed")
+PARTS = ("processes", "memory", "nodes", "undisturbed")
 Say = Callable[[str], None]
 
 
@@ -67,7 +67,8 @@ def node_dies(job: Scripted, rank: int) -> None:
     job.lose(rank)
 
 
-FAULTS: dict[str, Callable[[Scripted, int], None]] = {"processes": process_dies, "nodes": node_dies}
+FAULTS: dict[str, Callable[[Scripted, int], None]] = {"processes": process_dies, "memory": process_dies, "nodes": node_dies}
+"""``memory``: a process dies of a job that keeps its state after each step (``command.memory``)."""
 
 
 def judge(lines: Sequence[Line], killed: float) -> tuple[float, int] | None:
@@ -151,6 +152,13 @@ def judged(ours: list[Trial], theirs: list[Trial], took: list[tuple[float, float
     if mine := seconds(ours, "processes"):
         ratio = statistics.median(seconds(theirs, "processes")) / statistics.median(mine)
         goals.append(goal("process killed: torchrun's time to the next new step over this project's, medians", ">=", 4, ratio))
+    if mine := seconds(ours, "memory"):
+        # A script that has no such memory dies in the same way whichever part it is for.
+        other = seconds(theirs, "processes") + seconds(theirs, "memory")
+        ratio = statistics.median(other) / statistics.median(mine)
+        goals.append(goal("the same with command.memory, medians", ">=", 8, ratio))
+        again = [t.lost for t in ours if t.fault == "memory" and t.lost is not None]
+        goals.append(goal("with command.memory: steps done again, the most", "<=", 1, max(again, default=0)))
     if mine := seconds(ours, "nodes"):
         goals.append(goal("node lost: to the next new step, p50", "<=", 5, statistics.median(mine), " s"))
     if ours:
@@ -215,10 +223,10 @@ def main() -> int:
                 place = folder / f"{fault}-{number}"
                 if options.only != "torchrun":
                     # Where a process dies all go on, as under torchrun; where a node is lost, what is left.
-                    job = Ours(place / "ours", least=NODES if fault == "processes" else 1)
+                    job = Ours(place / "ours", least=1 if fault == "nodes" else NODES, memory=fault == "memory")
                     trials, between = turn(job, fault, options.ours, source, say)
                     ours, steps["ours"] = ours + trials, steps["ours"] + between
-                if options.only != "ours":
+                if options.only != "ours" and not (fault == "memory" and "processes" in parts):
                     trials, between = turn(Torchrun(place / "torchrun"), fault, options.torchrun, source, say)
                     theirs, steps["torchrun"] = theirs + trials, steps["torchrun"] + between
         if "undisturbed" in parts and options.only is None:

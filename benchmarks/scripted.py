@@ -160,10 +160,11 @@ class Ours(Scripted):
 
     name = "this project, strategy: Command"
 
-    def __init__(self, folder: Path, turns: int = 0, least: int = NODES) -> None:
-        """``least``: nodes that it goes on with."""
+    def __init__(self, folder: Path, turns: int = 0, least: int = NODES, *, memory: bool = False) -> None:
+        """``least``: nodes that it goes on with. ``memory``: it keeps its state after each step."""
         super().__init__(folder, turns)
         self._least = least
+        self._command = {"args": self.arguments(), "threads": 1} | ({"memory": {"every": 1}} if memory else {})
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -173,7 +174,7 @@ class Ours(Scripted):
             "metadata": {"name": "script"},
             "spec": {
                 "strategy": "Command",
-                "command": {"args": self.arguments(), "threads": 1},
+                "command": self._command,
                 "dataParallel": {"replicas": NODES, "minReplicas": self._least},
                 "recovery": {"maxRestarts": FOREVER},
                 "output": {"path": str(self.output)},

@@ -286,7 +286,7 @@ def script() -> str:
     rows = [
         (
             contender,
-            {"processes": "process killed", "nodes": "node lost"}[fault],
+            {"processes": "process killed", "memory": "process killed, `command.memory`", "nodes": "node lost"}[fault],
             len(trials),
             number(median(each["seconds"] for each in trials if each["seconds"] is not None), " s"),
             span((each["seconds"] for each in trials if each["seconds"] is not None), " s"),

@@ -59,3 +59,14 @@ def test_both_take_part_in_what_is_a_goal(script: ModuleType) -> None:
     goals = script.judged(ours, [trial("theirs", "processes", 5.0)], [(1.0, 1.0)])
     assert [goal.met for goal in goals] == [True, False, False, True]
     assert goals[1].measured > script.NEVER_SECONDS / 2
+
+
+def test_what_memory_is_for_is_a_goal(script: ModuleType) -> None:
+    def judged(seconds: float, lost: int) -> list[bool]:
+        ours = [script.Trial("ours", "memory", 0, seconds, again) for again in (0, lost)]
+        theirs = [script.Trial("theirs", "processes", 0, 8.0, 9)]
+        return [goal.met for goal in script.judged(ours, theirs, [])]
+
+    assert judged(1.0, 1) == [True, True, True]
+    assert judged(1.1, 1) == [False, True, True]
+    assert judged(1.0, 2) == [True, False, True]
