@@ -56,7 +56,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
 def test_an_event_is_one_line(agent: Agent) -> None:
     agent.control.emit(EventKind.READY, "two\nlines", address="1.2.3.4:5")
     event = Event.model_validate_json(agent.lines.readline())
-    assert (event.kind, event.message, event.address, event.seq) == (EventKind.READY, "two\nlines", "1.2.3.4:5", 0)
+    assert (event.kind, event.message, event.address, event.seq) == (EventKind.READY, "two lines", "1.2.3.4:5", 0)
 
 
 def test_events_of_several_threads_are_whole(agent: Agent) -> None:

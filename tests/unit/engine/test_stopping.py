@@ -248,10 +248,14 @@ def test_back_to_a_snapshot_in_memory(job: LiveMigrationJob, undisturbed: LiveMi
     line.on = on
     with pytest.raises(ViewBrokenError, match="rank 1 was replaced"):
         trainer.run(view(1, start()))
+    assert snapshots._thread is not None
+    snapshots._thread.join(30)  # of step 6: it takes the place of the older one
     assert snapshots.held is not None
     back = snapshots.held.own[-1]
+    with pytest.raises(ViewBrokenError, match=r"the snapshot of step 9 is not here any more"):
+        trainer.run(view(2, Resume(step=9, snapshot=True)))
     trainer._state.best = Best(1, 0.0, 2, 5)  # of what is forgotten
-    assert trainer.run(view(2, Resume(step=back, snapshot=True))) is WorkerPhase.COMPLETED
+    assert trainer.run(view(3, Resume(step=back, snapshot=True))) is WorkerPhase.COMPLETED
     assert_same(job, undisturbed)
 
 

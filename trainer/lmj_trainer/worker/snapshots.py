@@ -137,9 +137,10 @@ class MemorySnapshots:
         if self._before in resume.fetched:
             giving = threading.Thread(target=self._give, args=(step, self._before, view), name=f"give-{step}", daemon=True)
             giving.start()
-        slot = self._own.find(step)
-        if self._rank in resume.fetched or slot is None:
-            slot = self._fetch(step)
+        slot = self._fetch(step) if self._rank in resume.fetched else self._own.find(step)
+        if slot is None:
+            # One that was under way when the view was planned has taken its place. Nobody sends it: the next view is of what is here.
+            raise ViewBrokenError(f"the snapshot of step {step} is not here any more")
         state, facts = self._state, self._own.facts(slot)
         state.fill(-1)
         state.forget_gradients()
