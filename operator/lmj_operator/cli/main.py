@@ -59,6 +59,8 @@ def main() -> None:
             sys.stderr.write(f"error: {line}\n")
         sys.exit(error.code)
     except PermissionError as error:  # a run is its owner's alone
+        if error.filename is None:
+            raise
         sys.stderr.write(f"error: {error.filename}: {error.strerror}\n")
         sys.exit(FAILED)
     except KeyboardInterrupt:

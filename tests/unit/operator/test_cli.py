@@ -135,6 +135,9 @@ def test_another_user_s_run_is_one_line(
         command()
     assert ended.value.code == FAILED
     assert capsys.readouterr().err == f"error: {tmp_path}/.lmj/lock: Permission denied\n"
+    monkeypatch.setattr("os.open", lambda *_: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))
+    with pytest.raises(PermissionError):  # of no file: that is a mistake of ours, which must not be one line
+        command()
     monkeypatch.setattr(Path, "read_bytes", denied)
     with pytest.raises(StoreError, match=r"status\.json: Permission denied; a run is its owner's alone"):
         RunStore(tmp_path).read_status()
