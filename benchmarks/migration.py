@@ -26,7 +26,9 @@ PARTS = ("sizes", "ways", "goodput")
 BESIDE_SECONDS = 20.0
 """Of undisturbed training before and after a move, for its goodput."""
 OFTENER = 3
-"""So many times as often the sizes move that are compared with each other: of three moves, milliseconds are the machine's."""
+"""So many times as often ranks move where moves are compared with each other or with restarts: of three moves, milliseconds are the
+machine's.
+"""
 EVERY_SECONDS = 60.0
 """How often ranks move in the goal of goodput."""
 TORCHRUN_EVERY = 25
@@ -58,7 +60,7 @@ def ways(folder: Path, moves: int, restarts: int, note: Callable[[Move], None]) 
     """All contenders, at the size of BERT-base in two processes."""
     sets = BASE.sets
     with running(Ours(folder / "ours", sets)) as job:
-        for number in range(moves):
+        for number in range(moves * OFTENER):
             note(live(job, BASE, 2, (number + 1) % 2, number))
         for number in range(restarts):
             note(restart(job, BASE, 2, (number + 1) % 2))
@@ -127,7 +129,10 @@ def judged(done: dict[Key, list[Move]], kept: dict[int, float]) -> list[Goal]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--moves", type=int, default=3, help="live moves of each size, of 1x and 4x three times as many (default %(default)s)"
+        "--moves",
+        type=int,
+        default=3,
+        help="live moves of each size, where they are compared three times as many (default %(default)s)",
     )
     parser.add_argument("--restarts", type=int, default=2, help="of each way beside them (default %(default)s)")
     parser.add_argument(
