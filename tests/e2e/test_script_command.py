@@ -144,16 +144,18 @@ def test_the_operator_is_killed_too_and_started_again(
     assert_equal(job.weights(), of_torchrun(name))
 
 
-def test_with_memory_it_goes_on_from_its_newest_step(tmp_path: Path, of_torchrun: Weights) -> None:
-    """And not from its newest checkpoint."""
+@pytest.mark.parametrize("victim", [Victim.PROCESS, Victim.POD])
+def test_with_memory_it_goes_on_from_its_newest_step(tmp_path: Path, of_torchrun: Weights, victim: Victim) -> None:
+    """And not from its newest checkpoint; a new pod takes the step over from the other one."""
     job = CommandJob(tmp_path, GLUE, command={"memory": {"every": 1}})
     step = middle(job.script)
     assert checkpointed(step) < step - 1
     job.gate.close(step)
     with job.started() as process:
         wait_until(lambda: job.gate.reached(step, 0, 1), process)
-        Victim.PROCESS.kill(job)
-        wait_until(lambda: job.status()["restarts"] == 1, process)
+        before = job.gate.alive()
+        victim.kill(job)
+        wait_until(lambda: job.status()["restarts"] == 1 and not before & job.gate.alive(), process)
         job.gate.open()
         job.finish(process)
     steps = job.gate.steps()

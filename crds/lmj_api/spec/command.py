@@ -42,7 +42,7 @@ class Command(Message):
     """So long the processes have after SIGTERM to save and end, when their rank is to move or the number of replicas changes."""
 
     memory: ScriptMemory | None = None
-    """Keep the script's state in memory every few steps, and go on from there after a failure, where all pods still have it. That of
+    """Keep the script's state in memory every few steps, and go on from there after a failure, as long as one pod still has it. That of
     transformers' Trainer is kept as it is; a loop of one's own, or of Accelerate, registers its state (``lmj.state``, ``lmj.step``). Unset: no."""
 
     @property

@@ -1,7 +1,7 @@
 """The view line, between ends in one process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,15 +9,20 @@ import pytest_asyncio
 
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.launch import connection
-from lmj_trainer.launch.connection import Connection
+from lmj_trainer.launch.connection import Connection, split_address
 from lmj_trainer.launch.door import Door
 from lmj_trainer.launch.follower import Follower
 from lmj_trainer.launch.leader import Leader
-from lmj_trainer.launch.line import BrokenError, Life, split_address
+from lmj_trainer.launch.line import BrokenError, Life
+from lmj_trainer.launch.memory.choice import Held
 from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind, key_of
 
 K = WordKind
 SECONDS = 20.0
+
+
+def held_by(rank: int) -> Held:
+    return Held((f"step-{rank}-view-1",))
 
 
 @dataclass
@@ -36,28 +41,34 @@ class Rig:
         return Life(lambda: rank in self.lively, lambda: self.seen.append(rank))
 
     def leader(self, view: View, token: str = "secret") -> Leader:
-        it = Leader(view, 0, key_of(token, "run", view), self.life(0), lambda: Word(kind=K.START, port=5, resume="/c"))
+        word = Word(kind=K.START, port=5, resume="/c")
+
+        def start(held: Mapping[int, Held]) -> Mapping[int, Word]:
+            return {rank: word.model_copy(update={"giver": 10 + rank, "memory": one.names[0]}) for rank, one in held.items()}
+
+        it = Leader(view, 0, key_of(token, "run", view), self.life(0), start, held_by(0))
         self.opened.append(it)
         return it
 
     def follower(self, view: View, rank: int, token: str = "secret") -> Follower:
-        it = Follower(view, view.members[rank], key_of(token, "run", view), self.life(rank))
+        it = Follower(view, view.members[rank], key_of(token, "run", view), self.life(rank), held_by(rank))
         self.opened.append(it)
         return it
 
     async def begun(self, ranks: int) -> list[Leader | Follower]:
         view = self.view(ranks)
         leader = self.leader(view)
-        await self.door.enter(view.number, leader)
+        await self.door.enter(view.number, leader.key, leader)
         lines: list[Leader | Follower] = [leader, *(self.follower(view, rank) for rank in range(1, ranks))]
         starts = await asyncio.gather(*(line.begin(SECONDS) for line in lines))
-        assert [(start.port, start.resume) for start in starts] == [(5, "/c")] * ranks
+        told = [(start.port, start.resume, start.memory, start.giver) for start in starts]
+        assert told == [(5, "/c", f"step-{rank}-view-1", 10 + rank) for rank in range(ranks)]
         return lines
 
 
 @pytest_asyncio.fixture
 async def rig() -> AsyncIterator[Rig]:
-    door = Door()
+    door = Door(None)
     it = Rig(door, await door.open("127.0.0.1"))
     yield it
     for line in it.opened:
@@ -122,13 +133,14 @@ async def test_a_member_that_knows_the_view_first_waits(rig: Rig) -> None:
     leader, second = rig.leader(view), rig.follower(view, 1)
     early = asyncio.create_task(second.begin(SECONDS))
     await asyncio.sleep(0.1)
-    await rig.door.enter(1, leader)
+    await rig.door.enter(1, leader.key, leader)
     await asyncio.gather(leader.begin(SECONDS), early)
 
 
 async def test_a_member_of_an_older_view_is_refused(rig: Rig) -> None:
-    await rig.door.enter(2, rig.leader(rig.view(2, number=2)))
-    with pytest.raises(BrokenError, match="view 1 is not led here: the newest here is view 2") as raised:
+    newer = rig.leader(rig.view(2, number=2))
+    await rig.door.enter(2, newer.key, newer)
+    with pytest.raises(BrokenError, match="view 1 is over: the newest here is view 2") as raised:
         await rig.follower(rig.view(2), 1).begin(SECONDS)
     assert raised.value.rank is None
 
@@ -136,7 +148,7 @@ async def test_a_member_of_an_older_view_is_refused(rig: Rig) -> None:
 async def test_a_stranger_is_refused(rig: Rig) -> None:
     view = rig.view(2)
     leader = rig.leader(view)
-    await rig.door.enter(1, leader)
+    await rig.door.enter(1, leader.key, leader)
     with pytest.raises(BrokenError, match="it is not of view 1"):
         await rig.follower(view, 1, token="guessed").begin(SECONDS)
     with pytest.raises(BrokenError, match="rank 1 did not connect") as raised:

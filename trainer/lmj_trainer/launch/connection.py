@@ -5,21 +5,37 @@ import contextlib
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from pydantic import ValidationError
 
-from lmj_trainer.launch.words import Word, WordKind
+from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind
 
 BEAT_SECONDS = 2.0
 SILENT_SECONDS = 8.0
 """A peer's machine that acknowledges nothing for so long is lost. It does so for a process that is busy."""
 STUCK_SECONDS = 60.0
 """A peer that says nothing for so long is lost, though its machine is there."""
+_CHUNK_BYTES = 1 << 20
+"""Of a file, in memory at a time."""
 _TCP_USER_TIMEOUT = 18  # of Linux; Python's socket module lacks the name on others
 
 
 class LineError(Exception):
     """The peer is gone, or says what it must not; the text says which."""
+
+
+async def connect(address: str, seconds: float) -> "Connection":
+    """To the launcher that listens at ``address``. Raises OSError, also when that takes longer than ``seconds``."""
+    host, port = split_address(address)
+    async with asyncio.timeout(seconds):
+        return Connection(*await asyncio.open_connection(host, port, limit=LONGEST_WORD))
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``HOST:PORT`` as a pair."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 class Connection:
@@ -55,6 +71,36 @@ class Connection:
             return Word.model_validate_json(line)
         except ValidationError:
             raise LineError(f"it said {line[:80]!r}") from None
+
+    async def send(self, path: Path, size: int) -> None:
+        """Send the first ``size`` bytes of the file. Raises LineError: it has fewer, or the peer takes none of them for long."""
+        try:
+            with path.open("rb") as file:
+                while size > 0:
+                    chunk = file.read(min(size, _CHUNK_BYTES))
+                    if not chunk:
+                        raise LineError(f"{path.name} has become shorter")
+                    size -= len(chunk)
+                    self._writer.write(chunk)
+                    async with asyncio.timeout(STUCK_SECONDS):
+                        await self._writer.drain()
+        except OSError as error:  # a time-out, too
+            raise LineError(str(error) or f"it took nothing for {STUCK_SECONDS:g} s") from None
+
+    async def receive(self, path: Path, size: int, seen: Callable[[], None]) -> None:
+        """Write the next ``size`` bytes into a new file. ``seen``: is called as they come. Raises LineError, and OSError of the file."""
+        with path.open("wb") as file:
+            while size > 0:
+                try:
+                    async with asyncio.timeout(STUCK_SECONDS):
+                        chunk = await self._reader.read(min(size, _CHUNK_BYTES))
+                except OSError as error:
+                    raise LineError(str(error) or f"it sent nothing for {STUCK_SECONDS:g} s") from None
+                if not chunk:
+                    raise LineError("it closed the connection")
+                size -= len(chunk)
+                file.write(chunk)
+                seen()
 
     async def beat(self, lively: Callable[[], bool]) -> None:
         """Say every now and then that this one is there, and whether it has shown signs of life; for ever."""

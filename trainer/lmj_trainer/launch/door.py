@@ -5,19 +5,26 @@ import hmac
 import secrets
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 
 from lmj_trainer.interfaces import address_of
 from lmj_trainer.launch.connection import Connection, LineError
 from lmj_trainer.launch.leader import Leader
 from lmj_trainer.launch.line import HANDSHAKE_SECONDS, HOLD_SECONDS, MOST_CONNECTIONS
+from lmj_trainer.launch.memory.transfer import give
 from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind, proof
+
+_ROLES = {WordKind.HELLO: "member", WordKind.FETCH: "fetcher"}
+"""What whoever connects proves to be, by its first word."""
 
 
 class Door:
-    """Hands each connection over to the leader of its view, once it has proven that it is of it."""
+    """Hands each connection over to the leader of its view, or to the node's memory, once it has proven that it is of that view."""
 
-    def __init__(self) -> None:
-        self._newest = 0
+    def __init__(self, memory: Path | None) -> None:
+        """``memory``: the folder of snapshots; None: there is none."""
+        self._memory = memory
+        self._newest, self._key = 0, b""
         self._leader: Leader | None = None
         self._changed = asyncio.Condition()
         self._open = 0
@@ -28,10 +35,10 @@ class Door:
         port = self._server.sockets[0].getsockname()[1]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    async def enter(self, view: int, leader: Leader | None) -> None:
-        """Serve ``view``, and no older one; ``leader`` None: another leads it."""
+    async def enter(self, view: int, key: bytes, leader: Leader | None) -> None:
+        """Serve ``view``, and no older one. ``key``: of its members. ``leader`` None: another leads it."""
         async with self._changed:
-            self._newest, self._leader = view, leader
+            self._newest, self._key, self._leader = view, key, leader
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -45,8 +52,13 @@ class Door:
         self._open += 1
         connection = Connection(reader, writer)
         try:
-            leader, hello = await self._introduced(connection)
-            await leader.serve(hello, connection)
+            hello = await self._introduced(connection)
+            if hello.kind is WordKind.FETCH:
+                await give(self._memory, self._key, hello, connection)
+            elif self._leader is not None:
+                await self._leader.serve(hello, connection)
+            else:
+                raise LineError(f"view {hello.view} is not led here")
         except LineError as error:
             connection.say(Word(kind=WordKind.REFUSED, message=str(error)))
         except asyncio.CancelledError:
@@ -55,26 +67,25 @@ class Door:
             self._open -= 1
             connection.close()
 
-    async def _introduced(self, connection: Connection) -> tuple[Leader, Word]:
+    async def _introduced(self, connection: Connection) -> Word:
         challenge = secrets.token_hex(16)
         connection.say(Word(kind=WordKind.CHALLENGE, nonce=challenge))
         hello = await connection.hear(HANDSHAKE_SECONDS)
-        if hello.kind is not WordKind.HELLO:
+        if hello.kind not in _ROLES:
             raise LineError("it does not say who it is")
-        leader = await self._leader_of(hello.view)
-        if not hmac.compare_digest(hello.proof, proof(leader.key, "member", challenge, hello.rank)):
+        await self._told_of(hello.view)
+        if not hmac.compare_digest(hello.proof, proof(self._key, _ROLES[hello.kind], challenge, hello.rank)):
             raise LineError(f"it is not of view {hello.view}")
-        return leader, hello
+        return hello
 
-    async def _leader_of(self, view: int) -> Leader:
+    async def _told_of(self, view: int) -> None:
         try:
             async with asyncio.timeout(HOLD_SECONDS), self._changed:
                 await self._changed.wait_for(lambda: self._newest >= view)
         except TimeoutError:
             raise LineError(f"view {view} is not known here") from None
-        if self._newest > view or self._leader is None:
-            raise LineError(f"view {view} is not led here: the newest here is view {self._newest}")
-        return self._leader
+        if self._newest > view:
+            raise LineError(f"view {view} is over: the newest here is view {self._newest}")
 
 
 def own_host(environment: Mapping[str, str]) -> str:

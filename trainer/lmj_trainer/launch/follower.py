@@ -3,12 +3,13 @@
 import asyncio
 import hmac
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lmj_api.view import Member, View
-from lmj_trainer.launch.connection import Connection, LineError
-from lmj_trainer.launch.line import FINISH_SECONDS, HANDSHAKE_SECONDS, BrokenError, Life, broken, split_address
-from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind, proof
+from lmj_trainer.launch.connection import Connection, LineError, connect
+from lmj_trainer.launch.line import FINISH_SECONDS, HANDSHAKE_SECONDS, BrokenError, Life, broken
+from lmj_trainer.launch.memory.choice import Held
+from lmj_trainer.launch.words import Word, WordKind, proof
 
 
 @dataclass
@@ -19,8 +20,8 @@ class Follower:
     member: Member
     key: bytes
     life: Life
-    have: tuple[str, ...] = ()
-    """Snapshots that this node has in memory."""
+    held: Held = field(default_factory=Held)
+    """What this node has in memory."""
     _connection: Connection | None = None
     _beating: asyncio.Task[None] | None = None
 
@@ -30,10 +31,9 @@ class Follower:
 
     async def begin(self, seconds: float) -> Word:
         """See :class:`Line`."""
-        host, port = split_address(self._leader.address)
         try:
             async with asyncio.timeout(seconds):
-                self._connection = Connection(*await asyncio.open_connection(host, port, limit=LONGEST_WORD))
+                self._connection = await connect(self._leader.address, seconds)
                 return await self._introduced(self._connection, seconds)
         except (OSError, TimeoutError, LineError) as error:
             why = str(error) or f"no word within {seconds:g} s"
@@ -44,7 +44,17 @@ class Follower:
     async def _introduced(self, connection: Connection, seconds: float) -> Word:
         challenge, nonce, rank = await connection.hear(HANDSHAKE_SECONDS), secrets.token_hex(16), self.member.rank
         shown = proof(self.key, "member", challenge.nonce, rank)
-        connection.say(Word(kind=WordKind.HELLO, view=self.view.number, rank=rank, nonce=nonce, proof=shown, have=self.have))
+        hello = Word(
+            kind=WordKind.HELLO,
+            view=self.view.number,
+            rank=rank,
+            nonce=nonce,
+            proof=shown,
+            have=self.held.names,
+            whole=self.held.whole,
+            fetches=self.held.fetches,
+        )
+        connection.say(hello)
         self._beating = asyncio.create_task(connection.beat(self.life.own))
         while True:
             word = await connection.hear(seconds)

@@ -1,20 +1,22 @@
 """The worker of a rank whose job is a script: joins each view that its agent tells, and runs the script's processes in it."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from lmj_api.protocol import EventKind
 from lmj_api.view import View
 from lmj_trainer import linux
+from lmj_trainer.launch.connection import split_address
 from lmj_trainer.launch.door import Door, free_port
 from lmj_trainer.launch.follower import Follower
+from lmj_trainer.launch.here import Here
 from lmj_trainer.launch.leader import Leader
-from lmj_trainer.launch.line import Line, split_address
-from lmj_trainer.launch.memory.choice import held, newest_of_all
+from lmj_trainer.launch.line import Line
+from lmj_trainer.launch.memory.choice import Held, choose, held
 from lmj_trainer.launch.outcome import Completed, Failed, Lost, Outcome, Stopped
 from lmj_trainer.launch.resume import newest_checkpoint
-from lmj_trainer.launch.view_run import Here, ViewRun
+from lmj_trainer.launch.view_run import ViewRun
 from lmj_trainer.launch.words import Word, WordKind, key_of
 
 log = logging.getLogger("lmj.launch")
@@ -55,7 +57,7 @@ class Launcher:
         if (reason := self._here.agent.orders.broken(view.number)) is not None:
             return Lost(reason)
         log.info("view %d: %s", view.number, view.reason)
-        run = ViewRun(self._here, view)
+        run = ViewRun(self._here, view, self._key(view))
         line = await self._line(view, run)
         outcome = await run.run(line, self._patience)
         if isinstance(outcome, Completed | Failed) or self._here.agent.orders.draining:
@@ -64,22 +66,27 @@ class Launcher:
 
     async def _line(self, view: View, run: ViewRun) -> Line:
         member = next(member for member in view.members if member.rank == self._here.rank)
-        key = key_of(self._token, self._here.job.metadata.run.id, view)
+        key, fetcher = self._key(view), self._here.fetcher
+        have = held(self._here.memory, fetcher is not None and fetcher.able)
         if view.members[0].rank != self._here.rank:
-            await self._door.enter(view.number, None)
-            return Follower(view, member, key, run.life, held(self._here.memory))
-        leader = Leader(view, self._here.rank, key, run.life, lambda: self._start(member.address, leader.have.values()))
-        await self._door.enter(view.number, leader)
+            await self._door.enter(view.number, key, None)
+            return Follower(view, member, key, run.life, have)
+        leader = Leader(view, self._here.rank, key, run.life, lambda held: self._start(member.address, held), have)
+        await self._door.enter(view.number, key, leader)
         return leader
 
-    def _start(self, address: str, have: Iterable[Sequence[str]]) -> Word:
-        """What all members start with: decided by one of them, because others may see a folder as it was."""
+    def _key(self, view: View) -> bytes:
+        return key_of(self._token, self._here.job.metadata.run.id, view)
+
+    def _start(self, address: str, held: Mapping[int, Held]) -> Mapping[int, Word]:
+        """What each member starts with: decided by one of them, because others may see a folder as it was."""
         command = self._here.job.spec.command
         saved = command.checkpoints if command is not None else None
         resume = newest_checkpoint(Path(saved)) if saved is not None else None
         port = free_port(split_address(address)[0])
-        memory = newest_of_all([held(self._here.memory), *have])
-        return Word(kind=WordKind.START, port=port, resume=None if resume is None else str(resume), memory=memory)
+        choice = choose(held)
+        word = Word(kind=WordKind.START, port=port, resume=None if resume is None else str(resume), memory=choice.name)
+        return {rank: word.model_copy(update={"giver": choice.givers.get(rank, -1)}) for rank in held}
 
     def _told(self, view: View, outcome: Outcome) -> int | None:
         """Tell the agent of ``outcome``; the exit code, or None: there may be another view."""

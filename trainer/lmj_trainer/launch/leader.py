@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from lmj_api.view import View
 from lmj_trainer.launch.connection import BEAT_SECONDS, Connection, LineError
 from lmj_trainer.launch.line import FINISH_SECONDS, BrokenError, Life, broken
+from lmj_trainer.launch.memory.choice import Held
 from lmj_trainer.launch.words import Verdict, Word, WordKind, proof
 
 
@@ -19,10 +20,10 @@ class Leader:
     rank: int
     key: bytes
     life: Life
-    start: Callable[[], Word]
-    """Makes the word with which the processes are started, when all are there."""
-    have: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Snapshots in memory of each of the others that has come."""
+    start: Callable[[Mapping[int, Held]], Mapping[int, Word]]
+    """When all are there: the word for each, with which its processes are started, because of what they have in memory."""
+    held: Held = field(default_factory=Held)
+    """What this node has in memory."""
     _members: dict[int, tuple[Connection, str]] = field(default_factory=dict)
     """With what each wants to be proven."""
     _serving: set[asyncio.Task[None]] = field(default_factory=set)
@@ -32,6 +33,7 @@ class Leader:
     def __post_init__(self) -> None:
         ranks = [member.rank for member in self.view.members]
         self._verdict, self._others = Verdict(ranks), {*ranks} - {self.rank}
+        self._held = {self.rank: self.held}
         self._decided: asyncio.Queue[Word] = asyncio.Queue(1)
         self._completed: Word | None = None
         self._changed = asyncio.Event()
@@ -51,10 +53,10 @@ class Leader:
             reason = f"rank {missing[0]} did not connect to the leader of the view within {seconds:g} s"
             self._tell(self._verdict.hear(missing[0], Word(kind=WordKind.FAILED, message=reason)))
             raise BrokenError(reason, missing[0])
-        word = self.start()
+        words = self.start(self._held)
         for rank, (connection, nonce) in self._members.items():
-            connection.say(word.model_copy(update={"proof": proof(self.key, "leader", nonce, rank)}))
-        return word
+            connection.say(words[rank].model_copy(update={"proof": proof(self.key, "leader", nonce, rank)}))
+        return words[self.rank]
 
     def say(self, word: Word) -> None:
         """See :class:`Line`."""
@@ -88,7 +90,7 @@ class Leader:
         if rank not in self._others or rank in self._members or self._closed:
             raise LineError(f"rank {rank} is not waited for")
         self._members[rank] = connection, hello.nonce
-        self.have[rank] = hello.have
+        self._held[rank] = Held(hello.have, hello.whole, hello.fetches)
         self._changed.set()
         task = asyncio.current_task()
         assert task is not None

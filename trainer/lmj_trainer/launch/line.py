@@ -59,9 +59,3 @@ class Line(Protocol):
 def broken(word: Word) -> BrokenError:
     """What a leader's ``word`` means to a view that has not begun."""
     return BrokenError(word.message, word.rank if word.kind is WordKind.LOST and word.rank >= 0 else None)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """``HOST:PORT`` as a pair."""
-    host, _, port = address.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)

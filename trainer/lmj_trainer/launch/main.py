@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,11 +16,13 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.errors import UserError
 from lmj_trainer.launch.agent_line import AgentLine
 from lmj_trainer.launch.door import Door, own_host
+from lmj_trainer.launch.here import Here
 from lmj_trainer.launch.launcher import Launcher
+from lmj_trainer.launch.memory.place import DIR
+from lmj_trainer.launch.memory.transfer import Fetcher
 from lmj_trainer.launch.processes import Starter, StarterGoneError
 from lmj_trainer.launch.processors import usable_cores
 from lmj_trainer.launch.starter import fork_starter
-from lmj_trainer.launch.view_run import Here
 from lmj_trainer.limits import allow_files
 
 log = logging.getLogger("lmj.launch")
@@ -80,12 +83,14 @@ async def _serve(arguments: argparse.Namespace, line: socket.socket) -> int:
         _check(job)
         allow_files()
         variables = dict(os.environ)
-        starter, door = await Starter.connect(line, changed), Door()
+        memory = _memory(job, variables)
+        starter, door = await Starter.connect(line, changed), Door(memory)
         _explain_when_asked(starter)
         address = await door.open(own_host(variables))
         token = arguments.token_file.read_text().strip() if arguments.token_file is not None else None
         own = {name: value for name, value in variables.items() if name not in _OURS}
-        here = Here(job, arguments.rank, agent, starter, changed, own, usable_cores())
+        fetcher = None if memory is None else Fetcher(memory)
+        here = Here(job, arguments.rank, agent, starter, changed, own, usable_cores(), fetcher)
         try:
             return await Launcher(here, door, token).serve(address)
         finally:
@@ -101,6 +106,12 @@ def _check(job: LiveMigrationJob) -> None:
         raise UserError("spec.command is missing: a launcher runs the script in it")
     if command.working_dir is not None and not Path(command.working_dir).is_dir():
         raise UserError(f"spec.command.workingDir: there is no folder {command.working_dir} in this pod")
+
+
+def _memory(job: LiveMigrationJob, variables: Mapping[str, str]) -> Path | None:
+    """The folder for snapshots, which is the agent's; None: there are to be none."""
+    folder = variables.get(DIR)
+    return None if folder is None or job.spec.command is None or job.spec.command.memory is None else Path(folder)
 
 
 def _explain_when_asked(starter: Starter) -> None:

@@ -2,30 +2,30 @@
 
 import asyncio
 import contextlib
+import logging
 import math
 import signal
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from lmj_api.protocol import STARTING_SCRIPT, EventKind, Progress
-from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import View
 from lmj_trainer.launch import environment
-from lmj_trainer.launch.agent_line import AgentLine
-from lmj_trainer.launch.connection import BEAT_SECONDS
+from lmj_trainer.launch.connection import BEAT_SECONDS, split_address
 from lmj_trainer.launch.environment import Meeting, Node
+from lmj_trainer.launch.here import Here
 from lmj_trainer.launch.life import Pulse
-from lmj_trainer.launch.line import BrokenError, Life, Line, split_address
-from lmj_trainer.launch.memory.choice import variables
-from lmj_trainer.launch.memory.place import DIR
+from lmj_trainer.launch.line import BrokenError, Life, Line
+from lmj_trainer.launch.memory.choice import step_in_memory, variables
+from lmj_trainer.launch.memory.transfer import FetchError
 from lmj_trainer.launch.outcome import Completed, Failed, Lost, Outcome, Stopped
-from lmj_trainer.launch.processes import Starter
 from lmj_trainer.launch.processors import shares, usable_processors
 from lmj_trainer.launch.reporting import reporting
 from lmj_trainer.launch.resume import step_of
 from lmj_trainer.launch.words import Word, WordKind
 from lmj_trainer.wording import signal_name
+
+log = logging.getLogger("lmj.launch")
 
 VERDICT_SECONDS = 5.0
 """A launcher whose process failed waits so long to be told whether that was the cause, or followed from another's."""
@@ -33,34 +33,14 @@ LOOK_SECONDS = 5.0
 """Between two looks whether the processes show signs of life; the agent is told of them no more often."""
 
 
-@dataclass(frozen=True)
-class Here:
-    """What a launcher has, whatever the view."""
-
-    job: LiveMigrationJob
-    rank: int
-    agent: AgentLine
-    starter: Starter
-    changed: asyncio.Event
-    """Is set when there is news of the agent or of a process."""
-    variables: dict[str, str]
-    """Its own: those of the script, too."""
-    cores: Sequence[int]
-    """Processors that it may run on."""
-
-    @property
-    def memory(self) -> str | None:
-        """The folder for snapshots, which is the agent's; None: there are to be none."""
-        return None if self.job.spec.command is None or self.job.spec.command.memory is None else self.variables.get(DIR)
-
-
 class ViewRun:
     """Await :meth:`run` once. Whatever comes of it, none of its processes is left then."""
 
-    def __init__(self, here: Here, view: View) -> None:
+    def __init__(self, here: Here, view: View, key: bytes) -> None:
+        """``key``: what the members of the view prove to each other to have."""
         command = here.job.spec.command
         assert command is not None
-        self._here, self._view, self._command = here, view, command
+        self._here, self._view, self._command, self._key = here, view, command, key
         self._orders, self._node = here.agent.orders, Node.of(view, here.rank, command)
         self._running: dict[int, int] = {}
         """Process of this node, from its number at the starter."""
@@ -91,31 +71,63 @@ class ViewRun:
     async def _run(self, line: Line, patience: float) -> Outcome:
         here, number = self._here, self._view.number
         beginning = asyncio.create_task(line.begin(patience))
-        beginning.add_done_callback(lambda _: here.changed.set())
+        if (outcome := await self._unless_left(beginning, line)) is not None:
+            return outcome
         try:
-            while not beginning.done():
-                here.changed.clear()
-                if (outcome := self._told_to_leave(line)) is not None:
-                    return outcome
-                if (reason := self._orders.stops(number)) is not None:
-                    line.say(Word(kind=WordKind.LEFT, message=reason))
-                    return Stopped(reason)
-                await here.changed.wait()
             start = beginning.result()
         except BrokenError as error:
             return Lost(str(error), error.rank)
-        finally:
-            beginning.cancel()
         # What was reported in views before says nothing of where the script begins now.
-        first_step = step_of(start.resume)
+        first_step = max(step_of(start.resume), step_in_memory(start.memory))
         begins = Progress(step=first_step, steps=max(1, first_step), epoch=0.0, activity=STARTING_SCRIPT)
         here.agent.emit(EventKind.JOINED, self._view.reason, view=number, progress=begins)
         self._joined = True
+        if (outcome := await self._fetched(start, line)) is not None:
+            return outcome
         async with reporting(
             self._command, here.variables, first_step, self._node.number == 0, self._progressed, self._warn
         ) as extra:
             self._start(start, {**extra, **self._memory(start)})
             return await self._watch(line)
+
+    async def _unless_left(self, doing: asyncio.Task[Any], line: Line) -> Outcome | None:
+        """Wait until ``doing`` is done: None; or until the view is to be left: then it is cancelled."""
+        here = self._here
+        doing.add_done_callback(lambda _: here.changed.set())
+        try:
+            while not doing.done():
+                here.changed.clear()
+                if (outcome := self._told_to_leave(line)) is not None:
+                    return outcome
+                if (reason := self._orders.stops(self._view.number)) is not None:
+                    line.say(Word(kind=WordKind.LEFT, message=reason))
+                    return Stopped(reason)
+                await here.changed.wait()
+        finally:
+            doing.cancel()
+        return None
+
+    async def _fetched(self, start: Word, line: Line) -> Outcome | None:
+        """Have the snapshot here that all go on from: None; or what came of the view instead."""
+        here, view = self._here, self._view
+        giver = next((member for member in view.members if member.rank == start.giver), None)
+        if here.fetcher is None or start.memory is None or giver is None:
+            return None
+        log.info("taking %s over from rank %d", start.memory, giver.rank)
+        fetching = asyncio.create_task(here.fetcher.fetch(view, giver, here.rank, self._key, start.memory, self._arriving))
+        if (outcome := await self._unless_left(fetching, line)) is not None:
+            return outcome
+        try:
+            fetching.result()
+        except FetchError as error:
+            line.say(Word(kind=WordKind.LEFT, message=str(error)))
+            return Lost(str(error))
+        return None
+
+    def _arriving(self) -> None:
+        """More of a snapshot has come: that is a sign of life."""
+        self._alive = time.monotonic()
+        self._sign()
 
     def _told_to_leave(self, line: Line) -> Lost | None:
         reason = self._orders.broken(self._view.number)

@@ -18,6 +18,8 @@ LONGEST_WORD = 32_768
 
 SnapshotName = Annotated[str, Field(pattern=r"^step-[0-9]{1,15}-view-[0-9]{1,15}$")]
 """Of a folder of memory; no path."""
+FileName = Annotated[str, Field(max_length=1024, pattern=r"^(|\w[\w.-]*(/\w[\w.-]*)*)$")]
+"""Of a file in it: relative, and nothing in it begins with a dot."""
 
 
 class WordKind(StrEnum):
@@ -45,6 +47,12 @@ class WordKind(StrEnum):
     """Leader: the view is broken, by ``rank``; -1: by nobody in it."""
     COMPLETED = "completed"
     """Leader: the script has ended well everywhere."""
+    FETCH = "fetch"
+    """Member, to any other of ``view`` instead of ``HELLO``: it wants the snapshot ``memory``."""
+    GIVEN = "given"
+    """The other: it has it, as ``files`` files of ``size`` bytes."""
+    FILE = "file"
+    """The other: a file ``name`` of ``size`` bytes, which follow."""
 
 
 class Word(Message):
@@ -52,21 +60,35 @@ class Word(Message):
 
     kind: WordKind
     nonce: Annotated[str, Field(max_length=64)] = ""
-    """``challenge``, ``hello``."""
+    """``challenge``, ``hello``, ``fetch``."""
     proof: Annotated[str, Field(max_length=64)] = ""
-    """``hello``, ``start``: see :func:`proof`."""
+    """``hello``, ``start``, ``fetch``, ``given``: see :func:`proof`."""
     view: int = 0
-    """``hello``."""
+    """``hello``, ``fetch``."""
     rank: int = -1
-    """``hello``, ``lost``."""
+    """``hello``, ``fetch``: who says it. ``lost``: who is. ``file``: whose process's it is alone, or -1."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """``start``: where the script's processes meet, on the leader's host."""
     resume: Annotated[str, Field(max_length=4096)] | None = None
     """``start``: the checkpoint that they go on from."""
     have: Annotated[tuple[SnapshotName, ...], Field(max_length=4)] = ()
     """``hello``: the complete snapshots that the member has in memory."""
+    whole: Annotated[tuple[SnapshotName, ...], Field(max_length=4)] = ()
+    """``hello``: those of them that it can give to others."""
+    fetches: bool = False
+    """``hello``: it can take one over."""
     memory: SnapshotName | None = None
-    """``start``: the snapshot in memory that all go on from."""
+    """``start``, ``fetch``: the snapshot in memory that all go on from."""
+    giver: int = -1
+    """``start``: the rank to fetch it from; -1: the member has it."""
+    name: FileName = ""
+    """``file``."""
+    size: Annotated[int, Field(ge=0)] = 0
+    """``given``, ``file``: bytes."""
+    files: Annotated[int, Field(ge=0)] = 0
+    """``given``."""
+    world: Annotated[int, Field(ge=0)] = 0
+    """``given``: processes that took the snapshot."""
     lively: bool = False
     """``beat``: there were signs of life since the last one, on that node; from the leader: on any."""
     message: Line = ""

@@ -63,7 +63,8 @@ def put(root: Path, step: int, view: int = 1, parts: int = 2, only: int | None =
                 (writing.site / "sub").mkdir()
                 (writing.site / "sub" / "more").write_text(f"{step}")
             (writing.site / f"rng-{part}").write_text(f"{step} {part}")
-            writing.complete(OWN)
+            writing.own(part, OWN)
+            writing.complete()
 
 
 def steps(root: Path) -> list[tuple[int, int]]:
@@ -76,7 +77,7 @@ def test_two_are_kept_and_the_newest_is_first(tmp_path: Path) -> None:
     assert steps(tmp_path) == [(20, 1), (15, 1)]
     assert sorted(os.listdir(tmp_path)) == ["step-15-view-1", "step-20-view-1"]
     [newest, _] = snapshots(tmp_path)
-    assert {file.name: file.own for file in newest.files} == {"model": False, "sub/more": False, "rng-0": True, "rng-1": True}
+    assert {file.name: file.rank for file in newest.files} == {"model": None, "sub/more": None, "rng-0": 0, "rng-1": 1}
     assert newest.size == sum(len((newest.path / file.name).read_bytes()) for file in newest.files)
     assert newest.world == 2
 
@@ -175,3 +176,20 @@ def test_a_kill_between_any_two_operations(
         assert sorted(os.listdir(root)) == ["step-30-view-3", "step-35-view-3"]
         shutil.rmtree(root)
     raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("given", [(), (2,), (2, 3)])
+def test_a_snapshot_is_whole_when_it_has_what_each_rank_of_the_job_has_alone(tmp_path: Path, given: tuple[int, ...]) -> None:
+    for part in (0, 1):
+        writing = begin(tmp_path, 5, 1, part=part, parts=2, world=4)
+        (writing.site / "model").write_text("5")
+        (writing.site / f"rng-{part}").write_text("r")
+        assert writing.own(part, OWN) == {f"rng-{part}": b"r"}
+        if part == 1:
+            for rank in given:
+                writing.add(rank, {f"rng-{rank}": b"of another node"})
+        writing.complete()
+    [found] = snapshots(tmp_path)
+    assert found.whole is (given == (2, 3))
+    assert {file.rank for file in found.files} == {None, 0, 1, *given}
+    assert all((found.path / f"rng-{rank}").read_bytes() == b"of another node" for rank in given)

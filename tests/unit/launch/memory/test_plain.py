@@ -91,7 +91,9 @@ def test_killed_and_gone_on_from_memory(tmp_path: Path, script: str, processes: 
     assert runs.run(out="killed", every=3, kill=kill) != 0
     newest = runs.newest()
     assert newest.step == (12 if kill.endswith("14") else 6)
-    assert {file.own for file in newest.files if file.name.startswith(("rank", "random"))} == {True}
+    owners = {file.rank for file in newest.files if file.name.startswith(("rank", "random"))}
+    assert owners == set(range(processes))
+    assert newest.whole
     assert runs.run(out="killed", every=3, view=2, restore=newest.path) == 0, runs.said
     assert "snapshot" not in runs.said
     assert json.loads((tmp_path / "killed.json").read_text()) == json.loads((tmp_path / "alone.json").read_text())

@@ -138,7 +138,7 @@ def test_the_newer_of_memory_and_the_scripts_own(tmp_path: Path, theirs: int | N
 
     writing = begin(tmp_path, 10, 1)
     (writing.site / "trainer_state.json").write_text("{}")
-    writing.complete("none")
+    writing.complete()
     trainer = SimpleNamespace(args=SimpleNamespace(output_dir=str(tmp_path / "out")), **dict.fromkeys(_NEEDED))
     if theirs is not None:
         saved = tmp_path / "out" / f"checkpoint-{theirs}"

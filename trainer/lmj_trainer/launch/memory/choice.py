@@ -2,27 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lmj_trainer.launch.memory.folder import key_of, snapshots
 from lmj_trainer.launch.memory.place import DIR, EVERY, RESTORE
 
 
-def held(folder: str | None) -> tuple[str, ...]:
-    """Names of the complete snapshots in ``folder``, newest first, two at most; none where there is no folder."""
-    return () if folder is None else tuple(snapshot.path.name for snapshot in snapshots(Path(folder)))[:2]
+@dataclass(frozen=True)
+class Held:
+    """What a node has in memory."""
+
+    names: tuple[str, ...] = ()
+    """Of its complete snapshots, newest first, two at most."""
+    whole: tuple[str, ...] = ()
+    """Of those of them that other nodes can go on from, too."""
+    fetches: bool = False
+    """It can take one over from another node."""
 
 
-def newest_of_all(have: Iterable[Sequence[str]]) -> str | None:
-    """The newest name that each of ``have`` has; None: there is none. What is no name of a snapshot is none."""
-    sets = [set(names) for names in have]
-    common = set.intersection(*sets) if sets else set()
-    keyed = [(key, name) for name in common if (key := key_of(name)) is not None]
-    return max(keyed)[1] if keyed else None
+@dataclass(frozen=True)
+class Choice:
+    """What all go on from."""
+
+    name: str | None = None
+    """None: there is no snapshot that all can have."""
+    givers: Mapping[int, int] = field(default_factory=dict)
+    """The rank that has it, from each that does not have it yet."""
 
 
-def variables(folder: str, every: int, chosen: str | None) -> dict[str, str]:
+def held(folder: Path | None, fetches: bool = False) -> Held:
+    """What is in ``folder``; nothing where there is no folder."""
+    found = [] if folder is None else snapshots(folder)[:2]
+    return Held(
+        tuple(snapshot.path.name for snapshot in found),
+        tuple(snapshot.path.name for snapshot in found if snapshot.whole),
+        fetches and folder is not None,
+    )
+
+
+def choose(held: Mapping[int, Held]) -> Choice:
+    """The newest snapshot that each of the ranks has or can fetch. What is no name of a snapshot is none.
+
+    A snapshot that is not whole counts where all have it: what belongs to each rank is on its own node then.
+    """
+    named = {name: key for one in held.values() for name in one.names if (key := key_of(name)) is not None}
+    for name in sorted(named, key=lambda name: named[name], reverse=True):
+        lacking = [rank for rank in sorted(held) if name not in held[rank].names]
+        having = [rank for rank in sorted(held) if name in held[rank].whole]
+        if not lacking or (having and all(held[rank].fetches for rank in lacking)):
+            return Choice(name, {rank: having[number % len(having)] for number, rank in enumerate(lacking)})
+    return Choice()
+
+
+def step_in_memory(chosen: str | None) -> int:
+    """The step of a snapshot by its name; 0: there is none."""
+    key = None if chosen is None else key_of(chosen)
+    return 0 if key is None else key[1]
+
+
+def variables(folder: Path, every: int, chosen: str | None) -> dict[str, str]:
     """What a process is told."""
-    told = {DIR: folder, EVERY: str(every)}
-    return told if chosen is None else {**told, RESTORE: str(Path(folder) / chosen)}
+    told = {DIR: str(folder), EVERY: str(every)}
+    return told if chosen is None else {**told, RESTORE: str(folder / chosen)}

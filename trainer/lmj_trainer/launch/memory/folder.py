@@ -2,6 +2,7 @@
 
 A snapshot is a folder ``step-N-view-V``. Each process writes into a site of its own, moves what it wrote into the snapshot, and last
 renames a list of it, with sizes, into place. A snapshot is complete when the lists of all parts are there and each file has its size.
+It is whole when it has what belongs to one rank alone of every rank of the job, not of this node's only: then any node can go on from it.
 Nothing is synced: memory does not outlive its machine.
 """
 
@@ -11,7 +12,8 @@ import json
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,8 @@ class File:
     name: str
     """Relative to the snapshot's folder."""
     size: int
-    own: bool
-    """It is one rank's; else it is the same on all ranks."""
+    rank: int | None
+    """Whose it is alone; None: it is the same on all ranks."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class Snapshot:
     def size(self) -> int:
         """Bytes."""
         return sum(file.size for file in self.files)
+
+    @property
+    def whole(self) -> bool:
+        """It has what every rank needs, so that a node without memory can take it over."""
+        return {file.rank for file in self.files} >= {None, *range(self.world)}
 
 
 def name_of(step: int, view: int) -> str:
@@ -86,11 +93,11 @@ def read(path: Path) -> Snapshot | None:
         try:
             listed = json.loads((path / _list_of(part)).read_text())
             parts, world = int(listed["parts"]), int(listed["world"])
-            for name, size, own in listed["files"]:
+            for name, size, rank in listed["files"]:
                 if (path / name).stat().st_size != size:
                     return None
-                files[name] = File(name, size, own)
-        except FileNotFoundError:
+                files[name] = File(name, size, rank)
+        except OSError:  # not there, or it cannot be read: then nobody can go on from it
             return None
         part += 1
     return Snapshot(int(named[1]), int(named[2]), path, world, tuple(files.values()))
@@ -108,13 +115,28 @@ class Writing:
     parts: int
     world: int
 
-    def complete(self, own: str) -> None:
-        """Make what is in the site the part. ``own``: a regular expression for names of files that are this rank's alone. Raises OSError."""
-        is_own = re.compile(own).fullmatch
-        files: list[tuple[str, int, bool]] = []
+    owners: dict[str, int] = field(default_factory=dict)
+    """Rank, from the name of a file that is one rank's alone."""
+
+    def own(self, rank: int, names: str) -> dict[str, bytes]:
+        """The files in the site whose names match the regular expression ``names``: they are ``rank``'s alone. Raises OSError."""
+        is_own = re.compile(names).fullmatch
+        found = {path.name: path.read_bytes() for path in self.site.iterdir() if is_own(path.name) is not None}
+        self.owners.update(dict.fromkeys(found, rank))
+        return found
+
+    def add(self, rank: int, files: Mapping[str, bytes]) -> None:
+        """Put ``files`` into the site, which are ``rank``'s alone. Raises OSError."""
+        for name, content in files.items():
+            (self.site / name).write_bytes(content)
+        self.owners.update(dict.fromkeys(files, rank))
+
+    def complete(self) -> None:
+        """Make what is in the site the part. Raises OSError."""
+        files: list[tuple[str, int, int | None]] = []
         for file in sorted(path for path in self.site.rglob("*") if path.is_file()):
             name = file.relative_to(self.site)
-            files.append((str(name), file.stat().st_size, is_own(name.name) is not None))
+            files.append((str(name), file.stat().st_size, self.owners.get(str(name))))
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(file, self.path / name)
         partial = self.path / f".{_list_of(self.part)}"

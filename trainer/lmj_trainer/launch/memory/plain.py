@@ -13,10 +13,11 @@ from torch.distributed.tensor import DTensor
 from lmj_trainer.launch.memory import folder as memory
 from lmj_trainer.launch.memory import randomness
 from lmj_trainer.launch.memory.place import Place
+from lmj_trainer.launch.memory.taking import Taker
 
 log = logging.getLogger("lmj.memory")
 
-_OWN = r"rank-\d+\.pt"
+_OWN = r"rank-\d+\.pt|random_states_\d+\.pkl"
 _COMMON = "state.pt"
 
 
@@ -36,6 +37,7 @@ class Loop:
     def __init__(self, place: Place, objects: Sequence[Stateful], per_rank: Sequence[Stateful], accelerator: Any = None) -> None:
         """``objects``: the same on all ranks; ``per_rank``: not. ``accelerator``: of Accelerate, whose prepared objects are all of it."""
         self._place, self._objects, self._per_rank, self._accelerator = place, list(objects), list(per_rank), accelerator
+        self._taker = Taker(place)
         self.steps = 0
         """That the state has behind it."""
         self._off = self._sharded()
@@ -85,25 +87,19 @@ class Loop:
         self.steps += 1
         if self._off or self.steps % self._place.every:
             return
-        place, writing = self._place, None
-        try:
-            common = [one.state_dict() for one in self._objects] if place.part == 0 else []
-            size = memory.sizes(common) + self._prepared_size() if place.part == 0 else 0
-            writing = memory.begin(
-                place.folder, self.steps, place.view, part=place.part, parts=place.parts, world=place.world, size=size
-            )
-            own = {"objects": [one.state_dict() for one in self._per_rank], "randomness": randomness.states()}
-            torch.save(own, writing.site / f"rank-{place.rank}.pt")
-            if self._accelerator is not None:
-                _save_accelerator(self._accelerator, writing.site)
-            if place.part == 0:
-                torch.save(common, writing.site / _COMMON)
-            writing.complete(_OWN + r"|random_states_\d+\.pkl")
-        except Exception as error:  # noqa: BLE001 - whatever it is, training must not end by it
-            if writing is not None:
-                writing.discard()
-            text = " ".join(str(error).split())
-            log.warning("the snapshot of step %d in memory failed: %s; the script goes on without it", self.steps, text)
+        self._taker.take(self.steps, self._size, self._save, _OWN)
+
+    def _save(self, site: Path) -> None:
+        place = self._place
+        own = {"objects": [one.state_dict() for one in self._per_rank], "randomness": randomness.states()}
+        torch.save(own, site / f"rank-{place.rank}.pt")
+        if self._accelerator is not None:
+            _save_accelerator(self._accelerator, site)
+        if place.part == 0:
+            torch.save([one.state_dict() for one in self._objects], site / _COMMON)
+
+    def _size(self) -> int:
+        return memory.sizes([one.state_dict() for one in self._objects]) + self._prepared_size()
 
     def _prepared_size(self) -> int:
         if self._accelerator is None:

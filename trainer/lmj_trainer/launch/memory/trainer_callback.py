@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import importlib
 import json
 import logging
 import re
@@ -29,6 +30,8 @@ _OWN = r"rng_state.*|lmj_loss_\d+\.json"
 """Files that are one rank's."""
 _NEEDED = ("_maybe_log_save_evaluate", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state", "store_flos")
 _STATE = "trainer_state.json"
+_TAKING = "lmj_trainer.launch.memory.taking"
+"""Imports torch, as scripts with a Trainer do, and no other."""
 _WHERE = "should_save_on_this_rank"
 
 
@@ -42,6 +45,7 @@ class Memory:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+        self._taker: Any = None
         self._trainer: Any = None
         """The one that trains now; None: none does, or it takes no snapshots."""
         self._begun = False
@@ -60,6 +64,7 @@ class Memory:
             log.warning("command.memory does nothing here: %s; the script goes on with its own checkpoints", reason)
             return script_resumes
         self._trainer = trainer
+        self._taker = importlib.import_module(_TAKING).Taker(self._place)
         restored = self._restored(trainer, script_resumes)
         if self._place.part == 0:
             memory.forget(self._place.folder, self._place.view, restored)
@@ -119,24 +124,14 @@ class Memory:
             self.take(trainer, step)
 
     def take(self, trainer: Any, step: int) -> None:
-        """Take a snapshot. What goes wrong is said, and the script goes on: it is the newest but one then that a failure goes back to."""
-        place = self._place
+        """Take a snapshot; see :meth:`taking.Taker.take`."""
         trainer.store_flos()  # talks to the other ranks, so it is outside of what may fail here alone
-        writing = None
-        try:
-            size = _size(trainer) if place.part == 0 else 0
-            writing = memory.begin(
-                place.folder, step, place.view, part=place.part, parts=place.parts, world=place.world, size=size
-            )
-            with _as_first_of_node(trainer):
-                _save(trainer, writing.site, place.part == 0)
-            self._save_loss(trainer, writing.site)
-            writing.complete(_OWN)
-        except Exception as error:  # noqa: BLE001 - whatever it is, training must not end by it
-            if writing is not None:
-                writing.discard()
-            text = " ".join(str(error).split())
-            log.warning("the snapshot of step %d in memory failed: %s; the script goes on without it", step, text)
+        self._taker.take(step, lambda: _size(trainer), lambda site: self._save(trainer, site), _OWN)
+
+    def _save(self, trainer: Any, site: Path) -> None:
+        with _as_first_of_node(trainer):
+            _save(trainer, site, self._place.part == 0)
+        self._save_loss(trainer, site)
 
     def _save_loss(self, trainer: Any, site: Path) -> None:
         if not hasattr(trainer, "_tr_loss"):
