@@ -1,8 +1,10 @@
-"""``strategy: Command`` on a real cluster: drained, without power, scaled by kubectl, without an operator for a while."""
+"""``strategy: Command`` on a real cluster: killed, drained, without power, scaled by kubectl; its operator is killed in the middle of each."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,8 +12,21 @@ from typing import Any
 
 import pytest
 from cluster import Cluster
+from cluster.images import BASE
 from cluster_fixture import Target
-from command_jobs import DDP, GLUE, Gate, Run, Script, assert_equal, command_document, load_weights, write_rows
+from command_jobs import (
+    ACCELERATED,
+    DDP,
+    GLUE,
+    SCRIPTS,
+    Gate,
+    Run,
+    Script,
+    assert_equal,
+    command_document,
+    load_weights,
+    write_rows,
+)
 from operator_fixture import Watched, forget_volumes, watched_operator
 from operator_jobs import ClusterJob, wait_for
 from test_migration import drained
@@ -87,14 +102,51 @@ def view(job: ClusterJob) -> list[int]:
     return [member["rank"] for member in (job.status.get("view") or {}).get("members", [])]
 
 
-def test_a_drained_node_is_left_and_no_step_is_lost(operator: Watched, of_torchrun: Callable[[Script], Any]) -> None:
-    step = 17
-    with job_of(operator, GLUE) as job:
+def restart(operator: Watched) -> None:
+    """In the middle of something it is killed, and started again."""
+    operator.process.kill()
+    operator.process.start()
+
+
+STEP = 22
+"""In the last epoch of Accelerate's loop: in the middle of an earlier one it goes on with other random numbers, under ``torchrun`` too."""
+BOTH = pytest.mark.parametrize("script", [GLUE, pytest.param(ACCELERATED, marks=pytest.mark.slow)], ids=["trainer", "accelerate"])
+
+
+@BOTH
+def test_a_killed_process_is_started_again_and_goes_on(
+    operator: Watched, of_torchrun: Callable[[Script], Any], script: Script
+) -> None:
+    with job_of(operator, script) as job:
+        step = STEP
+        job.gate.close(step)
+        job.apply()
+        job.reaches(step, 0, 1)
+        pods = [entry["pod"] for entry in job.status["ranks"]]
+        operator.process.kill()
+        kill = f"import os; os.kill({job.gate.pid(1)}, 9)"
+        job.kubectl("exec", "-n", job.namespace, pods[1], "-c", "trainer", "--", "python", "-c", kill)
+        operator.process.start()
+        wait_for("the restart", lambda: job.status["restarts"] == 1, job.describe)
+        job.gate.open()
+        job.wait_for_phase("Succeeded")
+        assert [entry["pod"] for entry in job.status["ranks"]] == pods
+        assert job.gate.steps() == [*range(1, step + 1), *range(21, script.steps + 1)]
+        assert_equal(load_weights(job.results), of_torchrun(script))
+
+
+@BOTH
+def test_a_drained_node_is_left_and_no_step_is_lost(
+    operator: Watched, of_torchrun: Callable[[Script], Any], script: Script
+) -> None:
+    with job_of(operator, script) as job:
+        step = STEP
         job.gate.close(step)
         job.apply()
         job.reaches(step, 0, 1)
         node = job.status["ranks"][1]["node"]
         with drained(job, node) as end:
+            restart(operator)
             wait_for("the move", lambda: job.status["migrations"] == 1, job.describe)
             assert "drained" in end()
         assert job.status["ranks"][1]["node"] != node
@@ -103,8 +155,9 @@ def test_a_drained_node_is_left_and_no_step_is_lost(operator: Watched, of_torchr
         status = job.status
         assert (status["restarts"], status["migrations"]) == (0, 1), job.describe()
         # The Trainer saves as a step begins, and does that step all the same: it is done again.
-        assert job.gate.steps() == [*range(1, step + 1), step + 1, *range(step + 1, GLUE.steps + 1)]
-        assert_equal(load_weights(job.results), of_torchrun(GLUE))
+        again = [step + 1] if script is GLUE else []
+        assert job.gate.steps() == [*range(1, step + 1), *again, *range(step + 1, script.steps + 1)]
+        assert_equal(load_weights(job.results), of_torchrun(script))
 
 
 @pytest.mark.slow
@@ -130,11 +183,13 @@ def test_kubectl_scales_a_script(operator: Watched) -> None:
         job.apply()
         job.reaches(10, 0, 1)
         job.kubectl("scale", f"lmj/{job.name}", "-n", job.namespace, "--replicas=3")
+        restart(operator)
         job.reaches(11, 0, 1, 2)
         wait_for("three replicas", lambda: job.status["replicas"] == 3, job.describe)
         job.gate.close(20)
         job.reaches(20, 0, 1, 2)
         job.kubectl("scale", f"lmj/{job.name}", "-n", job.namespace, "--replicas=2")
+        restart(operator)
         job.reaches(21, 0, 1)
         job.gate.open()
         job.wait_for_phase("Succeeded")
@@ -159,6 +214,7 @@ def test_a_node_without_power_takes_one_replica(operator: Watched, own_cluster: 
         node = ranks[rank]["node"]
         assert node != ranks[1 - rank]["node"], "replicas are spread over nodes"
         own_cluster.power_cut(node)
+        restart(operator)
         try:
             # The one that is left goes on alone, from the checkpoint ...
             wait_for("a step of one process", lambda: job.gate.worlds()[-1:] == [1], job.describe)
@@ -174,3 +230,78 @@ def test_a_node_without_power_takes_one_replica(operator: Watched, own_cluster: 
         assert job.gate.steps()[12:] == list(range(12, DDP.steps + 1))
         assert job.gate.worlds()[10:12] == [1, 2]
         assert load_weights(job.results)
+
+
+@pytest.mark.slow
+def test_a_lost_nodes_memory_comes_from_another_though_the_operator_is_killed(
+    operator: Watched, own_cluster: Cluster, of_torchrun: Callable[[Script], Any]
+) -> None:
+    step = 17  # the newest checkpoint is of step 15
+    with job_of(operator, GLUE, dataParallel={"replicas": 2, "minReplicas": 2}, command={"memory": {"every": 1}}) as job:
+        job.gate.close(step)
+        job.apply()
+        job.reaches(step, 0, 1)
+        node = job.status["ranks"][1]["node"]
+        own_cluster.power_cut(node)
+        try:
+            wait_for("its loss", lambda: job.status["phase"] != "Running", job.describe)
+            operator.process.kill()
+            job.gate.open()
+            operator.process.start()
+            job.wait_for_phase("Succeeded")
+        finally:
+            own_cluster.power_on(node)
+        steps = job.gate.steps()
+        assert len(steps) <= GLUE.steps + 1, str(steps)
+        assert sorted(set(steps)) == list(range(1, GLUE.steps + 1))
+        assert_equal(load_weights(job.results), of_torchrun(GLUE))
+
+
+FETCH = """
+git config --global --add safe.directory '*'
+git init --quiet /code && cd /code
+git fetch --quiet --depth 1 file:///output/repository "$REVISION" && git checkout --quiet FETCH_HEAD
+"""
+
+
+def repository(folder: Path) -> str:
+    """A revision that has the scripts; at the newest one they cannot run."""
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=somebody", "-c", "user.email=somebody@lmj.invalid"]
+        return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+    shutil.copytree(SCRIPTS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "-m", "they run")
+    revision = git("rev-parse", "HEAD")
+    (folder / DDP.file).write_text("raise SystemExit('this revision cannot run')\n")
+    git("commit", "--quiet", "-a", "-m", "they do not")
+    return revision
+
+
+@pytest.mark.slow
+def test_its_code_is_a_revision_of_a_git_repository(operator: Watched, of_torchrun: Callable[[Script], Any]) -> None:
+    """As the guide has it: an init container fetches it."""
+    with job_of(operator, DDP) as job:
+        assert job.output is not None
+        environment = operator.own.environment_mounts()
+        code = {"name": "code", "mountPath": "/code"}
+        fetching = {
+            "name": "code",
+            "image": BASE,
+            "command": ["sh", "-ec", FETCH],
+            "env": [*environment.env, {"name": "REVISION", "value": repository(job.output / "repository")}],
+            "volumeMounts": [*environment.volume_mounts, code, {"name": "output", "mountPath": "/output"}],
+        }
+        spec = job.spec["template"]["spec"]
+        spec["initContainers"] = [fetching]
+        spec["volumes"] = [*spec["volumes"], {"name": "code", "emptyDir": {}}]
+        trainer = spec["containers"][0]
+        trainer["volumeMounts"] = [*trainer["volumeMounts"], code]
+        job.spec["command"] |= {"args": [DDP.file, *job.spec["command"]["args"][1:]], "workingDir": "/code"}
+        job.apply()
+        job.wait_for_phase("Succeeded")
+        assert job.gate.steps() == list(range(1, DDP.steps + 1))
+        assert_equal(load_weights(job.results), of_torchrun(DDP))
