@@ -171,13 +171,16 @@ class Run:
     def whole(self) -> None:
         """Run it to its end. Now and then torch aborts where C++ ends its threads, with all done: then it is run anew.
 
-        One that goes on from an earlier run is not: what that left would be gone.
+        One that goes on from an earlier run is not, because what that left would be gone: what it has written counts.
         """
         for _ in range(1 if self.gate.steps() else 3):
             with self.started() as process:
                 said, _ = process.communicate(timeout=DEADLINE)
-            if process.returncode == 0 or "(SIGABRT)" not in said:
+            aborted = "(SIGABRT)" in said
+            if process.returncode == 0 or not aborted:
                 break
+            if self.gate.steps()[-1:] == [self.script.steps] and (self.output / "model.safetensors").exists():
+                return
             shutil.rmtree(self.output)
             shutil.rmtree(self.gate.folder)
             self.gate = Gate(self.folder / "gate")

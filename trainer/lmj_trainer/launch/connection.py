@@ -118,6 +118,10 @@ class Connection:
         """End it, when what was said is sent."""
         self._writer.close()
 
+    def abort(self) -> None:
+        """End it at once: what was not sent yet is dropped."""
+        self._writer.transport.abort()
+
     async def closed(self, seconds: float) -> None:
         """Wait until it is, or for ``seconds``."""
         with contextlib.suppress(OSError, TimeoutError):

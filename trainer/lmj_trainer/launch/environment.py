@@ -34,6 +34,16 @@ class Node:
         """The script's rank of process ``local`` of this node."""
         return self.number * self.processes + local
 
+    @property
+    def ranks(self) -> range:
+        """The script's ranks of this node."""
+        return range(self.rank(0), self.rank(self.processes))
+
+    @property
+    def world(self) -> int:
+        """Processes of all nodes."""
+        return self.nodes * self.processes
+
 
 @dataclass(frozen=True)
 class Meeting:

@@ -67,24 +67,24 @@ class Launcher:
     async def _line(self, view: View, run: ViewRun) -> Line:
         member = next(member for member in view.members if member.rank == self._here.rank)
         key, fetcher = self._key(view), self._here.fetcher
-        have = held(self._here.memory, fetcher is not None and fetcher.able)
+        have = held(self._here.memory, run.node.ranks, run.node.world, fetcher is not None and fetcher.able)
         if view.members[0].rank != self._here.rank:
             await self._door.enter(view.number, key, None)
             return Follower(view, member, key, run.life, have)
-        leader = Leader(view, self._here.rank, key, run.life, lambda held: self._start(member.address, held), have)
+        leader = Leader(view, self._here.rank, key, run.life, lambda held: self._start(view, held), have)
         await self._door.enter(view.number, key, leader)
         return leader
 
     def _key(self, view: View) -> bytes:
         return key_of(self._token, self._here.job.metadata.run.id, view)
 
-    def _start(self, address: str, held: Mapping[int, Held]) -> Mapping[int, Word]:
+    def _start(self, view: View, held: Mapping[int, Held]) -> Mapping[int, Word]:
         """What each member starts with: decided by one of them, because others may see a folder as it was."""
         command = self._here.job.spec.command
         saved = command.checkpoints if command is not None else None
         resume = newest_checkpoint(Path(saved)) if saved is not None else None
-        port = free_port(split_address(address)[0])
-        choice = choose(held)
+        port = free_port(split_address(view.members[0].address)[0])
+        choice = choose(held, view.number)
         word = Word(kind=WordKind.START, port=port, resume=None if resume is None else str(resume), memory=choice.name)
         return {rank: word.model_copy(update={"giver": choice.givers.get(rank, -1)}) for rank in held}
 

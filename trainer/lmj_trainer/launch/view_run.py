@@ -41,11 +41,13 @@ class ViewRun:
         command = here.job.spec.command
         assert command is not None
         self._here, self._view, self._command, self._key = here, view, command, key
-        self._orders, self._node = here.agent.orders, Node.of(view, here.rank, command)
+        self._orders, self.node = here.agent.orders, Node.of(view, here.rank, command)
         self._running: dict[int, int] = {}
         """Process of this node, from its number at the starter."""
         self._failed: int | None = None
         self._how = ""
+        # A wait for others that is longer than what counts as a hang would be taken for one.
+        self._wait = min(300.0, here.job.spec.recovery.hang_timeout_seconds / 3)
         self._pulse, self._looked = Pulse(), -math.inf
         self._alive, self._signed, self._joined, self._reported = -math.inf, -math.inf, False, False
 
@@ -82,16 +84,23 @@ class ViewRun:
         begins = Progress(step=first_step, steps=max(1, first_step), epoch=0.0, activity=STARTING_SCRIPT)
         here.agent.emit(EventKind.JOINED, self._view.reason, view=number, progress=begins)
         self._joined = True
-        if (outcome := await self._fetched(start, line)) is not None:
-            return outcome
-        async with reporting(
-            self._command, here.variables, first_step, self._node.number == 0, self._progressed, self._warn
-        ) as extra:
-            self._start(start, {**extra, **self._memory(start)})
-            return await self._watch(line)
+        deciding = asyncio.create_task(line.next())
+        deciding.add_done_callback(lambda _: here.changed.set())
+        try:
+            if (outcome := await self._fetched(start, line, deciding)) is not None:
+                return outcome
+            async with reporting(
+                self._command, here.variables, first_step, self.node.number == 0, self._progressed, self._warn
+            ) as extra:
+                self._start(start, {**extra, **self._memory(start)})
+                return await self._watch(line, deciding)
+        finally:
+            deciding.cancel()
 
-    async def _unless_left(self, doing: asyncio.Task[Any], line: Line) -> Outcome | None:
-        """Wait until ``doing`` is done: None; or until the view is to be left: then it is cancelled."""
+    async def _unless_left(
+        self, doing: asyncio.Task[Any], line: Line, deciding: asyncio.Task[Word] | None = None
+    ) -> Outcome | None:
+        """Wait until ``doing`` is done: None; or until the view is to be left, or its leader has decided so: then it is cancelled."""
         here = self._here
         doing.add_done_callback(lambda _: here.changed.set())
         try:
@@ -102,12 +111,15 @@ class ViewRun:
                 if (reason := self._orders.stops(self._view.number)) is not None:
                     line.say(Word(kind=WordKind.LEFT, message=reason))
                     return Stopped(reason)
+                if deciding is not None and deciding.done():
+                    word = deciding.result()
+                    return Stopped(word.message) if word.kind is WordKind.STOP else self._outcome(word)
                 await here.changed.wait()
         finally:
             doing.cancel()
         return None
 
-    async def _fetched(self, start: Word, line: Line) -> Outcome | None:
+    async def _fetched(self, start: Word, line: Line, deciding: asyncio.Task[Word]) -> Outcome | None:
         """Have the snapshot here that all go on from: None; or what came of the view instead."""
         here, view = self._here, self._view
         giver = next((member for member in view.members if member.rank == start.giver), None)
@@ -115,7 +127,7 @@ class ViewRun:
             return None
         log.info("taking %s over from rank %d", start.memory, giver.rank)
         fetching = asyncio.create_task(here.fetcher.fetch(view, giver, here.rank, self._key, start.memory, self._arriving))
-        if (outcome := await self._unless_left(fetching, line)) is not None:
+        if (outcome := await self._unless_left(fetching, line, deciding)) is not None:
             return outcome
         try:
             fetching.result()
@@ -138,10 +150,10 @@ class ViewRun:
 
     def _memory(self, start: Word) -> dict[str, str]:
         folder, memory = self._here.memory, self._command.memory
-        return {} if folder is None or memory is None else variables(folder, memory.every, start.memory)
+        return {} if folder is None or memory is None else variables(folder, memory.every, self._wait, start.memory)
 
     def _start(self, start: Word, extra: dict[str, str]) -> None:
-        here, command, node = self._here, self._command, self._node
+        here, command, node = self._here, self._command, self.node
         meeting = Meeting(split_address(self._view.members[0].address)[0], start.port, start.resume)
         argv = environment.arguments(command, start.resume)
         bound: list[list[int]] = shares(here.cores, node.processes) if command.bind_cores else [[]] * node.processes
@@ -151,34 +163,28 @@ class ViewRun:
             number = here.starter.start(argv, command.working_dir or ".", told, bound[local])
             self._running[number] = local
 
-    async def _watch(self, line: Line) -> Outcome:
+    async def _watch(self, line: Line, deciding: asyncio.Task[Word]) -> Outcome:
         """Until something is decided."""
-        here, asked = self._here, False
-        deciding = asyncio.create_task(line.next())
-        deciding.add_done_callback(lambda _: here.changed.set())
-        deadline = math.inf
-        try:
-            while True:
-                here.changed.clear()
-                if (outcome := self._told_to_leave(line)) is not None:
-                    return outcome
-                if deciding.done():
-                    word = deciding.result()
-                    return await self._stop(word.message) if word.kind is WordKind.STOP else self._outcome(word)
-                here.starter.require()
-                while here.starter.ends:
-                    self._ended(*here.starter.ends.popleft(), line)
-                if self._failed is not None:
-                    deadline = min(deadline, time.monotonic() + VERDICT_SECONDS)
-                    if time.monotonic() >= deadline:
-                        return Failed(self._failed)  # the leader hangs
-                if (reason := self._orders.stops(self._view.number)) is not None and not asked:
-                    asked = True
-                    line.say(Word(kind=WordKind.STOP, message=reason))
-                await self._news(min(LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
-                self._look()
-        finally:
-            deciding.cancel()
+        here, asked, deadline = self._here, False, math.inf
+        while True:
+            here.changed.clear()
+            if (outcome := self._told_to_leave(line)) is not None:
+                return outcome
+            if deciding.done():
+                word = deciding.result()
+                return await self._stop(word.message) if word.kind is WordKind.STOP else self._outcome(word)
+            here.starter.require()
+            while here.starter.ends:
+                self._ended(*here.starter.ends.popleft(), line)
+            if self._failed is not None:
+                deadline = min(deadline, time.monotonic() + VERDICT_SECONDS)
+                if time.monotonic() >= deadline:
+                    return Failed(self._failed)  # the leader hangs
+            if (reason := self._orders.stops(self._view.number)) is not None and not asked:
+                asked = True
+                line.say(Word(kind=WordKind.STOP, message=reason))
+            await self._news(min(LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
+            self._look()
 
     async def _news(self, seconds: float) -> None:
         """Wait until there is some, at most so long."""
@@ -197,7 +203,7 @@ class ViewRun:
             return
         self._failed = code
         how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        self._how = f"rank {self._node.rank(local)} of the script (process {local} of rank {self._here.rank}) {how}"
+        self._how = f"rank {self.node.rank(local)} of the script (process {local} of rank {self._here.rank}) {how}"
         for other in self._running:
             self._here.starter.signal(other, signal.SIGKILL)
         line.say(Word(kind=WordKind.FAILED, message=self._how))
@@ -233,7 +239,7 @@ class ViewRun:
             # The Trainer says so as it begins, wherever it goes on.
             progress = progress.model_copy(update={"activity": STARTING_SCRIPT})
         # What all of them report is the same: one tells it.
-        if self._node.number == 0:
+        if self.node.number == 0:
             self._here.agent.emit(EventKind.COMMITTED, progress=progress)
 
     def _look(self) -> None:

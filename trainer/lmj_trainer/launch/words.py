@@ -18,8 +18,9 @@ LONGEST_WORD = 32_768
 
 SnapshotName = Annotated[str, Field(pattern=r"^step-[0-9]{1,15}-view-[0-9]{1,15}$")]
 """Of a folder of memory; no path."""
-FileName = Annotated[str, Field(max_length=1024, pattern=r"^(|\w[\w.-]*(/\w[\w.-]*)*)$")]
+FileName = Annotated[str, Field(max_length=1024, pattern=r"^(|[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*)$")]
 """Of a file in it: relative, and nothing in it begins with a dot."""
+Hex = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]*$")]
 
 
 class WordKind(StrEnum):
@@ -52,16 +53,16 @@ class WordKind(StrEnum):
     GIVEN = "given"
     """The other: it has it, as ``files`` files of ``size`` bytes."""
     FILE = "file"
-    """The other: a file ``name`` of ``size`` bytes, which follow."""
+    """The other: a file ``name`` of ``size`` bytes, which follow. ``DONE`` comes after the last one."""
 
 
 class Word(Message):
     """One line between two launchers."""
 
     kind: WordKind
-    nonce: Annotated[str, Field(max_length=64)] = ""
+    nonce: Hex = ""
     """``challenge``, ``hello``, ``fetch``."""
-    proof: Annotated[str, Field(max_length=64)] = ""
+    proof: Hex = ""
     """``hello``, ``start``, ``fetch``, ``given``: see :func:`proof`."""
     view: int = 0
     """``hello``, ``fetch``."""

@@ -66,19 +66,34 @@ def test_whatever_is_held_all_have_what_is_chosen_or_are_given_it_by_one_that_ca
     assert all((key_of(choice.name) or (0, 0)) >= (key_of(name) or (0, 0)) for name in common)
 
 
+def put(root: Path, step: int, world: int, *ranks: int) -> None:
+    writing = begin(root, step, 1, world=world)
+    (writing.site / "model").write_text("m")
+    for rank in ranks:
+        writing.add(rank, {f"rng-{rank}": b"r"})
+    writing.complete()
+
+
+def test_what_is_of_another_place_alone_is_nothing(tmp_path: Path) -> None:
+    put(tmp_path, 9, 3, 0, 1, 2)
+    put(tmp_path, 10, 3, 2)
+    assert held(tmp_path, [2], 3) == Held((NEW, OLD), (OLD,))
+    assert held(tmp_path, [1], 3) == held(tmp_path, [2], 4) == held(tmp_path, [1, 2], 3) == Held((OLD,), (OLD,))
+
+
+def test_another_one_gives_in_each_view() -> None:
+    nodes = {0: have(NEW, whole=True), 1: have(), 2: have(NEW, whole=True), 3: have(NEW)}
+    assert [choose(nodes, view).givers[1] for view in (1, 2, 3)] == [2, 0, 2]
+
+
 def test_what_a_node_holds_and_what_its_processes_are_told(tmp_path: Path) -> None:
-    assert held(None, True) == Held()
-    assert held(tmp_path / "none", True) == Held((), (), True)
-    for step in (5, 10):
-        writing = begin(tmp_path, step, 1)
-        if step == 10:
-            (writing.site / "model").write_text("m")
-            writing.add(0, {"rng": b"r"})
-        writing.complete()
+    assert held(None, [0], 1, True) == Held()
+    assert held(tmp_path / "none", [0], 1, True) == Held((), (), True)
+    put(tmp_path, 10, 1, 0)
     begin(tmp_path, 15, 1)
-    assert held(tmp_path) == Held((NEW,), (NEW,))
-    assert variables(Path("/m"), 7, None) == {"LMJ_MEMORY_DIR": "/m", "LMJ_MEMORY_EVERY": "7"}
-    assert variables(Path("/m"), 7, NEW)["LMJ_MEMORY_RESTORE"] == f"/m/{NEW}"
+    assert held(tmp_path, [0], 1) == held(tmp_path, [5], 9) == Held((NEW,), (NEW,))
+    assert variables(Path("/m"), 7, 20, None) == {"LMJ_MEMORY_DIR": "/m", "LMJ_MEMORY_EVERY": "7", "LMJ_MEMORY_WAIT": "20"}
+    assert variables(Path("/m"), 7, 20, NEW)["LMJ_MEMORY_RESTORE"] == f"/m/{NEW}"
 
 
 def test_the_step_of_a_snapshot_is_in_its_name() -> None:
@@ -88,10 +103,10 @@ def test_the_step_of_a_snapshot_is_in_its_name() -> None:
 def test_a_word_names_no_path() -> None:
     with pytest.raises(ValidationError):
         Word(kind=WordKind.START, memory="../step-1-view-1")
-    for name in ("../x", "/x", "a/../x", "a//x", ".x", "a/.x", "x/", "x\n"):
+    for name in ("../x", "/x", "a/../x", "a//x", ".x", "a/.x", "x/", "x\n", "a/.."):
         with pytest.raises(ValidationError):
             Word(kind=WordKind.FILE, name=name)
-    assert Word(kind=WordKind.FILE, name="a_1/model-00001.of.safetensors").name
+    assert Word(kind=WordKind.FILE, name="a_1/the model-00001.of.safetensors").name
 
 
 def test_a_folder_goes_with_its_agent_and_those_of_dead_agents_go_too(tmp_path: Path) -> None:

@@ -58,6 +58,23 @@ def test_a_node_without_room_holds_up_nobody(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out.json").read_text()) == json.loads((tmp_path / "alone" / "out.json").read_text())
 
 
+@pytest.mark.integration
+def test_what_is_too_much_stays_on_its_node(tmp_path: Path) -> None:
+    more = PLAIN.replace("lmj.state(model, optimizer, schedule)", "lmj.state(model, optimizer, schedule, per_rank=(Much(),))")
+    much = """
+class Much:
+    def state_dict(self):
+        import torch
+        return {"much": torch.zeros((33 << 20) // 4)}
+    def load_state_dict(self, state):
+        pass
+"""
+    runs = Runs(tmp_path, TWO_NODES + much + more, 2)
+    assert runs.run(out="out", every=15) == 0, runs.said
+    assert runs.said.count("takes 33 MiB, which 2 ranks do not give to each other") == 2
+    assert [(each.step, each.whole) for each in snapshots(tmp_path / "memory0")] == [(30, False), (15, False)]
+
+
 def test_without_a_process_group_nothing_is_given(tmp_path: Path) -> None:
     assert Exchange(place(tmp_path)).swap({"rng": b"1"}) == {}
 
@@ -75,7 +92,7 @@ def test_what_goes_wrong_is_said_once(tmp_path: Path, monkeypatch: pytest.Monkey
     with caplog.at_level(logging.WARNING):
         assert it.swap({"rng": b"1"}) == it.swap({"rng": b"1"}) == {}
     assert [record.getMessage() for record in caplog.records] == [
-        "ranks no longer exchange their random numbers: no gloo; a lost pod's are lost with it"
+        "ranks no longer exchange what each has alone: no gloo; a lost pod's is lost with it"
     ]
     assert len(asked) == 1
     assert Exchange(place(tmp_path, world=1)).swap({"rng": b"1"}) == {}

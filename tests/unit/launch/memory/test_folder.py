@@ -111,8 +111,26 @@ def test_what_nobody_goes_on_from_is_forgotten(tmp_path: Path) -> None:
     forget(tmp_path, 2, tmp_path / "step-10-view-1")
     assert steps(tmp_path) == [(10, 1)]
     put(tmp_path, 15, view=2)
-    forget(tmp_path, 2, None)  # another process of the view, which begins later
-    assert steps(tmp_path) == [(15, 2)]
+    forget(tmp_path, 3, None)  # processes that go on from elsewhere: what is there may be needed again before they have one
+    assert steps(tmp_path) == [(15, 2), (10, 1)]
+    put(tmp_path, 5, view=3)
+    assert steps(tmp_path) == [(5, 3), (15, 2)]
+    forget(tmp_path, 3, tmp_path / "step-15-view-2")  # another process of the view, which begins later
+    assert steps(tmp_path) == [(5, 3), (15, 2)]
+
+
+def test_a_list_that_is_none_is_no_snapshot(tmp_path: Path) -> None:
+    put(tmp_path, 5)
+    for text in ("", "[]", "{}", '{"parts": 1, "world": "x", "files": []}', '{"parts": 1, "world": 1, "files": [1]}'):
+        (tmp_path / "step-5-view-1" / "part-0.json").write_text(text)
+        assert steps(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["../rng", "/rng", "a/rng", ".rng"])
+def test_what_another_rank_gives_goes_into_the_folder(tmp_path: Path, name: str) -> None:
+    writing = begin(tmp_path, 5, 1, world=2)
+    with pytest.raises(ValueError, match="rank 1 calls a file"):
+        writing.add(1, {name: b"r"})
 
 
 def test_no_room_is_said_and_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ async def another(gives: Giver) -> AsyncIterator[View]:
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer)
-        connection.say(Word(kind=WordKind.CHALLENGE, nonce="n"))
+        connection.say(Word(kind=WordKind.CHALLENGE, nonce="0f"))
         asked = await connection.hear()
         told = view(address)
         given = Word(kind=WordKind.GIVEN, proof=proof(key(told), "giver", asked.nonce, 1), size=10, files=1, world=1)
@@ -150,6 +150,9 @@ FILE = Word(kind=WordKind.FILE, name="model", size=10)
         (says(FILE.model_copy(update={"size": 11}), content=b"0" * 11), "another snapshot than it said"),
         (says(FILE.model_copy(update={"name": ""}), content=b"0" * 10), "another snapshot than it said"),
         (says(Word(kind=WordKind.BEAT)), "another snapshot than it said"),
+        (says(FILE, content=b"0123456789"), "it closed the connection"),
+        (says(FILE, content=b'0123456789{"kind": "beat"}\n'), "another snapshot than it said"),
+        (says(FILE.model_copy(update={"size": 9}), content=b'012345678{"kind": "done"}\n'), "another snapshot than it said"),
         (says(content=b'{"kind": "file", "name": "../model", "size": 10}\n0123456789'), "it said"),
         (says(content=b"x" * 100_000), "limit"),
     ],
@@ -205,6 +208,43 @@ async def test_after_a_few_failures_it_is_not_tried_again(tmp_path: Path) -> Non
             with pytest.raises(FetchError):
                 await fetcher.fetch(told, told.members[0], 1, key(told), NAME, lambda: None)
     assert not fetcher.able
+
+
+async def test_one_that_comes_makes_up_for_failures(tmp_path: Path) -> None:
+    put(tmp_path / "there")
+    fetcher = Fetcher(tmp_path / "here")
+    async with giving(tmp_path / "there") as told:
+        for name in ["step-1-view-1"] * (transfer.MOST_FAILURES - 1) + [NAME, "step-1-view-1"]:
+            if name == NAME:
+                await fetcher.fetch(told, told.members[0], 1, key(told), name, lambda: None)
+            else:
+                with pytest.raises(FetchError):
+                    await fetcher.fetch(told, told.members[0], 1, key(told), name, lambda: None)
+    assert fetcher.able
+
+
+async def test_one_that_is_cancelled_counts_and_leaves_nothing(tmp_path: Path) -> None:
+    waits = asyncio.Event()
+
+    async def gives(connection: Connection) -> None:
+        connection.say(FILE)
+        connection._writer.write(b"0123")
+        await waits.wait()
+
+    fetcher = Fetcher(tmp_path / "here")
+    async with another(gives) as told:
+        for _ in range(transfer.MOST_FAILURES):
+            assert fetcher.able
+            came = asyncio.Event()
+            fetching = asyncio.create_task(fetcher.fetch(told, told.members[0], 1, key(told), NAME, came.set))
+            async with asyncio.timeout(20):
+                await came.wait()
+            fetching.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await fetching
+        waits.set()
+    assert not fetcher.able
+    assert [path for path in (tmp_path / "here").rglob("*") if path.is_file()] == []
 
 
 async def test_where_there_is_no_room_it_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

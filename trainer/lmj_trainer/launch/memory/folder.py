@@ -60,9 +60,14 @@ class Snapshot:
         return sum(file.size for file in self.files)
 
     @property
+    def ranks(self) -> set[int]:
+        """Those of which it has what is theirs alone."""
+        return {file.rank for file in self.files if file.rank is not None}
+
+    @property
     def whole(self) -> bool:
         """It has what every rank needs, so that a node without memory can take it over."""
-        return {file.rank for file in self.files} >= {None, *range(self.world)}
+        return self.ranks >= set(range(self.world)) and any(file.rank is None for file in self.files)
 
 
 def name_of(step: int, view: int) -> str:
@@ -97,7 +102,7 @@ def read(path: Path) -> Snapshot | None:
                 if (path / name).stat().st_size != size:
                     return None
                 files[name] = File(name, size, rank)
-        except OSError:  # not there, or it cannot be read: then nobody can go on from it
+        except (OSError, ValueError, KeyError, TypeError):  # not there, or it cannot be read: then nobody can go on from it
             return None
         part += 1
     return Snapshot(int(named[1]), int(named[2]), path, world, tuple(files.values()))
@@ -126,8 +131,10 @@ class Writing:
         return found
 
     def add(self, rank: int, files: Mapping[str, bytes]) -> None:
-        """Put ``files`` into the site, which are ``rank``'s alone. Raises OSError."""
+        """Put ``files`` into the site, which are ``rank``'s alone. Raises OSError, and ValueError: a name is a path."""
         for name, content in files.items():
+            if "/" in name or name.startswith("."):
+                raise ValueError(f"rank {rank} calls a file {name[:80]!r}")
             (self.site / name).write_bytes(content)
         self.owners.update(dict.fromkeys(files, rank))
 
@@ -171,10 +178,13 @@ def begin(folder: Path, step: int, view: int, *, part: int = 0, parts: int = 1, 
 
 
 def forget(folder: Path, view: int, keep: Path | None) -> None:
-    """Processes of ``view`` begin: of what earlier views left only ``keep`` means anything. Raises OSError."""
-    for path in _folders(folder):
+    """Processes of ``view`` go on from ``keep``: nothing else that earlier views left means anything. Raises OSError.
+
+    None: they go on from elsewhere. What is there stays until there is something newer: a failure before that can go back to it.
+    """
+    for path in _folders(folder) if keep is not None else ():
         named = _NAME.fullmatch(path.name)
-        if named is not None and int(named[2]) < view and (keep is None or path.name != keep.name):
+        if keep is not None and named is not None and int(named[2]) < view and path.name != keep.name:
             _remove(path)
     _empty_trash(folder)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-DIR, EVERY, RESTORE = "LMJ_MEMORY_DIR", "LMJ_MEMORY_EVERY", "LMJ_MEMORY_RESTORE"
-VARIABLES = (DIR, EVERY, RESTORE)
+DIR, EVERY, RESTORE, WAIT = "LMJ_MEMORY_DIR", "LMJ_MEMORY_EVERY", "LMJ_MEMORY_RESTORE", "LMJ_MEMORY_WAIT"
+VARIABLES = (DIR, EVERY, RESTORE, WAIT)
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Place:
     """The process's number in its node, from 0. Part 0 has what is the same on all ranks."""
     parts: int
     """Processes of this node."""
+    wait: float = 300.0
+    """Seconds that it waits for the other ranks at a snapshot: some may write so much longer."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> Place | None:
@@ -53,4 +55,5 @@ class Place:
             world=number("WORLD_SIZE", 1, 1),
             part=number("LOCAL_RANK", 0, 0),
             parts=number("LOCAL_WORLD_SIZE", 1, 1),
+            wait=float(environment.get(WAIT) or cls.wait),
         )

@@ -75,9 +75,10 @@ class Loop:
             randomness.restore(said["randomness"])
         else:
             log.warning(
-                "rank %d has no random numbers in the snapshot of step %d, of other ranks: it draws others",
+                "rank %d has nothing of its own in the snapshot of step %d, of other ranks: it draws other random numbers%s",
                 place.rank,
                 found.step,
+                ", and per_rank is as the script made it" if self._per_rank else "",
             )
         self.steps = found.step
         return found.step
@@ -99,7 +100,8 @@ class Loop:
             torch.save([one.state_dict() for one in self._objects], site / _COMMON)
 
     def _size(self) -> int:
-        return memory.sizes([one.state_dict() for one in self._objects]) + self._prepared_size()
+        own = len(self._per_rank) and self._place.world * memory.sizes([one.state_dict() for one in self._per_rank])
+        return memory.sizes([one.state_dict() for one in self._objects]) + own + self._prepared_size()
 
     def _prepared_size(self) -> int:
         if self._accelerator is None:

@@ -52,7 +52,9 @@ class Memory:
         self._due = False
         self._elapsed, self._since = 0.0, 0.0
         self._loss: dict[str, float] | None = None
-        """What the restored snapshot says of sums that the Trainer begins anew."""
+        """What the restored snapshot says of sums that the Trainer begins anew; None: it has none of this rank."""
+        self._restoring = False
+        """A snapshot was restored, and the Trainer has not begun its steps yet."""
 
     def begin(self, trainer: Any, script_resumes: Any) -> Any:
         """``trainer.train()`` begins; what it is to resume from, where the script says ``script_resumes``."""
@@ -70,6 +72,7 @@ class Memory:
             memory.forget(self._place.folder, self._place.view, restored)
         if restored is None:
             return script_resumes
+        self._restoring = True
         losses = restored / _loss_file(self._place.rank)
         if losses.is_file():
             self._loss = json.loads(losses.read_text())
@@ -92,10 +95,11 @@ class Memory:
     def started(self, trainer: Any) -> None:
         """The Trainer has set up all that it resumes; its sums go on where they were."""
         saved, self._loss = self._loss, None
-        if trainer is not self._trainer or saved is None:
+        restoring, self._restoring = self._restoring, False
+        if trainer is not self._trainer or not restoring:
             return
-        self._elapsed = saved["elapsed"]
-        if hasattr(trainer, "_tr_loss"):
+        if saved is not None and hasattr(trainer, "_tr_loss"):
+            self._elapsed = saved["elapsed"]
             trainer._tr_loss.fill_(saved["loss"])
             trainer._total_loss_scalar = saved["total"]
             trainer._globalstep_last_logged = int(saved["logged"])

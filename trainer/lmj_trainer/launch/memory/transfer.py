@@ -34,9 +34,14 @@ async def give(folder: Path | None, key: bytes, request: Word, connection: Conne
     words = [_word_of(file) for file in snapshot.files]
     shown = proof(key, "giver", request.nonce, request.rank)
     connection.say(Word(kind=WordKind.GIVEN, proof=shown, size=snapshot.size, files=len(words), world=snapshot.world))
-    for word in words:
-        connection.say(word)
-        await connection.send(snapshot.path / word.name, word.size)
+    try:
+        for word in words:
+            connection.say(word)
+            await connection.send(snapshot.path / word.name, word.size)
+    except LineError:
+        connection.abort()  # what is said now would be taken for a part of the file
+        raise
+    connection.say(Word(kind=WordKind.DONE))
 
 
 def _word_of(file: File) -> Word:
@@ -63,16 +68,17 @@ class Fetcher:
 
         Raises FetchError. Each wait for more of it has a deadline.
         """
+        self._failures += 1  # also where it is cancelled, because it takes so long that others give up
         try:
             connection = await connections.connect(giver.address, HANDSHAKE_SECONDS)
             with contextlib.closing(connection):
                 given = await _introduced(connection, view, rank, key, name)
                 await self._take(connection, given, name, seen)
+            self._failures = 0
         except NoRoomError as error:
             self._failures = MOST_FAILURES  # it will not get more
             raise FetchError(f"rank {rank} cannot take over {name}: {error}") from None
         except (OSError, LineError) as error:
-            self._failures += 1
             raise FetchError(f"{name} did not come from rank {giver.rank} to rank {rank}: {error}") from None
 
     async def _take(self, connection: Connection, given: Word, name: str, seen: Callable[[], None]) -> None:
@@ -112,3 +118,6 @@ async def _received(connection: Connection, given: Word, writing: Writing, seen:
         await connection.receive(path, word.size, seen)
         if word.rank >= 0:
             writing.owners[word.name] = word.rank
+    last = await connection.hear()
+    if last.kind is not WordKind.DONE or left != 0:
+        raise LineError("it sent another snapshot than it said")
