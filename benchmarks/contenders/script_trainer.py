@@ -23,7 +23,6 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_utils import get_last_checkpoint
 
 WORDS, LENGTH, ROWS = 1000, 64, 4096
 
@@ -80,6 +79,12 @@ class Rows(torch.utils.data.Dataset[dict[str, Any]]):
         return {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": int(words[0]) % 2}
 
 
+def newest(folder: Path) -> str | None:
+    """The newest checkpoint that is whole. ``get_last_checkpoint`` takes one, too, in whose middle a process died."""
+    found = {int(path.parent.name.rpartition("-")[2]): path.parent for path in folder.glob("checkpoint-*/trainer_state.json")}
+    return str(found[max(found)]) if found else None
+
+
 def main() -> None:
     workload, arguments = HfArgumentParser((Workload, TrainingArguments)).parse_args_into_dataclasses()
     set_seed(arguments.seed)
@@ -104,7 +109,7 @@ def main() -> None:
         train_dataset=Rows(),
         callbacks=[Notes(folder, workload.turns)],
     )
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(str(folder)))
+    trainer.train(resume_from_checkpoint=newest(folder))
 
 
 if __name__ == "__main__":
