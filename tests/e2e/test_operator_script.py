@@ -56,6 +56,12 @@ class ScriptJob(ClusterJob):
         assert self.output is not None
         return self.output / "out"
 
+    def waits_after(self, step: int) -> None:
+        """It is applied, and both ranks wait at the gate after ``step``."""
+        self.gate.close(step)
+        self.apply()
+        self.reaches(step, 0, 1)
+
     def reaches(self, step: int, *ranks: int) -> None:
         """Until ``ranks`` wait at the gate after ``step``."""
         wait_for(f"ranks {ranks} after step {step}", lambda: self.gate.reached(step, *ranks), self.describe)
@@ -118,10 +124,7 @@ def test_a_killed_process_is_started_again_and_goes_on(
     operator: Watched, of_torchrun: Callable[[Script], Any], script: Script
 ) -> None:
     with job_of(operator, script) as job:
-        step = STEP
-        job.gate.close(step)
-        job.apply()
-        job.reaches(step, 0, 1)
+        job.waits_after(STEP)
         pods = [entry["pod"] for entry in job.status["ranks"]]
         operator.process.kill()
         kill = f"import os; os.kill({job.gate.pid(1)}, 9)"
@@ -131,7 +134,7 @@ def test_a_killed_process_is_started_again_and_goes_on(
         job.gate.open()
         job.wait_for_phase("Succeeded")
         assert [entry["pod"] for entry in job.status["ranks"]] == pods
-        assert job.gate.steps() == [*range(1, step + 1), *range(21, script.steps + 1)]
+        assert job.gate.steps() == [*range(1, STEP + 1), *range(21, script.steps + 1)]
         assert_equal(load_weights(job.results), of_torchrun(script))
 
 
@@ -140,10 +143,7 @@ def test_a_drained_node_is_left_and_no_step_is_lost(
     operator: Watched, of_torchrun: Callable[[Script], Any], script: Script
 ) -> None:
     with job_of(operator, script) as job:
-        step = STEP
-        job.gate.close(step)
-        job.apply()
-        job.reaches(step, 0, 1)
+        job.waits_after(STEP)
         node = job.status["ranks"][1]["node"]
         with drained(job, node) as end:
             restart(operator)
@@ -155,17 +155,15 @@ def test_a_drained_node_is_left_and_no_step_is_lost(
         status = job.status
         assert (status["restarts"], status["migrations"]) == (0, 1), job.describe()
         # The Trainer saves as a step begins, and does that step all the same: it is done again.
-        again = [step + 1] if script is GLUE else []
-        assert job.gate.steps() == [*range(1, step + 1), *again, *range(step + 1, script.steps + 1)]
+        again = [STEP + 1] if script is GLUE else []
+        assert job.gate.steps() == [*range(1, STEP + 1), *again, *range(STEP + 1, script.steps + 1)]
         assert_equal(load_weights(job.results), of_torchrun(script))
 
 
 @pytest.mark.slow
 def test_the_operator_is_killed_and_the_script_does_not_notice(operator: Watched, of_torchrun: Callable[[Script], Any]) -> None:
     with job_of(operator, DDP) as job:
-        job.gate.close(12)
-        job.apply()
-        job.reaches(12, 0, 1)
+        job.waits_after(12)
         operator.process.kill()
         job.gate.close(22)
         job.reaches(22, 0, 1)
@@ -179,9 +177,7 @@ def test_the_operator_is_killed_and_the_script_does_not_notice(operator: Watched
 
 def test_kubectl_scales_a_script(operator: Watched) -> None:
     with job_of(operator, DDP, dataParallel={"replicas": 2, "minReplicas": 1, "maxReplicas": 3}) as job:
-        job.gate.close(10)
-        job.apply()
-        job.reaches(10, 0, 1)
+        job.waits_after(10)
         job.kubectl("scale", f"lmj/{job.name}", "-n", job.namespace, "--replicas=3")
         restart(operator)
         job.reaches(11, 0, 1, 2)
@@ -207,9 +203,7 @@ def test_kubectl_scales_a_script(operator: Watched) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_node_without_power_takes_one_replica(operator: Watched, own_cluster: Cluster, rank: int) -> None:
     with job_of(operator, DDP, dataParallel={"replicas": 2, "minReplicas": 1}) as job:
-        job.gate.close(10)
-        job.apply()
-        job.reaches(10, 0, 1)
+        job.waits_after(10)
         ranks = job.status["ranks"]
         node = ranks[rank]["node"]
         assert node != ranks[1 - rank]["node"], "replicas are spread over nodes"
@@ -238,9 +232,7 @@ def test_a_lost_nodes_memory_comes_from_another_though_the_operator_is_killed(
 ) -> None:
     step = 17  # the newest checkpoint is of step 15
     with job_of(operator, GLUE, dataParallel={"replicas": 2, "minReplicas": 2}, command={"memory": {"every": 1}}) as job:
-        job.gate.close(step)
-        job.apply()
-        job.reaches(step, 0, 1)
+        job.waits_after(step)
         node = job.status["ranks"][1]["node"]
         own_cluster.power_cut(node)
         try:

@@ -26,33 +26,26 @@ class Taker:
         the names of those that are this rank's alone. What goes wrong is said, and the script goes on: a failure goes back to the
         snapshot before.
         """
-        writing, given = self._begun(step, size), {}
+        place, writing, given = self._place, None, {}
         try:
-            if writing is not None:
-                save(writing.site)
-                given = writing.own(self._place.rank, own)
+            needed = size() if place.part == 0 else 0
+            writing = memory.begin(
+                place.folder, step, place.view, part=place.part, parts=place.parts, world=place.world, size=needed
+            )
+            save(writing.site)
+            given = writing.own(place.rank, own)
         except Exception as error:  # noqa: BLE001 - whatever it is, training must not end by it
             _give_up(writing, step, error)
             writing = None
         # Outside of what may fail here alone: all ranks meet in it.
         taken = self._exchange.swap(given)
+        if writing is None:
+            return
         try:
-            if writing is not None:
-                self._add(writing, taken)
-                writing.complete()
+            self._add(writing, taken)
+            writing.complete()
         except Exception as error:  # noqa: BLE001 - as above
             _give_up(writing, step, error)
-
-    def _begun(self, step: int, size: Callable[[], int]) -> memory.Writing | None:
-        place = self._place
-        try:
-            needed = size() if place.part == 0 else 0
-            return memory.begin(
-                place.folder, step, place.view, part=place.part, parts=place.parts, world=place.world, size=needed
-            )
-        except Exception as error:  # noqa: BLE001 - as above
-            _give_up(None, step, error)
-            return None
 
     def _add(self, writing: memory.Writing, taken: Mapping[int, Files]) -> None:
         """Ranks of other nodes; a node's processes share them among themselves."""
