@@ -50,6 +50,20 @@ pathlib.Path(f"pid-{rank}").write_text(str(os.getpid()))
 while not os.path.exists("end"):
     time.sleep(0.02)
 """
+MEET = """
+import os, time
+import torch.distributed as dist
+rank = os.environ["RANK"]
+while rank == "0" and not os.path.exists("met"):
+    time.sleep(0.02)
+if rank == "1":
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    store.set("here", "1")
+    open("met", "w").close()
+dist.init_process_group("gloo")
+dist.barrier()
+dist.destroy_process_group()
+"""
 LEAVE = """
 import os, subprocess, time
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -254,6 +268,49 @@ async def test_a_standby_has_everything_imported(ranks: Any) -> None:
     assert warmed == ["everything is imported"]
 
 
+async def test_processes_find_a_store_before_rank_0_is_there(ranks: Any) -> None:
+    """Else one that is first tries again after up to half a second."""
+    ranks.write("meet.py", MEET)
+    await ranks.begin(2, "meet.py")
+    ranks.view()
+    await ranks.until(P.COMPLETED, P.COMPLETED)
+
+
+async def test_a_view_ends_with_its_store(ranks: Any) -> None:
+    ranks.write("train.py", TRAIN)
+    await ranks.begin(2, "train.py")
+    ranks.view()
+    await ranks.eventually(lambda: ranks.written("pid-0") and ranks.written("pid-1"))
+    os.kill(store_of(int(ranks.written("pid-0"))), signal.SIGKILL)
+    await ranks.eventually(lambda: ranks.events(1, K.LOST_PEER))
+    assert ranks.events(1, K.LOST_PEER)[0].message == "the script's store (a process of rank 0) was ended by SIGKILL"
+
+
+def store_of(pid: int) -> int:
+    """The process that serves the store of process ``pid`` of the script: they have the same parent."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            stat, told = (entry / "stat").read_text(), (entry / "cmdline").read_text()
+        except OSError:
+            continue  # it has ended
+        if "lmj_trainer.launch.store" in told and int(stat.rpartition(")")[2].split()[1]) == parent(pid):
+            return int(entry.name)
+    raise AssertionError("there is no store")
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+async def test_one_process_meets_where_it_wants(ranks: Any) -> None:
+    """A script that spawns its own processes takes an address of its own, and its rank 0 serves it."""
+    ranks.write("show.py", "import os\nopen('said', 'w').write(os.environ['TORCHELASTIC_USE_AGENT_STORE'])\n")
+    await ranks.begin(1, "show.py")
+    ranks.view()
+    await ranks.until(P.COMPLETED)
+    assert ranks.written("said") == "False"
+
+
 async def test_variables_are_those_of_torchrun(ranks: Any) -> None:
     """Compared with the real one, in what is set and in all that does not depend on the place."""
     show = ranks.write(
@@ -275,7 +332,7 @@ async def test_variables_are_those_of_torchrun(ranks: Any) -> None:
             "TORCHELASTIC_ERROR_FILE",
             "LMJ_INTERFACE",
         }
-        free = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_USE_AGENT_STORE"}
+        free = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_MAX_RESTARTS"}
         same = theirs[rank].keys() & mine[rank].keys() - free
         assert {name: mine[rank][name] for name in same} == {name: theirs[rank][name] for name in same}
 

@@ -7,6 +7,7 @@ from typing import Self
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.spec.command import Command
 from lmj_api.view import View
+from lmj_trainer.launch.interpreter import is_python
 
 RESUME_OPTION = "--resume_from_checkpoint"
 _ROLE = "default"
@@ -60,6 +61,14 @@ def arguments(command: Command, resume: str | None) -> list[str]:
     return [*command.args, *([] if resume is None else [RESUME_OPTION, resume])]
 
 
+def has_store(command: Command, node: Node) -> bool:
+    """Whether the launcher of node 0 serves the store (see ``store.py``), and not the script's rank 0.
+
+    Not for a program that may have another torch than this one, nor for one process: a script that spawns its own meets where it wants.
+    """
+    return is_python(command.args) and node.world > 1
+
+
 def variables(
     base: Mapping[str, str],
     job: LiveMigrationJob,
@@ -82,7 +91,7 @@ def variables(
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         **base,
         **_said_threads(command),
-        **_rendezvous(job, node, local, meeting),
+        **_rendezvous(job, command, node, local, meeting),
         "LMJ_JOB": job.metadata.name,
         "LMJ_VIEW": str(node.view),
         "LMJ_OUTPUT_DIR": job.spec.output.path,
@@ -91,7 +100,7 @@ def variables(
     }
 
 
-def _rendezvous(job: LiveMigrationJob, node: Node, local: int, meeting: Meeting) -> dict[str, str]:
+def _rendezvous(job: LiveMigrationJob, command: Command, node: Node, local: int, meeting: Meeting) -> dict[str, str]:
     rank, world = str(node.rank(local)), str(node.nodes * node.processes)
     host, port = meeting.host, str(meeting.port)
     return {
@@ -109,7 +118,7 @@ def _rendezvous(job: LiveMigrationJob, node: Node, local: int, meeting: Meeting)
         "TORCHELASTIC_RESTART_COUNT": str(node.view - 1),
         "TORCHELASTIC_MAX_RESTARTS": str(job.spec.recovery.max_restarts),
         "TORCHELASTIC_RUN_ID": job.metadata.run.id,
-        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_USE_AGENT_STORE": str(has_store(command, node)),
         "PET_NNODES": str(node.nodes),
         "PET_NPROC_PER_NODE": str(node.processes),
         "PET_NODE_RANK": str(node.number),

@@ -17,6 +17,7 @@ from lmj_trainer.launch.here import Here
 from lmj_trainer.launch.life import Pulse
 from lmj_trainer.launch.line import BrokenError, Life, Line
 from lmj_trainer.launch.memory.choice import step_in_memory, variables
+from lmj_trainer.launch.memory.place import DIR
 from lmj_trainer.launch.memory.transfer import FetchError
 from lmj_trainer.launch.outcome import Completed, Failed, Lost, Outcome, Stopped
 from lmj_trainer.launch.processors import shares, usable_processors
@@ -27,6 +28,7 @@ from lmj_trainer.wording import signal_name
 
 log = logging.getLogger("lmj.launch")
 
+STORE = ("-m", "lmj_trainer.launch.store")
 VERDICT_SECONDS = 5.0
 """A launcher whose process failed waits so long to be told whether that was the cause, or followed from another's."""
 LOOK_SECONDS = 5.0
@@ -44,6 +46,8 @@ class ViewRun:
         self._orders, self.node = here.agent.orders, Node.of(view, here.rank, command)
         self._running: dict[int, int] = {}
         """Process of this node, from its number at the starter."""
+        self._store: int | None = None
+        """Number of the process that serves the script's store, if that is here."""
         self._failed: int | None = None
         self._how = ""
         # A wait for others that is longer than what counts as a hang would be taken for one.
@@ -158,6 +162,9 @@ class ViewRun:
         argv = environment.arguments(command, start.resume)
         bound: list[list[int]] = shares(here.cores, node.processes) if command.bind_cores else [[]] * node.processes
         processors = usable_processors(here.cores)
+        if node.number == 0 and environment.has_store(command, node):
+            own = {name: value for name, value in here.variables.items() if name != DIR}
+            self._store = here.starter.start([*STORE, meeting.host, str(meeting.port)], "/", own, [])
         for local in range(node.processes):
             told = environment.variables(here.variables, here.job, node, local, meeting, processors, extra)
             number = here.starter.start(argv, command.working_dir or ".", told, bound[local])
@@ -195,15 +202,20 @@ class ViewRun:
     def _ended(self, number: int, code: int, line: Line) -> None:
         """Take note that process ``number`` ended; the others of this node end with one that failed."""
         local = self._running.pop(number, None)
-        if local is None or self._failed is not None:
+        if (local is None and number != self._store) or self._failed is not None:
             return
-        if code == 0:
+        if local is not None and code == 0:
             if not self._running:
                 line.say(Word(kind=WordKind.DONE))
             return
         self._failed = code
         how = f"was ended by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-        self._how = f"rank {self.node.rank(local)} of the script (process {local} of rank {self._here.rank}) {how}"
+        process = (
+            f"rank {self.node.rank(local)} of the script (process {local}"
+            if local is not None
+            else "the script's store (a process"
+        )
+        self._how = f"{process} of rank {self._here.rank}) {how}"
         for other in self._running:
             self._here.starter.signal(other, signal.SIGKILL)
         line.say(Word(kind=WordKind.FAILED, message=self._how))
@@ -249,7 +261,8 @@ class ViewRun:
             return
         self._looked = now
         reported, self._reported = self._reported, False
-        if self._pulse.lively(self._here.starter.pids.values(), now) or reported:
+        pids = self._here.starter.pids
+        if self._pulse.lively([pids[number] for number in self._running if number in pids], now) or reported:
             self._alive = now
             self._sign()
 
