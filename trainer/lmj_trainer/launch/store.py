@@ -7,7 +7,7 @@ nobody, and torch tries again only after up to half a second. The agent of torch
 import signal
 import sys
 
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public, and not in __all__
 
 
 def main(host: str, port: int) -> None:
