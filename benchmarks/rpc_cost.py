@@ -5,15 +5,16 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from statistics import median
 
 import torch
-from torch.distributed import rpc
 
 from lmj_trainer.transport.envelope import Envelope, Kind
-from lmj_trainer.transport.tensorpipe import TensorPipeTransport, ping
+from lmj_trainer.transport.heartbeats import Heartbeats, Pulse
+from lmj_trainer.transport.tensorpipe import TensorPipeTransport
 
 COUNT = 2000
 ROUNDS = 7
@@ -32,9 +33,9 @@ class Cost:
     take: float
     """A report that is taken, and acknowledged."""
     beat: float
-    """A beat that is sent, and its answer taken."""
+    """A heartbeat that is sent, and one that is taken."""
     watch: float
-    """A socket that is looked after once."""
+    """A link's socket that is looked after once."""
     sockets: int
     """Of the links between two ranks, at either."""
 
@@ -43,8 +44,8 @@ class Cost:
         return (ranks - 1) * (self.send + self.take)
 
     def of_second(self, ranks: int, beats: float) -> float:
-        """Of links to all others for a second, with ``beats`` in it: each rank sends them, answers theirs, and looks after its sockets."""
-        return (ranks - 1) * beats * (2 * self.beat + self.sockets * self.watch)
+        """Of links to all others for a second, with ``beats`` in it: each rank sends them, takes theirs, and looks after its sockets."""
+        return (ranks - 1) * beats * (self.beat + self.sockets * self.watch)
 
 
 def _report(number: int) -> Envelope:
@@ -96,20 +97,32 @@ def _send(line: Connection) -> None:
         transport.flush(_SECONDS)
         sends.append((time.process_time() - begin) / COUNT)
         takes.append(ours.recv() / COUNT)
-        begin = time.process_time()
-        torch.futures.wait_all([rpc.rpc_async(transport._links[address], ping) for _ in range(COUNT)])
-        beats.append((time.process_time() - begin) / COUNT)
+        beats.append(_beat())
     # The other has not called this one: its link back has as many.
     sockets = 2 * (_sockets() - bare)
+    transport._watch._arm(every=True)
     begin = time.process_time()
     for _ in range(COUNT):
-        transport._watch._arm()
-    watch = (time.process_time() - begin) / COUNT / max(1, _sockets())
+        transport._watch._arm(every=False)
+    watch = (time.process_time() - begin) / COUNT / max(1, sum(transport._watch._links.values()))
     ours.send(None)
     other.join(_SECONDS)
     line.send(Cost(median(sends), median(takes), median(beats), watch, sockets))
     line.recv()
     os._exit(0)
+
+
+def _beat() -> float:
+    with closing(Heartbeats("127.0.0.1", 1000)) as ours, closing(Heartbeats("127.0.0.1", 1000)) as theirs:
+        address = f"tcp://127.0.0.1:{theirs.port}"
+        ours.meet(address, theirs.port)
+        while ours.beat(address) is not Pulse.BEATS:
+            theirs.hear()
+        begin = time.process_time()
+        for _ in range(COUNT):
+            ours.beat(address)
+            theirs.hear()
+        return (time.process_time() - begin) / COUNT
 
 
 def measure() -> Cost:

@@ -55,4 +55,4 @@ def test_costs_grow_with_the_links(plan_scale: ModuleType) -> None:
     cost = plan_scale.rpc_cost.Cost(send=1e-4, take=2e-4, beat=5e-5, watch=1e-5, sockets=6)
     assert cost.of_step(1) == 0
     assert cost.of_step(1024) == pytest.approx(0.3069)
-    assert cost.of_second(1024, 8) == pytest.approx(1023 * 8 * 1.6e-4)
+    assert cost.of_second(1024, 8) == pytest.approx(1023 * 8 * 1.1e-4)

@@ -17,6 +17,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,22 @@ class Calls:
             return answer.get(timeout=DEADLINE)
         finally:
             self.transport.drop(address)
+
+    def settled(self, others: int) -> None:
+        """Return when this many others have heartbeats: from then on they are not called for nothing."""
+        deadline = time.monotonic() + DEADLINE
+        while len(self.transport._heartbeats.established) < others:
+            assert time.monotonic() < deadline, "there are no heartbeats"
+            time.sleep(0.01)
+
+    def calls(self, seconds: float) -> int:
+        """How often peers are called within so long."""
+        called: list[object] = []
+        real = self.transport._call
+        self.transport._call = lambda *args, **named: (called.append(args), real(*args, **named))[1]
+        time.sleep(seconds)
+        self.transport._call = real
+        return len(called)
 
     def resources(self) -> tuple[int, int]:
         """Threads and file descriptors of the process."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lmj_trainer.transport.silence import Flow, SilenceWatch
+from lmj_trainer.transport.flow import Flow
+from lmj_trainer.transport.silence import SilenceWatch
 
 pytestmark = [
     pytest.mark.integration,

@@ -294,17 +294,51 @@ def two_machines() -> Iterator[tuple[Path, Path, Callable[[], object]]]:
 
 def test_a_peer_without_power_is_noticed_by_its_silence(two_machines, process_peer) -> None:
     first, second, cut = two_machines
-    pairs = [(process_peer(600.0, SILENCE, first), process_peer(600.0, SILENCE, second)) for _ in range(2)]
+    pairs = [(process_peer(600.0, SILENCE, first), process_peer(600.0, SILENCE, second)) for _ in range(3)]
     for a, b in pairs:
         form(1, a, b)
         a.send(1, 1)
         b.send(0, 2)
         assert (b.take(0), a.take(1)) == (1, 2)
+    waits_for_an_answer, has_sent_nothing, has_heartbeats = (a for a, _ in pairs)
+    has_heartbeats.settled(1)
     cut()
-    waits_for_an_answer, has_sent_nothing = (a for a, _ in pairs)
     waits_for_an_answer.send(1, 2, index=1)
-    for a in (waits_for_an_answer, has_sent_nothing):
+    for a in (waits_for_an_answer, has_sent_nothing, has_heartbeats):
         assert "rank 1 " in broken(a, 1)
+
+
+def test_a_peer_without_power_is_noticed_though_its_link_is_idle(two_machines, process_peer) -> None:
+    """By the heartbeats, long before a call to it would fail; the next view has a new link to it."""
+    first, second, cut = two_machines
+    a, b = process_peer(600.0, SILENCE, first), process_peer(600.0, SILENCE, second)
+    form(1, a, b)
+    a.settled(1)
+    cut()
+    assert broken(a, 1).endswith("is lost: its machine is silent")
+    form(2, a)
+    a.join(3, 0, {1: b.address()})
+    assert "rank 1 " in broken(a, 1)
+
+
+def test_a_stopped_process_is_lost_when_a_call_has_timed_out(process_peer) -> None:
+    """Its kernel acknowledges heartbeats for ever, and nobody had sent it anything."""
+    a, b = process_peer(2.0, SILENCE), process_peer(2.0, SILENCE)
+    form(1, a, b)
+    a.settled(1)
+    b.stop()
+    assert "rank 1 " in broken(a, 1)
+    b.kill()
+
+
+def test_peers_with_heartbeats_are_not_called_for_nothing(process_peer) -> None:
+    """A call costs both ends a hundred times as much."""
+    a, b = process_peer(600.0, SILENCE), process_peer(600.0, SILENCE)
+    form(1, a, b)
+    a.settled(1)
+    assert a.calls(4 * SILENCE) == 0
+    b.kill()
+    assert "rank 1 " in broken(a, 1)
 
 
 def test_a_stopped_process_is_not_silent(process_peer) -> None:

@@ -1,8 +1,9 @@
 """Notices a peer whose machine went silent: power cut, network cut. Nobody sends a reset then.
 
 The kernel watches: TCP_USER_TIMEOUT ends a connection whose data is not acknowledged for so long. A beat every now and then sees to it
-that there is data. The peer's kernel acknowledges also when the peer's process is busy, stopped or starved, so a loaded machine is not
-taken for a dead one, and a beat that is late here only delays the notice.
+that there is data: on a connection of its own (see :mod:`~lmj_trainer.transport.heartbeats`), and over the link until there is one. The
+peer's kernel acknowledges also when the peer's process is busy, stopped or starved, so a loaded machine is not taken for a dead one, and a
+beat that is late here only delays the notice.
 
 Two things the time-out counts that are no silence, so it is set by what the connection does:
 
@@ -22,29 +23,41 @@ import contextlib
 import os
 import socket
 import stat
-import struct
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
-_TCP_USER_TIMEOUT = 18  # of Linux; Python's socket module lacks the name on others
-_TCP_INFO = 11
-_CONNECTING_MS = 1000
+from lmj_trainer.transport.flow import CONNECTING_MS, Flow, set_timeout
+from lmj_trainer.transport.heartbeats import Heartbeats
+
 _REPEAT_MS = 200
 """Until the first repetition."""
 _BEATS = 4
 """Beats within the time-out: one is always on the way."""
+_LOOK = 2 * _BEATS
+"""Beats from one look for connections that are not known to the next, while all peers have heartbeats."""
+
+
+def milliseconds(seconds: float) -> int:
+    """The kernel's time-out with which silence of ``seconds`` is noticed."""
+    return max(1, round(seconds * 1000) - _REPEAT_MS)
 
 
 class SilenceWatch:
     """Has every link of this process fail when its peer does not acknowledge for ``seconds``; works on Linux alone."""
 
-    def __init__(self, seconds: float, beat: Callable[[], None], is_link: Callable[[str, str], bool]) -> None:
-        """``beat`` sends a little to each peer, and returns at once. ``is_link``: whether the TCP connection from one address to another
-        (``host:port``) is a link to a peer: those of others, as to a storage far away, keep their own deadlines.
+    def __init__(
+        self,
+        seconds: float,
+        beat: Callable[[], object],
+        is_link: Callable[[str, str], bool],
+        heartbeats: Heartbeats | None = None,
+    ) -> None:
+        """``beat`` sends a little to each peer, and returns at once whether all have ``heartbeats``. ``is_link``: whether the TCP connection
+        from one address to another (``host:port``) is a link to a peer: those of others, as to a storage far away, keep their own deadlines.
         """
-        self._seconds, self._beat, self._is_link = seconds, beat, is_link
+        self._seconds, self._beat, self._is_link, self._heartbeats = seconds, beat, is_link, heartbeats
+        self._milliseconds = milliseconds(seconds)
         self._links: dict[tuple[int, int], bool] = {}
         self._stop = threading.Event()
         if sys.platform == "linux":
@@ -55,23 +68,30 @@ class SilenceWatch:
         self._stop.set()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._seconds / _BEATS):
-            self._beat()
-            self._arm()
+        wait = self._stop.wait if self._heartbeats is None else self._heartbeats.wait
+        beats = 0
+        while not self._stop.is_set():
+            wait(self._seconds / _BEATS)
+            settled = self._beat()
+            self._arm(every=not settled or beats % _LOOK == 0)
+            beats += 1
+        if self._heartbeats is not None:
+            self._heartbeats.close()
 
-    def _arm(self) -> None:
-        """Set the time-out of each connection to what it is doing."""
-        known, self._links = self._links, {}
-        for name in os.listdir("/proc/self/fd"):
+    def _arm(self, *, every: bool) -> None:
+        """Set the time-out of each connection to what it is doing; ``every``: also of those that are not known to be links yet."""
+        known, ours = self._links, set() if self._heartbeats is None else self._heartbeats.files
+        self._links = {} if every else {key: False for key, is_link in known.items() if not is_link}
+        for file in map(int, os.listdir("/proc/self/fd")) if every else [key[0] for key, is_link in known.items() if is_link]:
             with contextlib.suppress(OSError):  # closed in between
-                found = os.stat(f"/proc/self/fd/{name}")
-                if not stat.S_ISSOCK(found.st_mode):
+                found = os.fstat(file)
+                if not stat.S_ISSOCK(found.st_mode) or file in ours:
                     continue
-                key = int(name), found.st_ino
+                key = file, found.st_ino
                 if known.get(key) is False:
                     self._links[key] = False
                     continue
-                with socket.socket(fileno=os.dup(int(name))) as connection:
+                with socket.socket(fileno=os.dup(file)) as connection:
                     is_link = self._time(connection, known.get(key))
                 if is_link is not None:
                     self._links[key] = is_link
@@ -83,43 +103,12 @@ class SilenceWatch:
         flow = Flow.of(connection)
         if flow.connecting:
             # Where to is not known before it is there.
-            _set_timeout(connection, max(_CONNECTING_MS, self._milliseconds))
+            set_timeout(connection, max(CONNECTING_MS, self._milliseconds))
             return None
         if is_link is None:
             is_link = self._is_link(_address(connection.getsockname()), _address(connection.getpeername()))
-        _set_timeout(connection, self._milliseconds if is_link and not flow.stuck else 0)
+        set_timeout(connection, self._milliseconds if is_link and not flow.stuck else 0)
         return is_link
-
-    @property
-    def _milliseconds(self) -> int:
-        return max(1, round(self._seconds * 1000) - _REPEAT_MS)
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """What a TCP connection of this machine does."""
-
-    connecting: bool
-    """It is being made."""
-    under_way: int
-    """Packets sent and not acknowledged."""
-    waiting: int
-    """Bytes not sent yet."""
-
-    @classmethod
-    def of(cls, connection: socket.socket) -> Flow:
-        """As the kernel tells it. Raises OSError."""
-        told = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 148)  # struct tcp_info of linux/tcp.h
-        return cls(told[0] == 2, *struct.unpack_from("I", told, 24), *struct.unpack_from("I", told, 144))
-
-    @property
-    def stuck(self) -> bool:
-        """Whether the peer has no room for more, and nothing is under way that could go unanswered."""
-        return self.waiting > 0 and self.under_way == 0
-
-
-def _set_timeout(connection: socket.socket, milliseconds: int) -> None:
-    connection.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, milliseconds)
 
 
 def _address(name: tuple[str | int, ...]) -> str:

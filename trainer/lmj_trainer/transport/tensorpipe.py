@@ -16,9 +16,11 @@ All private calls to torch's RPC are here. What they rest on (torch 2.15):
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from torch._C._distributed_autograd import _init as _init_autograd
@@ -32,18 +34,23 @@ from torch.futures import Future
 
 from lmj_trainer.transport.envelope import Envelope
 from lmj_trainer.transport.feed import Done, Feed
+from lmj_trainer.transport.heartbeats import Heartbeats, Pulse, host_of
 from lmj_trainer.transport.inbox import Inbox
 from lmj_trainer.transport.listening import listens
 from lmj_trainer.transport.parts import BEGIN_SECONDS, Begin, Part
-from lmj_trainer.transport.silence import SilenceWatch
+from lmj_trainer.transport.silence import SilenceWatch, milliseconds
 
 _LAST_ID = 32_767
+_CALLS = 8
+"""To a peer that has nothing else to answer, within the time-out of one."""
 _inbox: Inbox | None = None
 _feed: Feed | None = None
+_heartbeats: Heartbeats | None = None
 
 
-def ping() -> None:
-    """Runs at the receiver: nothing."""
+def ping() -> int:
+    """Runs at the receiver: where it takes heartbeats; 0: nowhere."""
+    return 0 if _heartbeats is None else _heartbeats.port
 
 
 def deliver(envelope: Envelope) -> bool:
@@ -68,7 +75,7 @@ class TensorPipeTransport:
         """``timeout``: seconds after which a peer that does not take a message is lost; ``silence``: the same for one whose machine does
         not acknowledge that it got anything.
         """
-        global _inbox, _feed  # the RPC runtime calls functions by name, without a place for an instance
+        global _inbox, _feed, _heartbeats  # the RPC runtime calls functions by name, without a place for an instance
         if _inbox is not None:
             raise RuntimeError("this process already has a TensorPipeTransport")
         self.inbox = _inbox = Inbox()
@@ -80,6 +87,9 @@ class TensorPipeTransport:
         self._kept: dict[str, Callable[[str], None]] = {}
         self._met: set[str] = set()
         """Addresses of all that were ever linked."""
+        self._patience = timeout / _CALLS
+        self._due: dict[str, float] = {}
+        """When a peer with heartbeats is called again, on the monotonic clock."""
         self._lock = threading.Lock()
         self._idle = threading.Condition()
         self._under_way = 0
@@ -88,7 +98,10 @@ class TensorPipeTransport:
         self._agent = TensorPipeAgent(self._store, "self", 0, None, options, {}, [])
         rpc_api._init_rpc_states(self._agent)  # type: ignore[no-untyped-call]
         self.address = self._store.get("addrs/self").decode()
-        self._watch = SilenceWatch(silence, self._beat, self._is_link)
+        if sys.platform == "linux":
+            _heartbeats = Heartbeats(host_of(self.address), milliseconds(silence))
+        self._heartbeats = _heartbeats
+        self._watch = SilenceWatch(silence, self._beat, self._is_link, self._heartbeats)
 
     def listens(self) -> bool:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
@@ -155,15 +168,37 @@ class TensorPipeTransport:
         for address, link in list(self._links.items()):
             self._drop(address, link)
 
-    def _beat(self) -> None:
+    def _beat(self) -> bool:
+        """In the thread of the watch. Whether all peers have heartbeats: the others are called over their links."""
+        heartbeats = self._heartbeats
+        assert heartbeats is not None, "there is a watch where there are heartbeats"
         view = self.inbox.view
         breaks = {address: self._breaks(rank, address, view) for rank, address in list(self._peers.items())}
-        for address in {*breaks, *self._kept}:
-            link = self._links.get(address)
-            if link is not None:
-                self._call(address, link, breaks.get(address, lambda _: None), lambda _: None, ping)
-            elif address in breaks:
-                breaks[address]("the link broke before the view began")
+        wanted, now = {*breaks, *self._kept}, time.monotonic()
+        self._due = {address: due for address, due in self._due.items() if address in wanted}
+        heartbeats.hear()
+        heartbeats.keep(wanted)
+        settled = True
+        nobody: Callable[[str], None] = lambda _: None  # noqa: E731
+        for address in wanted:
+            link, lost = self._links.get(address), breaks.get(address, nobody)
+            if link is None:
+                lost("the link broke before the view began")
+                continue
+            pulse = heartbeats.beat(address)
+            if pulse is Pulse.BEATS and now < self._due.get(address, 0.0):
+                continue
+            settled = settled and pulse is Pulse.BEATS
+            self._due[address] = now + self._patience
+            # A peer that is gone fails it; what the peer had sent before is taken first. One that is stopped lets it time out.
+            self._call(address, link, lost, partial(self._met_at, address), ping)
+            if pulse is Pulse.SILENT:
+                self._lose(address, link, lost, "its machine is silent")
+        return settled
+
+    def _met_at(self, address: str, port: int | None) -> None:
+        if port is not None and self._heartbeats is not None:
+            self._heartbeats.meet(address, port)
 
     def _is_link(self, local: str, remote: str) -> bool:
         """Peers connect to this agent's address, and this agent to theirs."""
@@ -189,13 +224,7 @@ class TensorPipeTransport:
         """
 
         def failed(error: RuntimeError) -> None:
-            # A link that failed once stays broken, also if the peer lives: the next join makes a new one.
-            current = self._drop(address, link)
-            reason = str(error).splitlines()[0][:160]
-            lost(reason)
-            kept = self._kept.get(address) if current else None
-            if kept is not None:
-                kept(reason)
+            self._lose(address, link, lost, str(error).splitlines()[0][:160])
 
         def done(future: Any) -> None:
             answer = None
@@ -213,6 +242,14 @@ class TensorPipeTransport:
             failed(error)
         else:
             future.add_done_callback(done)
+
+    def _lose(self, address: str, link: WorkerInfo, lost: Callable[[str], None], reason: str) -> None:
+        # A link that failed once stays broken, also if the peer lives: the next join makes a new one.
+        current = self._drop(address, link)
+        lost(reason)
+        kept = self._kept.get(address) if current else None
+        if kept is not None:
+            kept(reason)
 
     def _count(self, change: int) -> None:
         with self._idle:
