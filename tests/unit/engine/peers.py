@@ -86,6 +86,16 @@ class Calls:
             assert time.monotonic() < deadline, "there are no heartbeats"
             time.sleep(0.01)
 
+    def unlink(self, address: str) -> None:
+        """As a call that has failed does."""
+        self.transport._drop(address, self.transport._links[address])
+
+    def spent(self, seconds: float) -> float:
+        """Processor time within so long, all threads."""
+        begin = time.process_time()
+        time.sleep(seconds)
+        return time.process_time() - begin
+
     def calls(self, seconds: float) -> int:
         """How often peers are called within so long."""
         called: list[object] = []

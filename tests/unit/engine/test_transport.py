@@ -331,6 +331,16 @@ def test_a_stopped_process_is_lost_when_a_call_has_timed_out(process_peer) -> No
     b.kill()
 
 
+def test_heartbeats_that_end_after_the_link_keep_nobody_busy(process_peer) -> None:
+    a, b = process_peer(600.0, SILENCE), process_peer(600.0, SILENCE)
+    form(1, a, b)
+    a.settled(1)
+    a.unlink(b.address())
+    b.kill()
+    assert "rank 1 " in broken(a, 1)
+    assert a.spent(1.0) < 0.5
+
+
 def test_peers_with_heartbeats_are_not_called_for_nothing(process_peer) -> None:
     """A call costs both ends a hundred times as much."""
     a, b = process_peer(600.0, SILENCE), process_peer(600.0, SILENCE)

@@ -177,7 +177,8 @@ class TensorPipeTransport:
         wanted, now = {*breaks, *self._kept}, time.monotonic()
         self._due = {address: due for address, due in self._due.items() if address in wanted}
         heartbeats.hear()
-        heartbeats.keep(wanted)
+        # Nobody asks for the heartbeats of one without a link; they would be kept after they have ended, and end each wait.
+        heartbeats.keep({address for address in wanted if address in self._links})
         settled = True
         nobody: Callable[[str], None] = lambda _: None  # noqa: E731
         for address in wanted:
