@@ -82,7 +82,7 @@ class Calls:
     def settled(self, others: int) -> None:
         """Return when this many others have heartbeats: from then on they are not called for nothing."""
         deadline = time.monotonic() + DEADLINE
-        while len(self.transport._heartbeats.established) < others:
+        while len(self.transport._heartbeats.acknowledged) < others:
             assert time.monotonic() < deadline, "there are no heartbeats"
             time.sleep(0.01)
 

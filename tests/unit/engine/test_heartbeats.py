@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import resource
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -52,7 +56,7 @@ def test_a_peer_that_is_there_acknowledges(made) -> None:
     a, b = made(), made()
     assert a.beat(PEER) is Pulse.UNKNOWN  # nobody has said where it listens
     joined(a, b.port)
-    assert a.established == {PEER}
+    until(lambda: (a.beat(PEER), a.acknowledged)[1] == {PEER})
     b.hear()
     (theirs,) = b._in
     for _ in range(10):
@@ -73,7 +77,7 @@ def test_a_peer_that_is_gone_is_not_silent(made) -> None:
     a.wait(DEADLINE)
     assert time.monotonic() - begin < DEADLINE / 2
     until(lambda: a.beat(PEER) is Pulse.UNKNOWN)
-    assert a.files == set() == a.established
+    assert a.files == set() == a.acknowledged
 
 
 def test_who_takes_no_connection_is_not_silent(made) -> None:
@@ -83,6 +87,61 @@ def test_who_takes_no_connection_is_not_silent(made) -> None:
     a.meet(PEER, port)
     for _ in range(5):
         assert a.beat(PEER) is Pulse.UNKNOWN
+
+
+@dataclass
+class Unanswered:
+    """A connection that the kernel ends because nothing is acknowledged."""
+
+    real: socket.socket
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def send(self, _data: bytes) -> int:
+        raise OSError(errno.ETIMEDOUT, "timed out")
+
+
+@pytest.mark.parametrize(("acknowledged", "pulse"), [(True, Pulse.SILENT), (False, Pulse.UNKNOWN)])
+def test_a_machine_is_silent_when_it_answered_before(
+    made, acknowledged: bool, pulse: Pulse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else something on the way, which lets a connection be made and nothing through, would end a view again and again."""
+    a, b = made(), made()
+    if not acknowledged:
+        monkeypatch.setattr(Flow, "of", lambda _connection: Flow(False, 1, 0, 1))
+    joined(a, b.port)
+    if acknowledged:
+        until(lambda: (a.beat(PEER), a.acknowledged)[1])
+    a._out[PEER] = Unanswered(a._out[PEER])
+    assert a.beat(PEER) is pulse
+    assert a.files == set()
+
+
+def test_of_many_that_come_at_once_some_wait(made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the peers would have no beat while others come and go."""
+    b = made()
+    monkeypatch.setattr(heartbeats, "_AT_ONCE", 2)
+    with contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection((HOST, b.port)))
+        counts = []
+        until(lambda: (b.hear(), counts.append(len(b._in)), counts[-1] == 5)[2])
+        assert counts[:3] == [2, 4, 5]
+
+
+def test_a_process_without_a_file_left_has_no_heartbeats(made) -> None:
+    """Its peers are called over their links."""
+    a, b = made(), made()
+    a.meet(PEER, b.port)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        assert a.beat(PEER) is Pulse.UNKNOWN
+        b.hear()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    joined(a, b.port)  # it has said again where it listens
 
 
 def test_a_peer_that_does_not_take_them_is_not_silent(made) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -41,6 +42,32 @@ def watched(is_link: Callable[[str, str], bool]) -> Iterator[None]:
         yield
     finally:
         watch.close()
+
+
+class Closing:
+    """Heartbeats whose watch is closed while it waits."""
+
+    files: frozenset[int] = frozenset()
+    watch: SilenceWatch | None = None
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def wait(self, _seconds: float) -> None:
+        while self.watch is None:
+            time.sleep(0.01)
+        self.watch.close()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_watch_that_is_closed_while_it_waits_beats_no_more() -> None:
+    """The links are being dropped then: each would be taken for a lost peer."""
+    heartbeats, beats = Closing(), list[int]()
+    heartbeats.watch = SilenceWatch(SECONDS, lambda: beats.append(1), lambda _local, _remote: False, heartbeats)
+    assert heartbeats.closed.wait(DEADLINE)
+    assert beats == []
 
 
 def timeout_of(connection: socket.socket) -> int:

@@ -15,6 +15,7 @@ import pytest
 
 from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.launch import store
 from lmj_trainer.launch.processors import shares, usable_cores
 
 P, K = WorkerPhase, EventKind
@@ -293,7 +294,7 @@ def store_of(pid: int) -> int:
             stat, told = (entry / "stat").read_text(), (entry / "cmdline").read_text()
         except OSError:
             continue  # it has ended
-        if "lmj_trainer.launch.store" in told and int(stat.rpartition(")")[2].split()[1]) == parent(pid):
+        if store.PROGRAM in told and int(stat.rpartition(")")[2].split()[1]) == parent(pid):
             return int(entry.name)
     raise AssertionError("there is no store")
 

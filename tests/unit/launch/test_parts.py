@@ -79,6 +79,13 @@ def test_threads(base: dict[str, str], threads: int | None, expected: tuple[str,
     assert (it["OMP_NUM_THREADS"], it.get("MKL_NUM_THREADS")) == expected
 
 
+@pytest.mark.parametrize(("said", "expected"), [({}, "True"), ({"TORCHELASTIC_USE_AGENT_STORE": "False"}, "False")])
+def test_a_job_may_have_no_store(said: dict[str, str], expected: str) -> None:
+    assert told(said)["TORCHELASTIC_USE_AGENT_STORE"] == expected
+    node = Node(number=0, nodes=2, processes=1, view=1)
+    assert environment.has_store(Command(args=["train.py"]), node, said) is (expected == "True")
+
+
 def test_a_checkpoint_is_the_last_argument() -> None:
     command = Command(args=["train.py", "--lr", "1"])
     assert environment.arguments(command, None) == ["train.py", "--lr", "1"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind
+from lmj_trainer.transport.flow import set_timeout
 
 BEAT_SECONDS = 2.0
 SILENT_SECONDS = 8.0
@@ -18,7 +19,6 @@ STUCK_SECONDS = 60.0
 """A peer that says nothing for so long is lost, though its machine is there."""
 _CHUNK_BYTES = 1 << 20
 """Of a file, in memory at a time."""
-_TCP_USER_TIMEOUT = 18  # of Linux; Python's socket module lacks the name on others
 
 
 class LineError(Exception):
@@ -48,7 +48,7 @@ class Connection:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if sys.platform == "linux":
-                opened.setsockopt(socket.IPPROTO_TCP, _TCP_USER_TIMEOUT, round(SILENT_SECONDS * 1000))
+                set_timeout(opened, round(SILENT_SECONDS * 1000))
 
     def say(self, word: Word) -> None:
         """Send ``word``; to one that is gone nothing is said, which :meth:`hear` tells."""

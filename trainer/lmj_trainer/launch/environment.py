@@ -9,6 +9,7 @@ from lmj_api.spec.command import Command
 from lmj_api.view import View
 from lmj_trainer.launch.interpreter import is_python
 
+_USE_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 RESUME_OPTION = "--resume_from_checkpoint"
 _ROLE = "default"
 """As torchrun calls it where nobody says another."""
@@ -61,12 +62,13 @@ def arguments(command: Command, resume: str | None) -> list[str]:
     return [*command.args, *([] if resume is None else [RESUME_OPTION, resume])]
 
 
-def has_store(command: Command, node: Node) -> bool:
-    """Whether the launcher of node 0 serves the store (see ``store.py``), and not the script's rank 0.
+def has_store(command: Command, node: Node, base: Mapping[str, str]) -> bool:
+    """Whether the launcher of node 0 serves the store (see the package ``store``), and not the script's rank 0.
 
-    Not for a program that may have another torch than this one, nor for one process: a script that spawns its own meets where it wants.
+    Not where ``base``, the launcher's variables, says that it is not wanted; not for a program that may have another torch than this one, nor
+    for one process: a script that spawns its own meets where it wants.
     """
-    return is_python(command.args) and node.world > 1
+    return is_python(command.args) and node.world > 1 and base.get(_USE_STORE) != "False"
 
 
 def variables(
@@ -92,6 +94,7 @@ def variables(
         **base,
         **_said_threads(command),
         **_rendezvous(job, command, node, local, meeting),
+        _USE_STORE: str(has_store(command, node, base)),
         "LMJ_JOB": job.metadata.name,
         "LMJ_VIEW": str(node.view),
         "LMJ_OUTPUT_DIR": job.spec.output.path,
@@ -118,7 +121,6 @@ def _rendezvous(job: LiveMigrationJob, command: Command, node: Node, local: int,
         "TORCHELASTIC_RESTART_COUNT": str(node.view - 1),
         "TORCHELASTIC_MAX_RESTARTS": str(job.spec.recovery.max_restarts),
         "TORCHELASTIC_RUN_ID": job.metadata.run.id,
-        "TORCHELASTIC_USE_AGENT_STORE": str(has_store(command, node)),
         "PET_NNODES": str(node.nodes),
         "PET_NPROC_PER_NODE": str(node.processes),
         "PET_NODE_RANK": str(node.number),

@@ -10,7 +10,7 @@ from typing import Any
 
 from lmj_api.protocol import STARTING_SCRIPT, EventKind, Progress
 from lmj_api.view import View
-from lmj_trainer.launch import environment
+from lmj_trainer.launch import environment, store
 from lmj_trainer.launch.connection import BEAT_SECONDS, split_address
 from lmj_trainer.launch.environment import Meeting, Node
 from lmj_trainer.launch.here import Here
@@ -28,7 +28,6 @@ from lmj_trainer.wording import signal_name
 
 log = logging.getLogger("lmj.launch")
 
-STORE = ("-m", "lmj_trainer.launch.store")
 VERDICT_SECONDS = 5.0
 """A launcher whose process failed waits so long to be told whether that was the cause, or followed from another's."""
 LOOK_SECONDS = 5.0
@@ -162,9 +161,9 @@ class ViewRun:
         argv = environment.arguments(command, start.resume)
         bound: list[list[int]] = shares(here.cores, node.processes) if command.bind_cores else [[]] * node.processes
         processors = usable_processors(here.cores)
-        if node.number == 0 and environment.has_store(command, node):
+        if node.number == 0 and environment.has_store(command, node, here.variables):
             own = {name: value for name, value in here.variables.items() if name != DIR}
-            self._store = here.starter.start([*STORE, meeting.host, str(meeting.port)], "/", own, [])
+            self._store = here.starter.start([store.PROGRAM, meeting.host, str(meeting.port)], "/", own, [])
         for local in range(node.processes):
             told = environment.variables(here.variables, here.job, node, local, meeting, processors, extra)
             number = here.starter.start(argv, command.working_dir or ".", told, bound[local])

@@ -22,12 +22,15 @@ class Flow:
     """Packets sent and not acknowledged."""
     waiting: int
     """Bytes not sent yet."""
+    acknowledged: int
+    """Bytes that the peer's machine acknowledged; the first is that of connecting."""
 
     @classmethod
     def of(cls, connection: socket.socket) -> Flow:
         """As the kernel tells it. Raises OSError."""
         told = connection.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 148)  # struct tcp_info of linux/tcp.h
-        return cls(told[0] == 2, *struct.unpack_from("I", told, 24), *struct.unpack_from("I", told, 144))
+        under_way, waiting = *struct.unpack_from("I", told, 24), *struct.unpack_from("I", told, 144)
+        return cls(told[0] == 2, under_way, waiting, *struct.unpack_from("Q", told, 120))
 
     @property
     def stuck(self) -> bool:

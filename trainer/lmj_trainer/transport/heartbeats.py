@@ -18,6 +18,8 @@ from lmj_trainer.transport.flow import CONNECTING_MS, Flow, set_timeout
 
 MOST = 4096
 """Connections that are taken; a job has at most 1,024 ranks."""
+_AT_ONCE = 64
+"""Connections that are taken before the peers get their turn."""
 QUIET_SECONDS = 60.0
 """Who has sent nothing for so long is gone, or stopped: it connects again."""
 _UNANSWERED = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH}
@@ -43,8 +45,8 @@ class Heartbeats:
         """Where peers connect to."""
         self._ports: dict[str, int] = {}
         self._out: dict[str, socket.socket] = {}
-        self.established: set[str] = set()
-        """Peers with whom there is a connection."""
+        self.acknowledged: set[str] = set()
+        """Peers whose machines have acknowledged a heartbeat."""
         self._in: dict[socket.socket, float] = {}
         """With when each was heard last."""
         self._poll = select.poll()
@@ -54,9 +56,10 @@ class Heartbeats:
         """Of the connections to peers: nobody else is to set their time-out."""
         return {connection.fileno() for connection in self._out.values()}
 
-    def meet(self, address: str, port: int) -> None:
-        """The peer at ``address`` (``scheme://host:port``) takes heartbeats at ``port``. From any thread."""
-        self._ports[address] = port
+    def meet(self, address: str, port: int | None) -> None:
+        """The peer at ``address`` (``scheme://host:port``) takes heartbeats at ``port``; 0 or None: nowhere. From any thread."""
+        if port:
+            self._ports[address] = port
 
     def keep(self, addresses: Collection[str]) -> None:
         """Have connections to these peers alone."""
@@ -86,14 +89,15 @@ class Heartbeats:
             set_timeout(connection, 0 if flow.stuck else self._milliseconds)
             if not flow.stuck:
                 connection.send(b"\0")
-            self.established.add(address)
+            if flow.acknowledged > 1:
+                self.acknowledged.add(address)
             if connection.recv(1) == b"":
                 raise ConnectionResetError(errno.ECONNRESET, "the peer has closed it")
         except BlockingIOError:
             pass
         except OSError as error:
-            # Of one that never was, something on the way may not let it through: that says nothing of the machine.
-            silent = error.errno in _UNANSWERED and address in self.established
+            # Where nothing ever came through, something on the way may not let it: that says nothing of the machine.
+            silent = error.errno in _UNANSWERED and address in self.acknowledged
             self._close(address)
             return Pulse.SILENT if silent else Pulse.UNKNOWN
         return Pulse.BEATS
@@ -102,7 +106,7 @@ class Heartbeats:
         """Take what peers have sent."""
         now = time.monotonic()
         with contextlib.suppress(OSError):  # nobody is there, or there is no file left: they wait
-            while True:
+            for _ in range(_AT_ONCE):
                 connection, _ = self._listener.accept()
                 if len(self._in) >= MOST:
                     connection.close()
@@ -130,7 +134,10 @@ class Heartbeats:
 
     def _connect(self, address: str, port: int) -> None:
         host = host_of(address)
-        connection = socket.socket(_family(host))
+        try:
+            connection = socket.socket(_family(host))
+        except OSError:  # there is no file left: the peer is called over its link, and says again where it listens
+            return
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         set_timeout(connection, max(CONNECTING_MS, self._milliseconds))
@@ -142,7 +149,7 @@ class Heartbeats:
 
     def _close(self, address: str) -> None:
         connection = self._out.pop(address)
-        self.established.discard(address)
+        self.acknowledged.discard(address)
         self._poll.unregister(connection)
         connection.close()
 

@@ -70,8 +70,10 @@ class SilenceWatch:
     def _run(self) -> None:
         wait = self._stop.wait if self._heartbeats is None else self._heartbeats.wait
         beats = 0
-        while not self._stop.is_set():
+        while True:
             wait(self._seconds / _BEATS)
+            if self._stop.is_set():
+                break
             settled = self._beat()
             self._arm(every=not settled or beats % _LOOK == 0)
             beats += 1

@@ -179,7 +179,7 @@ class TensorPipeTransport:
         heartbeats.hear()
         # Nobody asks for the heartbeats of one without a link; they would be kept after they have ended, and end each wait.
         heartbeats.keep({address for address in wanted if address in self._links})
-        settled = True
+        settled, silent = True, list[tuple[str, WorkerInfo, Callable[[str], None]]]()
         nobody: Callable[[str], None] = lambda _: None  # noqa: E731
         for address in wanted:
             link, lost = self._links.get(address), breaks.get(address, nobody)
@@ -192,14 +192,13 @@ class TensorPipeTransport:
             settled = settled and pulse is Pulse.BEATS
             self._due[address] = now + self._patience
             # A peer that is gone fails it; what the peer had sent before is taken first. One that is stopped lets it time out.
-            self._call(address, link, lost, partial(self._met_at, address), ping)
+            self._call(address, link, lost, partial(heartbeats.meet, address), ping)
             if pulse is Pulse.SILENT:
-                self._lose(address, link, lost, "its machine is silent")
+                silent.append((address, link, lost))
+        # Whoever is told may take its time; the other peers have had their beat by then.
+        for address, link, lost in silent:
+            self._lose(address, link, lost, "its machine is silent")
         return settled
-
-    def _met_at(self, address: str, port: int | None) -> None:
-        if port is not None and self._heartbeats is not None:
-            self._heartbeats.meet(address, port)
 
     def _is_link(self, local: str, remote: str) -> bool:
         """Peers connect to this agent's address, and this agent to theirs."""

@@ -1,8 +1,4 @@
-"""The store at which the processes of a view meet: ``python -m lmj_trainer.launch.store HOST PORT``, a process of the leader's launcher.
-
-It listens before the script needs it. Were it served by rank 0, as where nobody else does, a rank that comes before that one would find
-nobody, and torch tries again only after up to half a second. The agent of torchrun serves it, too.
-"""
+"""Serves a store of torch: ``serve.py HOST PORT``."""
 
 import signal
 import sys
