@@ -65,6 +65,9 @@ def _run(namespaces: tuple[str, ...], where: tuple[str, int], settings: Settings
         # Kopf and the client take a second to import, and other commands do without them.
         import uvloop
 
+        from lmj_operator.controller.one_client import import_one_client
+
+        import_one_client()
         from lmj_operator.controller.operator import Options, StartError, operate
     except ImportError as error:
         raise CommandError(

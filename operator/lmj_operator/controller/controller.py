@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any
 
 import kopf
+from kubernetes.aio.client import Configuration
 
 from lmj_api import names
 from lmj_api.status import Phase
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.api import Api
 from lmj_operator.backend.kubernetes.cache import Cache, Key
+from lmj_operator.backend.kubernetes.connection import NoCluster, find
 from lmj_operator.backend.kubernetes.resources import BUDGETS, NODES, PODS, POLICIES, SECRETS, SERVICES
 from lmj_operator.backend.kubernetes.status_store import Replicas
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
@@ -126,9 +128,13 @@ def registry(controller: Controller) -> kopf.OperatorRegistry:
     made = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=made, errors=kopf.ErrorsMode.PERMANENT)
-    async def login(**kwargs: Any) -> kopf.AiohttpSession | None:
-        info = await asyncio.to_thread(kopf.login_via_client, **kwargs)  # it may run a program, and read files
-        return session_of(info) if info is not None else None
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        made = Configuration()
+        try:
+            await find(made)
+        except NoCluster as error:
+            raise kopf.LoginError(str(error)) from error
+        return await session_of(made)
 
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=made)
     async def job(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so

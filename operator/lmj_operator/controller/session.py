@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import kopf
 from aiohttp.connector import Connection
+from kubernetes.aio.client import Configuration
 
 from lmj_operator.backend.kubernetes.api import lines
 from lmj_operator.backend.kubernetes.job_object import kept, kept_event
@@ -45,8 +46,22 @@ class ShallowResponse(aiohttp.ClientResponse):
         return await page(await self.read(), kept)
 
 
-def session_of(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
-    """The session that Kopf would make of ``info``, with such answers."""
+async def session_of(reached: Configuration) -> kopf.AiohttpSession:
+    """The session that Kopf would make of how the API server is ``reached``, with such answers. One that is refused is made anew."""
+    header = await reached.get_api_key_with_prefix("BearerToken") or ""
+    scheme, _, token = header.rpartition(" ")
+    info = kopf.ConnectionInfo(
+        server=reached.host,
+        ca_path=reached.ssl_ca_cert,
+        insecure=not reached.verify_ssl,
+        username=reached.username or None,
+        password=reached.password or None,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=reached.cert_file,
+        private_key_path=reached.key_file,
+        proxy_url=reached.proxy,
+    )
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
@@ -54,6 +69,4 @@ def session_of(info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
         trust_env=info.trust_env,
         response_class=ShallowResponse,
     )
-    return kopf.AiohttpSession(
-        aiohttp_session=session, server=info.server, default_namespace=info.default_namespace, expiration=info.expiration
-    )
+    return kopf.AiohttpSession(aiohttp_session=session, server=info.server)

@@ -11,6 +11,7 @@ import kopf
 import pytest
 from aiohttp import web
 from cluster_jobs import SETTINGS, job_body
+from kubernetes.aio.client import Configuration
 from served import served
 
 from lmj_api.size import MOST_VALUES
@@ -105,7 +106,12 @@ async def test_they_are_refused_in_a_line_and_the_job_of_another_gets_its_pods()
         controller.informed.set()
         host = api._client.configuration.host
         began = time.monotonic()
-        with mock.patch.object(kopf, "login_via_client", return_value=kopf.ConnectionInfo(server=host)):
+
+        async def find(made: Configuration) -> str:
+            made.host = host
+            return "default"
+
+        with mock.patch("lmj_operator.controller.controller.find", find):
             running = asyncio.create_task(
                 kopf.operator(
                     registry=registry(controller),

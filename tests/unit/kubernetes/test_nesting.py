@@ -146,11 +146,10 @@ async def test_kopf_tells_of_such_a_job_and_of_all_others_and_lives() -> None:
     registry = kopf.OperatorRegistry()
     server, stop = Server(), asyncio.Event()
     async with served(server.handle) as api:
-        info = kopf.ConnectionInfo(server=api._client.configuration.host)
 
         @kopf.on.login(registry=registry)
         async def login(**_: Any) -> kopf.AiohttpSession:
-            return session_of(info)
+            return await session_of(api._client.configuration)
 
         @kopf.on.event("lmj.dev", "v1alpha1", "livemigrationjobs", registry=registry)
         async def job(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
