@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from killable import Ours
-from move import BEFORE, first_times
+from move import first_times
 from sizes import BASE, MICRO_BATCHES
 from ways import status_of, wait
 
@@ -18,6 +18,10 @@ from lmj_operator.backend.local.store import RunStore, Scale
 
 SETS = {**BASE.sets, "pipeline.stages": 1, "dataParallel.shards": 2, "dataParallel.replicas": 1}
 assert MICRO_BATCHES % 2 == 0
+BEFORE = 16
+"""Steps before a request. It takes about a dozen to join."""
+AFTER = 11
+"""Steps that both have computed, before one leaves again."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Join:
     longest: float
     """Longest step from the request to the first one that both computed, seconds. It includes the change of the view."""
     quiet: float
-    """Longest step of as many before the request: so much is the machine's."""
+    """Longest step of as many before the request: one of so many takes that long on this machine without a join."""
     steps: int
     """Steps from the request to the join."""
     together: float
@@ -40,9 +44,14 @@ class Join:
         """Median steps that the longest took."""
         return self.longest / self.step
 
+    @property
+    def cost(self) -> float:
+        """The longest step over the longest of as many before: what the machine does to a step by itself is no cost of a join."""
+        return self.longest / self.quiet
+
     def __str__(self) -> str:
         longest = f"longest of {self.steps} steps {self.longest:.3f} s, {self.ratio:.2f} of the median {self.step:.3f} s"
-        return f"{longest} (before: {self.quiet / self.step:.2f}); together {self.together:.3f} s"
+        return f"{longest} (of as many before: {self.quiet / self.step:.2f}), {self.cost:.2f} of that; together {self.together:.3f} s"
 
 
 def measure(folder: Path, joins: int, say: Callable[[str], None]) -> list[Join]:
@@ -68,12 +77,13 @@ def _join(job: Ours) -> Join:
     view = status_of(job).view
     assert view is not None
     switch = view.resume.step
-    wait(job, f"step {switch + BEFORE}", lambda: job.look() >= switch + BEFORE)
+    wait(job, f"step {switch + AFTER}", lambda: job.look() >= switch + AFTER)
     times = first_times(job.seen)
     before = [b - a for (a, _), (b, _) in pairwise([entry for entry in times if entry[0] <= begun][-BEFORE - 1 :])]
+    assert len(before) == BEFORE
     during = [b - a for (a, _), (b, step) in pairwise(times) if b > begun and step <= switch + 1]
     after = [b - a for (a, _), (b, step) in pairwise(times) if step > switch + 1]
-    return Join(statistics.median(before), max(during), max(before), len(during), statistics.median(after))
+    return Join(statistics.median(before), max(during), max(before[-len(during) :]), len(during), statistics.median(after))
 
 
 def _scale(job: Ours, replicas: int) -> None:

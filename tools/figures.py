@@ -273,11 +273,19 @@ def replica_joins() -> str:
             number(each["longest"], " s"),
             number(each["ratio"]),
             number(each["quiet"], " s"),
+            number(each["longest"] / each["quiet"]),
             each["steps"],
         )
         for each in results("replicas")["details"]["joins"]
     ]
-    head = ("Step before, median", "Longest meanwhile", "Of the median", "Longest of as many before", "Steps until it joined")
+    head = (
+        "Step before, median",
+        "Longest meanwhile",
+        "Of the median",
+        "Longest of as many before",
+        "Of this that the longest meanwhile takes",
+        "Steps until it joined",
+    )
     return table(head, rows)
 
 
