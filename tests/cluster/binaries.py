@@ -40,10 +40,12 @@ class Module:
     @property
     def packages(self) -> list[str]:
         """Go packages of the programs."""
-        tools = re.search(r"^tool \((.*?)^\)", (self.folder / "go.mod").read_text(), re.DOTALL | re.MULTILINE)
-        return [package for package in (tools[1].split() if tools else []) if package.rpartition("/")[2] in self.programs]
+        tools = re.search(r"^tool (\((.*?)^\)|\S+$)", (self.folder / "go.mod").read_text(), re.DOTALL | re.MULTILINE)
+        return [
+            package for package in (tools[1].strip("()").split() if tools else []) if package.rpartition("/")[2] in self.programs
+        ]
 
-    @functools.cache  # noqa: B019 - there are four
+    @functools.cache  # noqa: B019 - there are five
     def digest(self) -> str:
         """Of everything that decides what comes out: versions, sums, our own sources."""
         hasher = hashlib.sha256()
@@ -58,6 +60,7 @@ MODULES = (
     Module("tools", ("dns", "pause")),
     Module("kubernetes", ("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet")),
     Module("load", ("kwok",), needed=False, source="tools"),
+    Module("storage", ("versitygw",), needed=False),
 )
 PROGRAMS = tuple(sorted(program for module in MODULES for program in module.programs))
 

@@ -1,43 +1,58 @@
-"""``python -m lmj_trainer checkpoints DIR``: every checkpoint in a folder, each fully verified."""
+"""``python -m lmj_trainer checkpoints PLACE``: every checkpoint in a folder, each fully verified."""
 
 import argparse
 import json
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
+from lmj_trainer.checkpoint.copying import copy
 from lmj_trainer.checkpoint.prune import is_checkpoint
 from lmj_trainer.checkpoint.scan import Found, survey
 from lmj_trainer.cli import Parser
 from lmj_trainer.errors import UserError
-from lmj_trainer.store.posix import folder as folder_at
+from lmj_trainer.store.port import Ref
+from lmj_trainer.store.registry import open_place
 
 HEADER = ("STEP", "EPOCH", "TIME", "SIZE", "FILES", "BEST", "STATE")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the checkpoints in a folder. Raises UserError when there is no such folder."""
-    parser = Parser(prog="lmj checkpoints", description="List and verify the checkpoints in a folder.")
-    parser.add_argument("folder", metavar="DIR", type=Path, help="a checkpoint folder, or an output folder that has one")
+    """Print the checkpoints in a folder, and copy them where that is asked for. Raises UserError when there is no such folder."""
+    parser = Parser(prog="lmj checkpoints", description="List and verify the checkpoints in a folder; copy them to another.")
+    parser.add_argument(
+        "folder", metavar="PLACE", help="a checkpoint folder, or an output folder that has one: a path, or s3://BUCKET/FOLDER"
+    )
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="form of the output (default: table)")
+    parser.add_argument("--copy-to", metavar="PLACE", help="copy those that are verified to this folder, if it lacks them")
     arguments: argparse.Namespace = parser.parse_args(argv)
-    found = survey(folder_at(locate(arguments.folder)), None, everything=True)
+    folder = locate(arguments.folder)
+    found = survey(folder, None, everything=True)
     sys.stdout.write((as_json(found) if arguments.output == "json" else as_table(found)) + "\n")
+    if arguments.copy_to is not None:
+        target = open_place(arguments.copy_to)
+        try:
+            copied = copy(found, folder, target, lambda text: print(text, file=sys.stderr, flush=True))
+        except OSError as error:
+            raise UserError(f"cannot copy to {target}: {error}") from error
+        print(f"{len(copied)} copied to {target}", file=sys.stderr)
     return 0
 
 
-def locate(folder: Path) -> Path:
-    """``folder``, or ``checkpoints`` in it when it is a job's output folder. Raises UserError when it cannot be listed."""
+def locate(place: str) -> Ref:
+    """The folder at ``place``, or ``checkpoints`` in it when it is a job's output folder. Raises UserError when it cannot be listed."""
+    folder = open_place(place)
     try:
-        names = [entry.name for entry in folder.iterdir()]
+        names = folder.folders()
+        if not names and not folder.is_folder():
+            raise FileNotFoundError
     except FileNotFoundError:
         raise UserError(f"{folder}: there is no such folder; give a job's output.path, or its checkpoint folder") from None
     except NotADirectoryError:
         raise UserError(f"{folder} is a file; give the folder of the checkpoints") from None
     except OSError as error:
-        raise UserError(f"{folder} cannot be read: {error.strerror}") from error
-    if not any(is_checkpoint(name) for name in names) and (folder / "checkpoints").is_dir():
+        raise UserError(f"{folder} cannot be read: {error.strerror or error}") from error
+    if not any(is_checkpoint(name) for name in names) and "checkpoints" in names:
         return folder / "checkpoints"
     return folder
 

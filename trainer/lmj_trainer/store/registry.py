@@ -14,7 +14,16 @@ from lmj_trainer.store.port import Ref
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
 
-STORES: dict[str, Callable[[str], Ref]] = {"": lambda place: posix.folder(Path(place))}
+
+def _s3(uri: str) -> Ref:
+    try:
+        from lmj_trainer.store import s3
+    except ImportError as error:
+        raise UserError(f"{uri}: {error.name} is not installed here: pip install 'livemigrationjob[storage]'") from error
+    return s3.place(uri)
+
+
+STORES: dict[str, Callable[[str], Ref]] = {"": lambda place: posix.folder(Path(place)), "s3": _s3}
 """From a scheme (``""``: a path) to what opens a place that has it."""
 
 

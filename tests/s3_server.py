@@ -1,0 +1,77 @@
+"""A real S3 server of this machine (versitygw), built once from its Go module."""
+
+import os
+import secrets
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.binaries import DEFAULT_CACHE, Binaries
+from mlflow_server import free_port
+
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """Where it is, and who may use it."""
+
+    folder: Path
+    """A folder for each bucket."""
+    port: int
+    key: str
+    secret: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What leads a program to it."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def bucket(self, name: str) -> str:
+        """Make it; its URI."""
+        (self.folder / name).mkdir(exist_ok=True)
+        return f"s3://{name}"
+
+
+@contextmanager
+def serving(folder: Path, port: int = 0) -> Iterator[S3Server]:
+    """Serve what is in ``folder`` meanwhile. Raises Unavailable without Go."""
+    program = Binaries(DEFAULT_CACHE).path("versitygw")
+    server = S3Server(folder / "buckets", port or free_port(), "tests", secrets.token_hex(16))
+    server.folder.mkdir(parents=True, exist_ok=True)
+    own = {"ROOT_ACCESS_KEY": server.key, "ROOT_SECRET_KEY": server.secret}
+    command = [str(program), "--quiet", "--port", f"127.0.0.1:{server.port}", "posix", str(server.folder)]
+    with (
+        (folder / "s3.log").open("ab") as log,
+        subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log) as process,
+    ):
+        try:
+            _wait(process, server.port, folder / "s3.log")
+            yield server
+        finally:
+            process.kill()
+
+
+def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+        except urllib.error.HTTPError:
+            return  # nobody may ask that without a signature
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the S3 server does not start: {log.read_text()[-2000:]}") from None
+            time.sleep(0.05)
+        else:
+            return

@@ -1,0 +1,150 @@
+"""What is peculiar to a bucket. What every store must do is in the contract."""
+
+import hashlib
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from s3_server import S3Server, serving
+from tests.on_disk import commit_manifest, file_digest, make_folder
+
+from lmj_api.manifest import Manifest, ManifestFile
+from lmj_trainer.__main__ import main
+from lmj_trainer.errors import UserError
+from lmj_trainer.store import s3 as adapter
+from lmj_trainer.store.port import Ref
+from lmj_trainer.store.registry import open_place
+
+pytestmark = pytest.mark.integration
+LARGE = bytes(range(256)) * ((2 * adapter.CHUNK + 12_345) // 256)
+
+
+@pytest.fixture
+def root(s3: S3Server, tmp_path: Path) -> Ref:
+    return open_place(f"{s3.bucket('own')}/{tmp_path.name}")
+
+
+def test_a_large_file_goes_in_parts_and_comes_back_as_it_was(root: Ref) -> None:
+    file = root / "large"
+    file.put([LARGE[:100], memoryview(LARGE)[100:]])
+    assert file.entry().size == len(LARGE)
+    assert hashlib.sha256(file.get()).digest() == hashlib.sha256(LARGE).digest()
+    with file.local() as path:
+        assert path.read_bytes() == LARGE
+    assert not path.exists()
+
+
+def test_of_a_file_that_is_not_finished_nothing_is_left(root: Ref, s3: S3Server) -> None:
+    def torn() -> object:
+        yield LARGE
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        (root / "f").put(torn())  # type: ignore[arg-type]
+    assert not (root / "f").exists()
+    assert (
+        sum(path.stat().st_size for path in s3.folder.rglob("*") if path.is_file() and "large" not in path.name) < adapter.CHUNK
+    )
+
+
+def test_a_server_that_comes_back_is_asked_again(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(tmp_path) as first:
+        for name, value in first.environment.items():
+            monkeypatch.setenv(name, value)
+        file = open_place(f"{first.bucket('kept')}/x") / "f"
+        file.put([b"old"])
+    done: list[bytes] = []
+    thread = threading.Thread(target=lambda: (file.put([LARGE]), done.append(file.get(0, 4))))
+    thread.start()
+    time.sleep(0.5)
+    assert not done
+    monkeypatch.setattr("s3_server.secrets.token_hex", lambda _count: first.secret)
+    with serving(tmp_path, first.port):
+        thread.join(adapter.RETRY_SECONDS)
+        assert done == [LARGE[:4]]
+
+
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("AWS_SECRET_ACCESS_KEY", "wrong-secret", "SignatureDoesNotMatch: The request signature we calculated does not match"),
+    ("AWS_ACCESS_KEY_ID", "nobody", "(InvalidAccessKeyId|XAdminUserNotFound): "),
+])  # fmt: skip
+def test_who_may_not_is_told_in_a_line_without_a_key(
+    name: str, value: str, said: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    root = open_place(f"{s3.bucket('own')}/x")
+    for call in (root.files, root.is_folder, lambda: (root / "f").put([b"x"]), lambda: (root / "f").create(b"x")):
+        with pytest.raises(OSError, match=rf"^s3://own/x(/f)?: {said}") as raised:
+            call()
+        assert not any(secret in str(raised.value) for secret in (s3.secret, s3.key, value, "\n", "Signature="))
+
+
+def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
+    root = open_place("s3://nothing-here/x")
+    for call in (root.files, lambda: (root / "f").put([b"x"])):
+        with pytest.raises(OSError, match=r"^s3://nothing-here/x(/f)?: NoSuchBucket: ") as raised:
+            call()
+        assert not isinstance(raised.value, FileNotFoundError), "it is not empty: it is not there"
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3://b", "s3://Bucket/x", "s3://bucket/../x", "s3://bucket/a//b", "s3://bucket/a/./b"])
+def test_what_is_no_place(uri: str) -> None:
+    with pytest.raises(UserError, match=r"write s3://BUCKET/FOLDER$"):
+        open_place(uri)
+
+
+def test_a_withdrawal_that_was_interrupted_is_finished_by_the_next(root: Ref) -> None:
+    place = root / "step-1"
+    for name in ("a", "b"):
+        (place / name).put([b"x"])
+    (root / ".step-1.gone" / "a").put([b"x"])
+    (place / "a").delete()
+    aside = place.withdraw("manifest")
+    assert aside is not None
+    assert aside.files() == ["a", "b"]
+    assert not place.is_folder()
+
+
+def test_what_is_finished_while_it_is_withdrawn_stays(root: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = root / "step-1"
+    (place / "part").put([b"x"])
+    real = adapter.S3Store._move
+
+    def move(store: adapter.S3Store, source: str, target: str) -> None:
+        real(store, source, target)
+        if target.endswith(".gone"):
+            (place / "manifest").put([b"x"])
+
+    monkeypatch.setattr(adapter.S3Store, "_move", move)
+    assert place.withdraw("manifest") is None
+    assert place.files() == ["manifest", "part"]
+
+
+def write(folder: Path, step: int, content: bytes) -> None:
+    made = make_folder(folder, step, 1)
+    path = made / "rank-0.safetensors"
+    path.write_bytes(content)
+    file = ManifestFile(name=path.name, size=len(content), xxh128=file_digest(path))
+    commit_manifest(made, Manifest(job="j", view=1, step=step, epoch=0.5, state_digest="s", seconds=1, files=[file]))
+
+
+def test_checkpoints_are_copied_there_and_back(
+    root: Ref, s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (10, 20, 30):
+        write(tmp_path / "checkpoints", step, LARGE[:step])
+    (tmp_path / "checkpoints" / "step-000000020-v1" / "rank-0.safetensors").write_bytes(b"y" * 20)
+    uri = str(root / "ck")
+    assert main(["checkpoints", str(tmp_path), "--copy-to", uri]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == f"2 copied to {uri}"
+    assert main(["checkpoints", uri]) == 0
+    _, newest, oldest = capsys.readouterr().out.splitlines()
+    assert (newest.split()[0], oldest.split()[0]) == ("30", "10")
+    assert newest.endswith("verified")
+    (root / "ck" / "step-000000030-v1" / "rank-0.safetensors").put([b"torn"])
+    assert main(["checkpoints", str(tmp_path), "--copy-to", uri]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == f"1 copied to {uri}"
+    assert main(["checkpoints", uri, "--copy-to", str(tmp_path / "back")]) == 0
+    for step in (10, 30):
+        assert (tmp_path / "back" / f"step-{step:09}-v1" / "rank-0.safetensors").read_bytes() == LARGE[:step]

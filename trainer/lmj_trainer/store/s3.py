@@ -1,0 +1,206 @@
+"""A bucket of S3, or of anything that speaks its protocol, and the keys below a prefix of it.
+
+How it is reached is said by the environment, as for every program of AWS: ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``,
+``AWS_ENDPOINT_URL``, a web identity token. Nothing of it is in a job.
+
+There are no folders: one is there as long as a file lies in it, and an object is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store as Bucket
+
+from lmj_trainer.errors import UserError
+from lmj_trainer.store.port import Entry, Piece, Ref
+from lmj_trainer.store.posix import GONE
+
+CHUNK = 8 << 20
+"""Bytes of a part of a large file: S3 wants 5 MiB at least, and takes ten thousand of them."""
+PARTS_AT_ONCE = 4
+"""Parts under way at a time: so many are in memory."""
+RETRY_SECONDS = 60
+"""How long a request is tried again, by a server that is busy or not there."""
+REQUEST_SECONDS = 30
+"""How long one request may take."""
+_PLACE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?")
+_QUERY = re.compile(r"\?\S+")
+_ANSWER = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
+
+
+class S3Store:
+    """Keys are those below ``prefix`` of ``bucket``. It keeps nothing between two calls, and threads may share it."""
+
+    def __init__(self, bucket: str, prefix: str = "") -> None:
+        self._place = f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
+        self._bucket = Bucket(
+            bucket,
+            prefix=prefix or None,
+            client_options={"timeout": timedelta(seconds=REQUEST_SECONDS), "allow_http": _in_clear()},
+            retry_config={
+                "max_retries": 20,
+                "retry_timeout": timedelta(seconds=RETRY_SECONDS),
+                "backoff": {"base": 2, "init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5)},
+            },
+        )
+
+    def describe(self, key: str) -> str:
+        """Its URI."""
+        return f"{self._place}/{key}" if key else self._place
+
+    def put(self, key: str, pieces: Iterable[Piece]) -> None:
+        """As of :class:`~lmj_trainer.store.port.Store`: in parts, of which the last request makes an object."""
+        parts = _parts(pieces)
+        some = list(itertools.islice(parts, 2))
+        with self._asking(key):
+            if len(some) < 2:
+                obstore.put(self._bucket, key, some[0] if some else b"", use_multipart=False)
+            else:
+                obstore.put(self._bucket, key, itertools.chain(some, parts), chunk_size=CHUNK, max_concurrency=PARTS_AT_ONCE)
+
+    def create(self, key: str, content: bytes) -> bool:
+        """As of :class:`~lmj_trainer.store.port.Store`. The server decides who is first."""
+        with self._asking(key):
+            try:
+                obstore.put(self._bucket, key, content, mode="create")
+            except AlreadyExistsError:
+                return False
+            return True
+
+    def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
+        """As of :class:`~lmj_trainer.store.port.Store`."""
+        with self._asking(key):
+            there = int(obstore.head(self._bucket, key)["size"])
+            end = there if size is None else min(there, start + size)
+            return bytes(obstore.get_range(self._bucket, key, start=start, end=end)) if start < end else b""
+
+    def entry(self, key: str) -> Entry:
+        """As of :class:`~lmj_trainer.store.port.Store`."""
+        with self._asking(key):
+            found = obstore.head(self._bucket, key)
+        return Entry(int(found["size"]), found["last_modified"].timestamp())
+
+    def files(self, key: str) -> list[str]:
+        """As of :class:`~lmj_trainer.store.port.Store`, sorted."""
+        return self._listed(key)[0]
+
+    def folders(self, key: str) -> list[str]:
+        """As of :class:`~lmj_trainer.store.port.Store`, sorted."""
+        return self._listed(key)[1]
+
+    def is_folder(self, key: str) -> bool:
+        """As of :class:`~lmj_trainer.store.port.Store`."""
+        with self._asking(key):
+            return any(True for _ in obstore.list(self._bucket, key or None, chunk_size=1))
+
+    def delete(self, key: str) -> None:
+        """As of :class:`~lmj_trainer.store.port.Store`."""
+        with self._asking(key), contextlib.suppress(FileNotFoundError):
+            obstore.delete(self._bucket, key)
+
+    def remove(self, key: str) -> None:
+        """As of :class:`~lmj_trainer.store.port.Store`: there is nothing to be removed."""
+        if self.is_folder(key):
+            raise OSError(f"{self.describe(key)} is not empty")
+
+    def withdraw(self, key: str, name: str) -> str | None:
+        """As of :class:`~lmj_trainer.store.port.Store`: the files are moved aside one by one, so what completes the folder late has no parts.
+
+        A crash in between leaves files in both: the next call moves the rest. Where the file ``name`` comes while files are moved, they
+        are moved back; who wrote it does not count that checkpoint before it knows that its view is not over, see
+        :mod:`lmj_trainer.checkpoint.fence`.
+        """
+        folder, _, own = key.rpartition("/")
+        aside = f"{folder}/" * bool(folder) + f".{own}{GONE}"
+        if self._there(f"{key}/{name}"):
+            return None
+        self._move(key, aside)
+        if self._there(f"{key}/{name}"):
+            self._move(aside, key)
+            return None
+        return aside
+
+    @contextlib.contextmanager
+    def local(self, key: str) -> Iterator[Path]:
+        """As of :class:`~lmj_trainer.store.port.Store`: a copy, which goes when nobody has it open any more."""
+        with tempfile.NamedTemporaryFile(suffix=f"-{key.rpartition('/')[2]}") as file:
+            with self._asking(key):
+                for piece in obstore.get(self._bucket, key).stream(min_chunk_size=CHUNK):
+                    file.write(piece)
+            file.flush()
+            yield Path(file.name)
+
+    def _there(self, key: str) -> bool:
+        try:
+            self.entry(key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _move(self, source: str, target: str) -> None:
+        for name in self.files(source) if self.is_folder(source) else []:
+            with self._asking(f"{source}/{name}"), contextlib.suppress(FileNotFoundError):
+                obstore.rename(self._bucket, f"{source}/{name}", f"{target}/{name}")
+
+    def _listed(self, key: str) -> tuple[list[str], list[str]]:
+        with self._asking(key):
+            found = obstore.list_with_delimiter(self._bucket, key or None)
+            own = f"{key}/" if key else ""
+            files = sorted(str(each["path"]).removeprefix(own) for each in found["objects"])
+            folders = sorted(str(each).rstrip("/").removeprefix(own) for each in found["common_prefixes"])
+        if key and not files and not folders:
+            raise FileNotFoundError(self.describe(key))
+        return files, folders
+
+    @contextlib.contextmanager
+    def _asking(self, key: str) -> Iterator[None]:
+        """Errors of the library as those of files."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            answer = _ANSWER.search(str(error))
+            if answer is not None and answer[1] != "NoSuchKey":  # the bucket is not there, or the user
+                raise OSError(f"{self.describe(key)}: {_reason(str(error))}") from None
+            raise FileNotFoundError(self.describe(key)) from None
+        except BaseError as error:
+            raise OSError(f"{self.describe(key)}: {_reason(str(error))}") from None
+
+
+def _reason(said: str) -> str:
+    """What the server answered, or else what became of the request: without the query of an URL, which may sign it, and without a key."""
+    answer = _ANSWER.search(said)
+    text = f"{answer[1]}: {answer[2]}" if answer is not None else _QUERY.sub("?…", said.partition("\n\nDebug source")[0])
+    return " ".join(text.split())[:300]
+
+
+def _in_clear() -> bool:
+    """Whether the endpoint is said to be one without TLS, as of a server in the same cluster."""
+    return any(
+        os.environ.get(name, "").startswith("http://") for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    )
+
+
+def _parts(pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Of what may be whole gigabytes: the library holds as much of a piece as there is."""
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        for start in range(0, len(view), CHUNK):
+            yield bytes(view[start : start + CHUNK])
+
+
+def place(uri: str) -> Ref:
+    """The folder at ``s3://bucket/prefix``. Raises UserError."""
+    match = _PLACE.fullmatch(uri.rstrip("/"))
+    if match is None or any(part in ("", ".", "..") for part in (match[2] or "x").split("/")):
+        raise UserError(f"{uri}: write s3://BUCKET/FOLDER")
+    return Ref(S3Store(match[1], match[2] or ""))
