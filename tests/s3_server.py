@@ -56,13 +56,14 @@ def serving(folder: Path, port: int = 0) -> Iterator[S3Server]:
         subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log) as process,
     ):
         try:
-            _wait(process, server.port, folder / "s3.log")
+            wait_for(process, server.port, folder / "s3.log")
             yield server
         finally:
             process.kill()
 
 
-def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+def wait_for(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    """Until ``process`` answers at ``port``."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -71,7 +72,7 @@ def _wait(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
             return  # nobody may ask that without a signature
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the S3 server does not start: {log.read_text()[-2000:]}") from None
+                raise RuntimeError(f"the server does not start: {log.read_text()[-2000:]}") from None
             time.sleep(0.05)
         else:
             return

@@ -19,6 +19,7 @@ PACKAGES = {
     "host-local": "containernetworking-plugins",
     "ip": "iproute2",
     "iptables": "iptables",
+    "npm": "npm",
     "nsenter": "util-linux",
     "openssl": "openssl",
     "runc": "runc",

@@ -21,10 +21,17 @@ from lmj_trainer.store.posix import folder
 from lmj_trainer.store.registry import STORES, open_place
 
 
-@pytest.fixture(params=["memory", "posix", pytest.param("s3", marks=pytest.mark.integration)])
+@pytest.fixture(
+    params=[
+        "memory",
+        "posix",
+        pytest.param("s3", marks=pytest.mark.integration),
+        pytest.param("azblob", marks=pytest.mark.integration),
+    ]
+)
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Ref:
-    if request.param == "s3":
-        return open_place(f"{request.getfixturevalue('s3').bucket('contract')}/{tmp_path.name}")
+    if request.param in ("s3", "azblob"):
+        return open_place(f"{request.getfixturevalue(request.param).bucket('contract')}/{tmp_path.name}")
     return folder(tmp_path / "root") if request.param == "posix" else Ref(MemoryStore())
 
 
@@ -145,10 +152,10 @@ def test_links_are_no_files_and_no_folders(tmp_path: Path) -> None:
 
 
 def test_a_scheme_that_nobody_knows_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"^ftp://b/x: ftp:// is not known here: use a path, s3://$"):
+    with pytest.raises(UserError, match=r"^ftp://b/x: ftp:// is not known here: use a path, s3://, azblob://$"):
         open_place("ftp://b/x")
     monkeypatch.setitem(STORES, "memory", lambda place: Ref(MemoryStore()))
-    with pytest.raises(UserError, match=r"use a path, s3://, memory://$"):
+    with pytest.raises(UserError, match=r"use a path, s3://, azblob://, memory://$"):
         open_place("ftp://b/x")
     assert str(open_place("/tmp/x") / "y") == "/tmp/x/y"
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
 
 
-def _s3(uri: str) -> Ref:
+def _bucket(uri: str) -> Ref:
     try:
-        from lmj_trainer.store import s3
+        from lmj_trainer.store import buckets
     except ImportError as error:
         raise UserError(f"{uri}: {error.name} is not installed here: pip install 'livemigrationjob[storage]'") from error
-    return s3.place(uri)
+    return buckets.s3(uri) if uri.startswith("s3:") else buckets.azblob(uri)
 
 
-STORES: dict[str, Callable[[str], Ref]] = {"": lambda place: posix.folder(Path(place)), "s3": _s3}
+STORES: dict[str, Callable[[str], Ref]] = {"": lambda place: posix.folder(Path(place)), "s3": _bucket, "azblob": _bucket}
 """From a scheme (``""``: a path) to what opens a place that has it."""
 
 

@@ -1,4 +1,4 @@
-"""What is peculiar to a bucket. What every store must do is in the contract."""
+"""What is peculiar to buckets. What every store must do is in the contract."""
 
 import hashlib
 import threading
@@ -6,13 +6,14 @@ import time
 from pathlib import Path
 
 import pytest
+from azurite import Azurite
 from s3_server import S3Server, serving
 from tests.on_disk import commit_manifest, file_digest, make_folder
 
 from lmj_api.manifest import Manifest, ManifestFile
 from lmj_trainer.__main__ import main
 from lmj_trainer.errors import UserError
-from lmj_trainer.store import s3 as adapter
+from lmj_trainer.store import objects as adapter
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import open_place
 
@@ -20,9 +21,14 @@ pytestmark = pytest.mark.integration
 LARGE = bytes(range(256)) * ((2 * adapter.CHUNK + 12_345) // 256)
 
 
+@pytest.fixture(params=["s3", "azblob"])
+def server(request: pytest.FixtureRequest) -> S3Server | Azurite:
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
-def root(s3: S3Server, tmp_path: Path) -> Ref:
-    return open_place(f"{s3.bucket('own')}/{tmp_path.name}")
+def root(server: S3Server | Azurite, tmp_path: Path) -> Ref:
+    return open_place(f"{server.bucket('own')}/{tmp_path.name}")
 
 
 def test_a_large_file_goes_in_parts_and_comes_back_as_it_was(root: Ref) -> None:
@@ -35,7 +41,9 @@ def test_a_large_file_goes_in_parts_and_comes_back_as_it_was(root: Ref) -> None:
     assert not path.exists()
 
 
-def test_of_a_file_that_is_not_finished_nothing_is_left(root: Ref, s3: S3Server) -> None:
+def test_of_a_file_that_is_not_finished_nothing_is_left(s3: S3Server) -> None:
+    root = open_place(f"{s3.bucket('torn')}")
+
     def torn() -> object:
         yield LARGE
         raise OSError("the disk is full")
@@ -80,17 +88,42 @@ def test_who_may_not_is_told_in_a_line_without_a_key(
         assert not any(secret in str(raised.value) for secret in (s3.secret, s3.key, value, "\n", "Signature="))
 
 
-def test_a_bucket_that_is_not_there(s3: S3Server) -> None:
-    root = open_place("s3://nothing-here/x")
-    for call in (root.files, lambda: (root / "f").put([b"x"])):
-        with pytest.raises(OSError, match=r"^s3://nothing-here/x(/f)?: NoSuchBucket: ") as raised:
+@pytest.mark.parametrize(("kind", "uri", "said"), [
+    ("s3", "s3://nothing-here/x", "NoSuchBucket: "), ("azblob", "azblob://nothing-here/x", "ContainerNotFound: "),
+])  # fmt: skip
+def test_a_bucket_that_is_not_there(kind: str, uri: str, said: str, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(kind)
+    root = open_place(uri)
+    for call in (root.files, lambda: (root / "f").put([b"x"]), lambda: (root / "f").create(b"x")):
+        with pytest.raises(OSError, match=rf"^{uri}(/f)?: {said}") as raised:
             call()
         assert not isinstance(raised.value, FileNotFoundError), "it is not empty: it is not there"
 
 
-@pytest.mark.parametrize("uri", ["s3://", "s3://b", "s3://Bucket/x", "s3://bucket/../x", "s3://bucket/a//b", "s3://bucket/a/./b"])
+def test_another_key_of_azure_is_refused_in_a_line(azblob: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "d3Jvbmc=")
+    root = open_place(f"{azblob.bucket('own')}/x")
+    for call in (root.files, lambda: (root / "f").put([b"x"])):
+        with pytest.raises(OSError, match=r"^azblob://own/x(/f)?: AuthorizationFailure: ") as raised:
+            call()
+        assert not any(secret in str(raised.value) for secret in (azblob.secret, "d3Jvbmc=", "\n"))
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://",
+        "s3://b",
+        "s3://Bucket/x",
+        "azblob://",
+        "azblob://cont/../x",
+        "s3://bucket/../x",
+        "s3://bucket/a//b",
+        "s3://bucket/a/./b",
+    ],
+)
 def test_what_is_no_place(uri: str) -> None:
-    with pytest.raises(UserError, match=r"write s3://BUCKET/FOLDER$"):
+    with pytest.raises(UserError, match=r"write (s3://BUCKET|azblob://CONTAINER)/FOLDER$"):
         open_place(uri)
 
 
@@ -109,14 +142,14 @@ def test_a_withdrawal_that_was_interrupted_is_finished_by_the_next(root: Ref) ->
 def test_what_is_finished_while_it_is_withdrawn_stays(root: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
     place = root / "step-1"
     (place / "part").put([b"x"])
-    real = adapter.S3Store._move
+    real = adapter.ObjectStore._move
 
-    def move(store: adapter.S3Store, source: str, target: str) -> None:
+    def move(store: adapter.ObjectStore, source: str, target: str) -> None:
         real(store, source, target)
         if target.endswith(".gone"):
             (place / "manifest").put([b"x"])
 
-    monkeypatch.setattr(adapter.S3Store, "_move", move)
+    monkeypatch.setattr(adapter.ObjectStore, "_move", move)
     assert place.withdraw("manifest") is None
     assert place.files() == ["manifest", "part"]
 
@@ -129,9 +162,7 @@ def write(folder: Path, step: int, content: bytes) -> None:
     commit_manifest(made, Manifest(job="j", view=1, step=step, epoch=0.5, state_digest="s", seconds=1, files=[file]))
 
 
-def test_checkpoints_are_copied_there_and_back(
-    root: Ref, s3: S3Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_checkpoints_are_copied_there_and_back(root: Ref, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for step in (10, 20, 30):
         write(tmp_path / "checkpoints", step, LARGE[:step])
     (tmp_path / "checkpoints" / "step-000000020-v1" / "rank-0.safetensors").write_bytes(b"y" * 20)

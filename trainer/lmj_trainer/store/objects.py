@@ -1,58 +1,57 @@
-"""A bucket of S3, or of anything that speaks its protocol, and the keys below a prefix of it.
+"""A bucket of S3, a container of Azure Blob Storage: the keys below a prefix of it.
 
-How it is reached is said by the environment, as for every program of AWS: ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``,
-``AWS_ENDPOINT_URL``, a web identity token. Nothing of it is in a job.
-
-There are no folders: one is there as long as a file lies in it, and an object is there as a whole or not at all.
+There are no folders: one is there as long as a file lies in it. An object is there as a whole or not at all.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import S3Store as Bucket
 
-from lmj_trainer.errors import UserError
-from lmj_trainer.store.port import Entry, Piece, Ref
+from lmj_trainer.store.port import Entry, Piece
 from lmj_trainer.store.posix import GONE
 
+if TYPE_CHECKING:
+    from obstore.store import AzureStore, ClientConfig, RetryConfig, S3Store
+
+    Bucket = S3Store | AzureStore
+
 CHUNK = 8 << 20
-"""Bytes of a part of a large file: S3 wants 5 MiB at least, and takes ten thousand of them."""
+"""Bytes of a part of a large file: S3 wants 5 MiB at least, and takes ten thousand of them; Azure takes fifty thousand."""
 PARTS_AT_ONCE = 4
 """Parts under way at a time: so many are in memory."""
 RETRY_SECONDS = 60
 """How long a request is tried again, by a server that is busy or not there."""
 REQUEST_SECONDS = 30
 """How long one request may take."""
-_PLACE = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?")
+_NO_KEY = {"NoSuchKey", "BlobNotFound"}
 _QUERY = re.compile(r"\?\S+")
 _ANSWER = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
 
 
-class S3Store:
-    """Keys are those below ``prefix`` of ``bucket``. It keeps nothing between two calls, and threads may share it."""
+CLIENT: ClientConfig = {"timeout": timedelta(seconds=REQUEST_SECONDS)}
+RETRY: RetryConfig = {
+    "max_retries": 20,
+    "retry_timeout": timedelta(seconds=RETRY_SECONDS),
+    "backoff": {"base": 2, "init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5)},
+}
 
-    def __init__(self, bucket: str, prefix: str = "") -> None:
-        self._place = f"s3://{bucket}/{prefix}" if prefix else f"s3://{bucket}"
-        self._bucket = Bucket(
-            bucket,
-            prefix=prefix or None,
-            client_options={"timeout": timedelta(seconds=REQUEST_SECONDS), "allow_http": _in_clear()},
-            retry_config={
-                "max_retries": 20,
-                "retry_timeout": timedelta(seconds=RETRY_SECONDS),
-                "backoff": {"base": 2, "init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5)},
-            },
-        )
+
+class ObjectStore:
+    """It keeps nothing between two calls, and threads may share it."""
+
+    def __init__(self, place: str, bucket: Bucket) -> None:
+        """``place``: its URI. ``bucket``: what is there, with :data:`CLIENT` and :data:`RETRY`."""
+        self._place, self._bucket = place, bucket
 
     def describe(self, key: str) -> str:
         """Its URI."""
@@ -169,7 +168,7 @@ class S3Store:
             yield
         except FileNotFoundError as error:
             answer = _ANSWER.search(str(error))
-            if answer is not None and answer[1] != "NoSuchKey":  # the bucket is not there, or the user
+            if answer is not None and answer[1] not in _NO_KEY:  # the bucket is not there, or the user
                 raise OSError(f"{self.describe(key)}: {_reason(str(error))}") from None
             raise FileNotFoundError(self.describe(key)) from None
         except BaseError as error:
@@ -183,24 +182,9 @@ def _reason(said: str) -> str:
     return " ".join(text.split())[:300]
 
 
-def _in_clear() -> bool:
-    """Whether the endpoint is said to be one without TLS, as of a server in the same cluster."""
-    return any(
-        os.environ.get(name, "").startswith("http://") for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    )
-
-
 def _parts(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """Of what may be whole gigabytes: the library holds as much of a piece as there is."""
     for piece in pieces:
         view = memoryview(piece).cast("B")
         for start in range(0, len(view), CHUNK):
             yield bytes(view[start : start + CHUNK])
-
-
-def place(uri: str) -> Ref:
-    """The folder at ``s3://bucket/prefix``. Raises UserError."""
-    match = _PLACE.fullmatch(uri.rstrip("/"))
-    if match is None or any(part in ("", ".", "..") for part in (match[2] or "x").split("/")):
-        raise UserError(f"{uri}: write s3://BUCKET/FOLDER")
-    return Ref(S3Store(match[1], match[2] or ""))
