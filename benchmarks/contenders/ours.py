@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,9 @@ class Batches:
 
     def train(self, step: int) -> list[list[Indices]]:
         self._data = work.data(step)
-        return [micro_batches(rows, work.micro_batches // self.shards) for rows in np.split(np.arange(work.batch), self.shards)]
+        # As pipeline.firstInHalves: a single stage waits for nobody.
+        cut = partial(micro_batches, parts=work.micro_batches // self.shards, in_halves=topology.stages > 1)
+        return [cut(rows) for rows in np.split(np.arange(work.batch), self.shards)]
 
     def targets(self, split: str, rows: Indices, place: Place | None = None) -> torch.Tensor:
         return self._data[2][rows]

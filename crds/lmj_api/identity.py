@@ -76,7 +76,10 @@ TRAINING: Fields = {
     "continues": "the state that it goes on from",
 }
 DATA_PARALLEL: Fields = {"shards": "the order of the gradient's sum, which changes its bits, and the masks of dropout"}
-PIPELINE: Fields = {"micro_batches": "the order of the gradient's sum, which changes its bits, and the masks of dropout"}
+PIPELINE: Fields = {
+    "micro_batches": "the order of the gradient's sum, which changes its bits, and the masks of dropout",
+    "first_in_halves": "as micro_batches",
+}
 
 _UNSET = ("eval_steps", "metric_for_best_model", "early_stopping")
 """Fields of ``training`` that count where they are set."""
@@ -162,7 +165,7 @@ def state_fields(spec: JobSpec) -> dict[str, Any]:
         "model": _model(spec.model),
         "dataset": _dataset(spec.dataset, spec.model.task),
         "training": _training(spec.training),
-        "pipeline": _pick(spec.pipeline, PIPELINE),
+        "pipeline": _pipeline(spec.pipeline),
         **_data_parallel(spec.data_parallel),
     }
 
@@ -196,6 +199,7 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields["training"].setdefault("schedule_options", {})
     fields["training"] = {"optimizer": Optimizer.ADAMW.value, "momentum": 0.0} | fields["training"]
     fields["dataset"].setdefault("packing", False)
+    fields["pipeline"].setdefault("first_in_halves", True)
     fields.setdefault("data_parallel", {"shards": 1})
     if finished:
         test = {"test": _name(spec.dataset.splits.test)}
@@ -269,6 +273,14 @@ def _dataset(dataset: Dataset, task: Task) -> dict[str, Any]:
         fields["mlm_probability"] = dataset.masked_part
     else:
         del fields["mlm_probability"]
+    return fields
+
+
+def _pipeline(pipeline: Pipeline) -> dict[str, Any]:
+    """Halves count where there are none: the digest of all jobs before is without the field."""
+    fields = _pick(pipeline, PIPELINE)
+    if pipeline.first_in_halves:
+        del fields["first_in_halves"]
     return fields
 
 

@@ -202,6 +202,10 @@ RULES: dict[str, list[tuple[str, str]]] = {
             "(has(self.microBatches) ? self.microBatches : 4) == (has(oldSelf.microBatches) ? oldSelf.microBatches : 4)",
             f"pipeline.microBatches {_FIXED}",
         ),
+        (
+            "(has(self.firstInHalves) ? self.firstInHalves : true) == (has(oldSelf.firstInHalves) ? oldSelf.firstInHalves : true)",
+            f"pipeline.firstInHalves {_FIXED}",
+        ),
         ("!has(self.layers) || size(self.layers) == self.stages", "layers needs one number for each stage"),
     ],
     "model": [

@@ -66,7 +66,9 @@ class Pipeline(Message):
     """Number of stages, each a rank of every copy of the pipeline. It may change while the job trains, and is not part of the result: pods of
     the new stages copy the state of those that train, and take their place at a step boundary."""
     micro_batches: Annotated[int, Field(ge=1, le=1024)] = 4
-    """Micro-batches in a batch; ``training.batchSize`` must be a multiple of it. More of them make the pipeline's bubble smaller; the first goes in halves, for the same reason."""
+    """Micro-batches in a batch; ``training.batchSize`` must be a multiple of it. More of them make the pipeline's bubble smaller."""
+    first_in_halves: bool = True
+    """The first micro-batch of each shard goes in halves: later stages wait half as long for it. False is faster for a job that has one stage for good. It is part of the result: it decides the bits of the gradient's sum."""
     layers: list[Annotated[int, Field(ge=1)]] | None = None
     """Encoder layers of each stage, first to last. Unset: balanced by cost. It may change as ``stages`` may."""
 

@@ -31,7 +31,7 @@ def rules_of_scripts() -> list[tuple[str, str]]:
         (f"{other} || self.dataParallel.shards == 1", f"dataParallel.shards: with strategy Command {SHARES_ITSELF}"),
         (
             f"{other} || (self.pipeline.stages in [1, 2] && self.pipeline.microBatches == {ONE_STAGE.micro_batches}"
-            " && !has(self.pipeline.layers))",
+            " && self.pipeline.firstInHalves && !has(self.pipeline.layers))",
             f"pipeline: with strategy Command {PARTS['pipeline'][1]}",
         ),
         *(

@@ -34,7 +34,7 @@ def test_meaning_rules_and_fields() -> None:
     lines = explain("pipeline")
     assert "  Rule: layers needs one number for each stage." in lines
     assert "  On a cluster: pipeline.microBatches cannot be changed after the job is made: make a new job." in lines
-    assert lines[-3].startswith("  stages        whole number from 1 to 64, default 2. Number of stages, each a rank")
+    assert lines[-4].startswith("  stages         whole number from 1 to 64, default 2. Number of stages, each a rank")
 
 
 @pytest.mark.parametrize(

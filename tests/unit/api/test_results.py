@@ -38,6 +38,7 @@ def told(*, finished: bool = False, **parts: dict[str, Any]) -> list[str]:
         ({"dataset": {"splits": {"validation_fraction": 0.1}}}, ["dataset.splits.validationFraction 0.0 → 0.1"]),
         ({"dataset": {"splits": {"test_fraction": 0.1}, "max_samples": {"test": 4}}}, ["dataset.splits.testFraction 0.0 → 0.1"]),
         ({"pipeline": {"micro_batches": 8}}, ["pipeline.microBatches 4 → 8"]),
+        ({"pipeline": {"first_in_halves": False}}, ["pipeline.firstInHalves True → False"]),
     ],
 )
 def test_what_differs_is_named_as_in_yaml(parts: dict[str, Any], says: list[str]) -> None:

@@ -62,6 +62,7 @@ def test_micro_batches_keep_the_order() -> None:
     assert [part.tolist() for part in micro_batches(np.arange(6), 3)] == [[0], [1], [2, 3], [4, 5]]
     assert [part.tolist() for part in micro_batches(np.arange(6), 2)] == [[0], [1, 2], [3, 4, 5]]
     assert [part.tolist() for part in micro_batches(np.arange(2), 2)] == [[0], [1]]
+    assert [part.tolist() for part in micro_batches(np.arange(6), 3, in_halves=False)] == [[0, 1], [2, 3], [4, 5]]
     with pytest.raises(ValueError, match="6 rows cannot be cut into 4"):
         micro_batches(np.arange(6), 4)
 

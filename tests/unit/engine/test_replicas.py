@@ -284,6 +284,23 @@ def test_a_job_of_two_replicas_trains_evaluates_and_saves_as_one(
 
 
 @pytest.mark.integration
+def test_equal_micro_batches_are_another_sum_for_any_number_of_stages_and_replicas(
+    job: LiveMigrationJob, tmp_path: Path, train: Train
+) -> None:
+    def whole(name: str, replicas: int, stages: int, in_halves: bool = False) -> list[float]:
+        made = of(job, tmp_path / name, replicas, stages)
+        pipeline = made.spec.pipeline.model_copy(update={"first_in_halves": in_halves})
+        made = made.model_copy(update={"spec": made.spec.model_copy(update={"pipeline": pipeline})})
+        train(made, start())
+        return losses(made)
+
+    one = whole("one", 1, 1)
+    assert whole("two", 2, 1) == one
+    assert whole("stages", 2, 2) == one
+    assert whole("halves", 1, 1, in_halves=True) != one
+
+
+@pytest.mark.integration
 def test_a_checkpoint_goes_on_in_another_number_of_replicas(job: LiveMigrationJob, tmp_path: Path, train: Train) -> None:
     whole, parted = of(job, tmp_path / "whole", 2), of(job, tmp_path / "parted", 3)
     train(whole, start())

@@ -71,14 +71,14 @@ def grouped(rows: Indices, lengths: NDArray[np.int64], size: int, seed: int, epo
     return batches[np.random.RandomState([seed, epoch, 0x4C454E47]).permutation(len(batches))]
 
 
-def micro_batches(rows: Indices, parts: int) -> list[Indices]:
-    """``rows`` cut into ``parts`` equal pieces, in order, and the first of these in halves. Raises ValueError when they do not divide.
+def micro_batches(rows: Indices, parts: int, *, in_halves: bool = True) -> list[Indices]:
+    """``rows`` cut into ``parts`` equal pieces, in order, and the first of these ``in_halves``. Raises ValueError when they do not divide.
 
-    Later stages stand still until the first piece reaches them: with a half of one, half as long. It is so for every number of stages,
-    also for one, because the pieces decide the bits of the gradient's sum.
+    Later stages stand still until the first piece reaches them: with a half of one, half as long. It does not depend on the number of
+    stages, because the pieces decide the bits of the gradient's sum.
     """
     if parts < 1 or len(rows) % parts:
         raise ValueError(f"{len(rows)} rows cannot be cut into {parts} equal micro-batches")
     first, *others = np.split(rows, parts)
     half = len(first) // 2
-    return [first[:half], first[half:], *others] if half else [first, *others]
+    return [first[:half], first[half:], *others] if half and in_halves else [first, *others]

@@ -25,11 +25,15 @@ class StepData(ABC):
         self.rows = rows
         self.steps = total_steps(self.rows, spec.training)
         self._micro_batches = spec.pipeline.micro_batches * spec.training.gradient_accumulation_steps // self.shards
+        self._in_halves = spec.pipeline.first_in_halves
         self.samples = spec.training.batch_size * spec.training.gradient_accumulation_steps
 
     def train(self, step: int) -> list[list[Indices]]:
-        """The rows of each micro-batch of the 0-based ``step``, by shard. Each shard's first one goes in halves."""
-        return [micro_batches(part, self._micro_batches) for part in np.split(self._rows(step), self.shards)]
+        """The rows of each micro-batch of the 0-based ``step``, by shard. Each shard's first may go in halves."""
+        return [
+            micro_batches(part, self._micro_batches, in_halves=self._in_halves)
+            for part in np.split(self._rows(step), self.shards)
+        ]
 
     def _rows(self, step: int) -> Indices:
         """Those of the global batch of the 0-based ``step``."""
