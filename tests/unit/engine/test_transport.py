@@ -212,9 +212,9 @@ def test_a_peer_that_left_and_came_back_is_joined_anew(peer) -> None:
 
 
 def assert_steady(sizes: list[tuple[int, ...]]) -> None:
-    """Threads and descriptors do not get more. A link has three, and may end a moment later."""
+    """Threads and descriptors do not get more. A link has three and its heartbeats two, and both may end a moment later."""
     early, late = ([max(size) for size in zip(*part, strict=True)] for part in (sizes[:10], sizes[-10:]))
-    assert all(end <= begin + 3 for end, begin in zip(late, early, strict=True)), (early, late)
+    assert all(end <= begin + 5 for end, begin in zip(late, early, strict=True)), (early, late)
 
 
 def test_many_replacements_leave_nothing_behind(peer) -> None:
