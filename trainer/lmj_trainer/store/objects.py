@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 
-from lmj_trainer.store.port import Entry, Piece
+from lmj_trainer.store.port import Entry, Piece, Ref
 from lmj_trainer.store.posix import GONE
 
 if TYPE_CHECKING:
@@ -119,12 +119,13 @@ class ObjectStore:
         are moved back; who wrote it does not count that checkpoint before it knows that its view is not over, see
         :mod:`lmj_trainer.checkpoint.fence`.
         """
+        last = Ref(self, key) / name
         folder, _, own = key.rpartition("/")
         aside = f"{folder}/" * bool(folder) + f".{own}{GONE}"
-        if self._there(f"{key}/{name}"):
+        if last.exists():
             return None
         self._move(key, aside)
-        if self._there(f"{key}/{name}"):
+        if last.exists():
             self._move(aside, key)
             return None
         return aside
@@ -138,13 +139,6 @@ class ObjectStore:
                     file.write(piece)
             file.flush()
             yield Path(file.name)
-
-    def _there(self, key: str) -> bool:
-        try:
-            self.entry(key)
-        except FileNotFoundError:
-            return False
-        return True
 
     def _move(self, source: str, target: str) -> None:
         for name in self.files(source) if self.is_folder(source) else []:
