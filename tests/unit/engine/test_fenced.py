@@ -22,6 +22,7 @@ DEADLINE = 120
 # Rank 0 of a view of two. Rank 1's part was written by this process too; its message comes when the test says so.
 MEMBER = """
 import sys
+import threading
 from pathlib import Path
 import torch
 from lmj_api.manifest import ManifestFile
@@ -53,6 +54,11 @@ transport = MemoryTransport(network, "0")
 transport.join(view, 0, {1: "1"})
 peer = MemoryTransport(network, "1")
 peer.join(view, 1, {0: "0"})
+waits, take = threading.Event(), transport.inbox.take
+def asked(*arguments):
+    waits.set()
+    return take(*arguments)
+transport.inbox.take = asked
 state = State()
 checkpointer = Checkpointer(root, 1, state, transport, Line(), Owner("j", "d"))
 checkpointer.begin(lambda: ([], ()))
@@ -61,6 +67,8 @@ for line in sys.stdin:
     state.step = int(line)
     checkpointer.start(0, Topology(2), 60.0, facts)
     part = write_tensors(folder_of(root, state.step, view) / part_file(1), [("head", torch.full((10,), value))])
+    assert waits.wait(60)  # its own part is written, too
+    waits.clear()
     print("prepared", flush=True)
     sys.stdin.readline()
     peer.send(0, Envelope(view, Kind.PART, state.step, 0, 1, {"part": part.to_json(), "problem": ""}))

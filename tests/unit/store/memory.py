@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lmj_trainer.store.port import Entry, Piece
+from lmj_trainer.store.port import Entry, Piece, aside_of
 
 
 class MemoryStore:
@@ -64,8 +64,7 @@ class MemoryStore:
         with self._lock:
             if f"{key}/{name}" in self._files:
                 return None
-            folder, _, own = key.rpartition("/")
-            aside = f"{folder}/" * bool(folder) + f".{own}.gone"
+            aside = aside_of(key)
             for old in [k for k in self._files if k.startswith(f"{key}/")]:
                 self._files[aside + old.removeprefix(key)] = self._files.pop(old)
             return aside

@@ -4,8 +4,7 @@ from lmj_api.names import parse_checkpoint_name
 from lmj_trainer.checkpoint.owner import OWNER_FILE, Owner
 from lmj_trainer.checkpoint.prune import discard, is_checkpoint
 from lmj_trainer.checkpoint.write import MANIFEST
-from lmj_trainer.store.port import Ref
-from lmj_trainer.store.posix import GONE
+from lmj_trainer.store.port import GONE, Ref
 
 
 def sign(folder: Ref, owner: Owner) -> None:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 
-from lmj_trainer.store.port import Entry, Piece, Ref
-from lmj_trainer.store.posix import GONE
+from lmj_trainer.store.port import Entry, Piece, Ref, aside_of
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, ClientConfig, RetryConfig, S3Store
@@ -77,11 +76,16 @@ class ObjectStore:
             return True
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
-        """As of :class:`~lmj_trainer.store.port.Store`."""
+        """As of :class:`~lmj_trainer.store.port.Store`. Its size is asked for only where a range is refused, as one at its end is."""
         with self._asking(key):
-            there = int(obstore.head(self._bucket, key)["size"])
-            end = there if size is None else min(there, start + size)
-            return bytes(obstore.get_range(self._bucket, key, start=start, end=end)) if start < end else b""
+            try:
+                if size is None:
+                    return bytes(obstore.get(self._bucket, key, options={"range": {"offset": start}} if start else None).bytes())
+                return bytes(obstore.get_range(self._bucket, key, start=start, length=size)) if size else b""
+            except BaseError:
+                if start < int(obstore.head(self._bucket, key)["size"]):
+                    raise
+                return b""
 
     def entry(self, key: str) -> Entry:
         """As of :class:`~lmj_trainer.store.port.Store`."""
@@ -120,8 +124,7 @@ class ObjectStore:
         :mod:`lmj_trainer.checkpoint.fence`.
         """
         last = Ref(self, key) / name
-        folder, _, own = key.rpartition("/")
-        aside = f"{folder}/" * bool(folder) + f".{own}{GONE}"
+        aside = aside_of(key)
         if last.exists():
             return None
         self._move(key, aside)

@@ -22,6 +22,16 @@ class Entry:
     """When it was written, seconds since the epoch, by the store's clock."""
 
 
+GONE = ".gone"
+"""Behind the name of a folder that was withdrawn."""
+
+
+def aside_of(key: str) -> str:
+    """The key that a folder has after :meth:`Store.withdraw`."""
+    folder, _, own = key.rpartition("/")
+    return f"{folder}/" * bool(folder) + f".{own}{GONE}"
+
+
 class NotAFileError(OSError):
     """Something else has the file's name: a link, a folder, a device. The text is its place."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lmj_trainer.durable import atomically, sync_folder, write_all
 from lmj_trainer.store.direct import write_pieces
-from lmj_trainer.store.port import Entry, NotAFileError, Piece, Ref
+from lmj_trainer.store.port import Entry, NotAFileError, Piece, Ref, aside_of
 
 
 class PosixStore:
@@ -88,8 +88,7 @@ class PosixStore:
 
     def withdraw(self, key: str, name: str) -> str | None:
         """As of :class:`~lmj_trainer.store.port.Store`: the folder is moved aside, so what is written to its old name completes nothing."""
-        folder, _, own = key.rpartition("/")
-        aside = f"{folder}/" * bool(folder) + f".{own}{GONE}"
+        aside = aside_of(key)
         os.rename(self._path(key), self._path(aside))
         if (self._path(aside) / name).exists():
             # It was completed after all, a moment ago.
@@ -111,10 +110,6 @@ class PosixStore:
         os.makedirs(folder, exist_ok=True)
         for parent in {folder.parent, folder.parent.parent, *(path.parent for path in made)}:
             sync_folder(parent)
-
-
-GONE = ".gone"
-"""Behind the name of a folder that was withdrawn."""
 
 
 def folder(path: Path) -> Ref:
