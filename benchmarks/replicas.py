@@ -104,7 +104,7 @@ def show(rounds: list[Round], died: tuple[Deaths, Deaths] | None, joined: list[J
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20, help="steps of each contender (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=30, help="steps of each contender (default %(default)s)")
     parser.add_argument("--deaths", type=int, default=10, help="replicas killed (default %(default)s)")
     parser.add_argument("--torchrun", type=int, default=4, help="workers of torchrun killed (default %(default)s)")
     parser.add_argument("--joins", type=int, default=5, help="replicas that join (default %(default)s)")
