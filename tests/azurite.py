@@ -108,7 +108,7 @@ def serving(folder: Path) -> Iterator[Azurite]:
         subprocess.Popen([*command, "--skipApiVersionCheck"], env=os.environ | own, stdout=log, stderr=log) as process,
     ):
         try:
-            wait_for(process, server.port, folder / "azurite.log")
+            wait_for(process, f"http://127.0.0.1:{server.port}/", folder / "azurite.log")
             yield server
         finally:
             process.kill()

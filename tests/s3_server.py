@@ -26,12 +26,13 @@ class S3Server:
     port: int
     key: str
     secret: str
+    host: str
 
     @property
     def environment(self) -> dict[str, str]:
         """What leads a program to it."""
         return {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}",
+            "AWS_ENDPOINT_URL": f"http://{self.host}:{self.port}",
             "AWS_ACCESS_KEY_ID": self.key,
             "AWS_SECRET_ACCESS_KEY": self.secret,
             "AWS_REGION": "us-east-1",
@@ -44,30 +45,32 @@ class S3Server:
 
 
 @contextmanager
-def serving(folder: Path, port: int = 0) -> Iterator[S3Server]:
-    """Serve what is in ``folder`` meanwhile. Raises Unavailable without Go."""
+def serving(folder: Path, port: int = 0, secret: str = "", host: str = "127.0.0.1") -> Iterator[S3Server]:
+    """Serve what is in ``folder`` meanwhile, at an address ``host`` of this machine. ``port``, ``secret``: those of one that was there before.
+    Raises Unavailable without Go.
+    """
     program = Binaries(DEFAULT_CACHE).path("versitygw")
-    server = S3Server(folder / "buckets", port or free_port(), "tests", secrets.token_hex(16))
+    server = S3Server(folder / "buckets", port or free_port(), "tests", secret or secrets.token_hex(16), host)
     server.folder.mkdir(parents=True, exist_ok=True)
     own = {"ROOT_ACCESS_KEY": server.key, "ROOT_SECRET_KEY": server.secret}
-    command = [str(program), "--quiet", "--port", f"127.0.0.1:{server.port}", "posix", str(server.folder)]
+    command = [str(program), "--quiet", "--port", f"{host}:{server.port}", "posix", str(server.folder)]
     with (
         (folder / "s3.log").open("ab") as log,
         subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log) as process,
     ):
         try:
-            wait_for(process, server.port, folder / "s3.log")
+            wait_for(process, f"http://{host}:{server.port}/", folder / "s3.log")
             yield server
         finally:
             process.kill()
 
 
-def wait_for(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
-    """Until ``process`` answers at ``port``."""
+def wait_for(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
+    """Until ``process`` answers at ``url``."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+            urllib.request.urlopen(url, timeout=5)
         except urllib.error.HTTPError:
             return  # nobody may ask that without a signature
         except OSError:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmj_api.buckets import in_bucket
 from lmj_api.spec.job import JobSpec
 
 
@@ -12,16 +13,21 @@ class Layout:
 
     output: Path
     checkpoints: Path
+    """Their folder, which is not used where they lie in a ``bucket``."""
     script_checkpoints: Path | None = None
     """Where a script saves its own, in a format of its own; None: it is not known, or there is no script."""
+    bucket: str | None = None
+    """The URI of the checkpoints in object storage; None: they lie in ``checkpoints``."""
 
     @classmethod
     def of(cls, spec: JobSpec) -> "Layout":
         """The layout of a job with ``spec``."""
         output = Path(spec.output.path)
         saved = spec.command.checkpoints if spec.command is not None else None
-        checkpoints = Path(spec.checkpoint.path) if spec.checkpoint.path else output / "checkpoints"
-        return cls(output, checkpoints, Path(saved) if saved is not None else None)
+        place = spec.checkpoint.path
+        bucket = place if place is not None and in_bucket(place) else None
+        checkpoints = Path(place) if place is not None and bucket is None else output / "checkpoints"
+        return cls(output, checkpoints, Path(saved) if saved is not None else None, bucket)
 
     @property
     def model(self) -> Path:

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from shutil import which
 
+from lmj_api.buckets import in_bucket, split
 from lmj_api.nearest import did_you_mean
 from lmj_api.problems import SpecError
 from lmj_api.spec.command import Command
@@ -15,6 +16,7 @@ from lmj_api.spec.model import Model
 DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
 """Extensions that make a dataset's ``source`` a file and no hub id."""
 
+_CHECKPOINTS = "checkpoint.path"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -28,7 +30,7 @@ def resolve(spec: JobSpec, base: Path, outputs: Path, here: bool) -> JobSpec:
     written = {
         "output": spec.output.model_copy(update={"path": _absolute(spec.output.path, outputs)}),
         "checkpoint": spec.checkpoint.model_copy(
-            update={"path": _absolute(spec.checkpoint.path, outputs) if spec.checkpoint.path else None}
+            update={"path": _place(spec.checkpoint.path, outputs) if spec.checkpoint.path else None}
         ),
     }
     read = _trained(spec, base, here) if spec.command is None else {"command": _command(spec.command, base, outputs, here)}
@@ -130,7 +132,7 @@ def _named(spec: JobSpec) -> dict[str, str]:
         "model.source": spec.model.source,
         "model.python": spec.model.python,
         "output.path": spec.output.path,
-        "checkpoint.path": spec.checkpoint.path,
+        _CHECKPOINTS: spec.checkpoint.path,
     }
     if (command := spec.command) is not None:
         named |= {
@@ -146,8 +148,15 @@ def _refuse_schemes(spec: JobSpec) -> None:
     wrong = [
         f"spec.{field}: {name!r}: {name.partition('://')[0]}:// cannot be read or written yet; write a path"
         for field, name in _named(spec).items()
-        if _SCHEME.match(name)
+        if _SCHEME.match(name) and not (field == _CHECKPOINTS and in_bucket(name))
     ]
+    if spec.checkpoint.path is not None and in_bucket(spec.checkpoint.path):
+        try:
+            split(spec.checkpoint.path)
+        except ValueError as error:
+            wrong.append(f"spec.{_CHECKPOINTS}: {error}")
+    elif spec.checkpoint.secret_name is not None:
+        wrong.append(f"spec.checkpoint.secretName: {_CHECKPOINTS} is no place in object storage: leave it out")
     if wrong:
         raise SpecError(*wrong)
 
@@ -164,6 +173,11 @@ def _refuse_home(spec: JobSpec) -> None:
 
 def _home(name: str) -> Path:
     return Path.home() / name[2:] if name.startswith("~/") else Path(name)
+
+
+def _place(name: str, folder: Path) -> str:
+    """``name``, a path, in ``folder``; one in object storage as it is."""
+    return name.rstrip("/") if in_bucket(name) else _absolute(name, folder)
 
 
 def _absolute(name: str, folder: Path) -> str:

@@ -7,6 +7,9 @@ PREFIX = "LMJ_TOKEN_"
 HUB = f"{PREFIX}HUB"
 """The variable with the credential of ``output.hub``."""
 
+STORE = f"{PREFIX}STORE_"
+"""Before the names of the variables that lead to object storage (``checkpoint.secretName``)."""
+
 
 def tracker_token(number: int) -> str:
     """The variable with the credential of tracker ``number`` of ``output.trackers``, from 0."""

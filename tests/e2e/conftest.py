@@ -1,6 +1,7 @@
 """Fixtures of the end-to-end tests."""
 
+from bucket_fixture import azblob, azblob_of_session, s3, s3_of_session
 from cluster_fixture import cluster, own_cluster
 from undisturbed_fixture import undisturbed_of
 
-__all__ = ["cluster", "own_cluster", "undisturbed_of"]
+__all__ = ["azblob", "azblob_of_session", "cluster", "own_cluster", "s3", "s3_of_session", "undisturbed_of"]

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout, suppress
@@ -43,6 +44,8 @@ from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.own.source import is_own, load_own, settled
 from lmj_trainer.pretrained import kept
 from lmj_trainer.script_check import ScriptSummary, check_script
+from lmj_trainer.store.port import Ref
+from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.trackers.registry import require_trackers
 from lmj_trainer.wording import one_line
@@ -105,9 +108,12 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
     """What ``job``, of a model and a dataset, comes to. Raises UserError for every bad input that can be known before training."""
     spec = job.spec
     _check_writable(Path(spec.output.path), "output.path")
-    checkpoints = Layout.of(spec).checkpoints
-    if spec.checkpoint.path is not None:
-        _check_writable(checkpoints, "checkpoint.path")
+    layout = Layout.of(spec)
+    if layout.bucket is not None:
+        say(f"trying to write to {layout.bucket}")
+        _check_bucket(checkpoints_of(spec))
+    elif spec.checkpoint.path is not None:
+        _check_writable(layout.checkpoints, "checkpoint.path")
     _check_device(spec.training.device)
     require_trackers(spec.output.trackers)
     if is_own(spec):
@@ -316,6 +322,16 @@ def _check_writable(folder: Path, field: str) -> None:
         for path in made:  # deepest first
             with suppress(OSError):  # not made after all, or another process already writes into it
                 path.rmdir()
+
+
+def _check_bucket(place: Ref) -> None:
+    """Really writes an object to ``place`` and removes it again. UserError: it cannot be done."""
+    file = place / f".lmj-check-{secrets.token_hex(8)}"
+    try:
+        file.put([])
+        file.delete()
+    except OSError as error:
+        raise UserError(f"checkpoint.path cannot be written: {error}") from error
 
 
 def read_job(path: Path) -> LiveMigrationJob:

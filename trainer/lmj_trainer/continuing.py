@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmj_api.base import Message
-from lmj_api.layout import Layout
 from lmj_api.spec import LiveMigrationJob, Training
 from lmj_api.spec.training import Continued
 from lmj_trainer.check import check, read_job
@@ -35,15 +34,14 @@ class Continuation(Message):
 
 def continuation(job: LiveMigrationJob, old: LiveMigrationJob, steps: int) -> Continuation:
     """How ``job``, of ``steps`` steps, goes on from what ``old`` has trained in the same folder. UserError: it cannot."""
-    layout = Layout.of(job.spec)
-    digest = state_digest(old.spec)
+    place, digest = checkpoints_of(job.spec), state_digest(old.spec)
     try:
-        found = survey(checkpoints_of(job.spec), digest, old.spec.training)
+        found = survey(place, digest, old.spec.training)
     except OSError as error:
-        raise UserError(f"{layout.checkpoints} cannot be read: {error.strerror}") from error
+        raise UserError(f"{place} cannot be read: {error.strerror or error}") from error
     newest = next((each.manifest for each in found if each.manifest is not None and each.info.problem is None), None)
     if newest is None or newest.step == 0:
-        raise UserError(f"{layout.checkpoints} has no checkpoint to go on from: start over with --fresh")
+        raise UserError(f"{place} has no checkpoint to go on from: start over with --fresh")
     require_start(Training(), newest.step, steps)
     same = _digest_of(job, old.spec.training.continues) == digest
     parts = [part for part in old.spec.training.continues if part.step < newest.step]

@@ -11,7 +11,11 @@ class Checkpoint(Message):
     """Checkpoints: written beside training, resumable at the exact step and into another number of stages."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
-    """Folder of the checkpoints; a relative path as in ``output.path``. Unset: ``checkpoints`` in ``output.path``."""
+    """Folder of the checkpoints; a relative path as in ``output.path``, or a place in object storage: ``s3://BUCKET/FOLDER``,
+    ``azblob://CONTAINER/FOLDER``. Unset: ``checkpoints`` in ``output.path``."""
+    secret_name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)] | None = None
+    """A Secret of the job's namespace with what leads to object storage, under the names of environment variables (``AWS_ACCESS_KEY_ID``,
+    ``AZURE_STORAGE_ACCOUNT_KEY``). Unset: the pods' environment has it, or an identity of their own. ``lmj run`` uses its own environment."""
     every_steps: Annotated[int, Field(ge=1)] | None = 100
     """A checkpoint after every so many steps. Null: not by steps."""
     every_seconds: Annotated[int, Field(ge=1)] | None = None

@@ -38,6 +38,8 @@ def wish_of(layout: Layout, *, fresh: bool, goes_on: bool) -> Wish:
     if fresh and goes_on:
         raise CommandError("--fresh starts over and --continue goes on: give one of them")
     if fresh or is_unfinished(layout):
+        if layout.bucket is not None:
+            raise CommandError(f"--fresh moves nothing aside in {layout.bucket}: choose another checkpoint.path and output.path")
         return Wish.FRESH
     return Wish.CONTINUE if goes_on else Wish.RESUME
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lmj_api.layout import Layout
 from lmj_api.load import SpecError, load_job
 from lmj_api.problems import MOST
 from lmj_api.view import MOST_RANKS
@@ -327,10 +328,10 @@ def test_a_data_file_is_a_path_even_before_it_exists_and_home_is_known() -> None
     ("assignment", "line"),
     [
         ("output.path=s3://bucket/run", "spec.output.path: 's3://bucket/run': s3:// cannot be read or written yet; write a path"),
-        (
-            "checkpoint.path=azblob://c/x",
-            "spec.checkpoint.path: 'azblob://c/x': azblob:// cannot be read or written yet; write a path",
-        ),
+        ("checkpoint.path=gs://c/x", "spec.checkpoint.path: 'gs://c/x': gs:// cannot be read or written yet; write a path"),
+        ("checkpoint.path=s3://c/x", "spec.checkpoint.path: s3://c/x: write s3://BUCKET/FOLDER"),
+        ("checkpoint.path=azblob://runs/../x", "spec.checkpoint.path: azblob://runs/../x: write azblob://CONTAINER/FOLDER"),
+        ("checkpoint.secretName=keys", "spec.checkpoint.secretName: checkpoint.path is no place in object storage: leave it out"),
         ("dataset.source=gs://b/a.csv", "spec.dataset.source: 'gs://b/a.csv': gs:// cannot be read or written yet; write a path"),
         ("model.source=S3://b/m", "spec.model.source: 'S3://b/m': S3:// cannot be read or written yet; write a path"),
     ],
@@ -340,6 +341,15 @@ def test_a_scheme_is_no_folder(assignment: str, line: str, here: bool) -> None:
     with pytest.raises(SpecError) as caught:
         load_job(document(model={"source": "x", "scratch": None}), base=BASE, sets=[assignment], here=here)
     assert str(caught.value) == line
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_checkpoints_may_lie_in_a_bucket(here: bool) -> None:
+    sets = ["checkpoint.path=s3://my-bucket/runs/1/", "checkpoint.secretName=keys"]
+    layout = Layout.of(load_job(document(), base=BASE, sets=sets, here=here).spec)
+    assert layout.bucket == "s3://my-bucket/runs/1"
+    assert layout.checkpoints == layout.output / "checkpoints", "no folder of that name is made here"
+    assert Layout.of(load_job(document(), base=BASE, here=here).spec).bucket is None
 
 
 def test_stragglers_are_looked_for_where_there_can_be_replicas() -> None:

@@ -49,6 +49,20 @@ def test_a_credential_is_a_reference_and_only_where_a_pod_may_lead(rank: int | N
     assert [entry for entry in env if entry["name"].startswith("LMJ_")] == wanted
 
 
+@pytest.mark.parametrize("rank", [0, 1, None])
+def test_what_leads_to_a_bucket_is_a_reference_that_every_pod_has(rank: int | None) -> None:
+    place = {"path": "s3://my-bucket/tiny", "secretName": "keys"}
+    made = build_pod(job(checkpoint=place, template={"spec": {"containers": [{"name": "trainer", "envFrom": [
+        {"configMapRef": {"name": "more"}}
+    ]}]}}), SETTINGS, rank, 1)  # fmt: skip
+    container = made["spec"]["containers"][0]
+    assert container["envFrom"] == [
+        {"prefix": "LMJ_TOKEN_STORE_", "secretRef": {"name": "keys"}},
+        {"configMapRef": {"name": "more"}},
+    ]
+    assert not [mount for mount in container["volumeMounts"] if "s3" in mount["mountPath"]]
+
+
 def test_a_standby() -> None:
     made = job(placement={"nodeSelector": {"pool": "train"}, "stages": [{"stage": 1, "nodeSelector": {"gpu": "a"}}]})
     same_as("standby.yaml", build_pod(made, SETTINGS, None, 7))

@@ -94,6 +94,8 @@ def test_one_of_both_wishes(tmp_path: Path) -> None:
     assert wish_of(layout, fresh=True, goes_on=False) is Wish.FRESH
     with pytest.raises(CommandError, match="give one of them"):
         wish_of(layout, fresh=True, goes_on=True)
+    with pytest.raises(CommandError, match=r"^--fresh moves nothing aside in s3://b1b/x: choose another checkpoint\.path"):
+        wish_of(Layout(tmp_path, tmp_path / "checkpoints", bucket="s3://b1b/x"), fresh=True, goes_on=False)
 
 
 def fill(layout: Layout) -> dict[str, str]:

@@ -1,40 +1,5 @@
 """Stores that are servers."""
 
-from collections.abc import Iterator
+from bucket_fixture import azblob, azblob_of_session, s3, s3_of_session
 
-import azurite
-import pytest
-import s3_server
-from azurite import Azurite
-from s3_server import S3Server
-
-
-@pytest.fixture(scope="session")
-def _s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server.serving(tmp_path_factory.mktemp("s3")) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def _azblob(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
-    with azurite.serving(tmp_path_factory.mktemp("azblob")) as server:
-        yield server
-
-
-def _lead(to: S3Server | Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in to.environment.items():
-        monkeypatch.setenv(name, value)
-
-
-@pytest.fixture
-def s3(_s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """A server that this process's environment leads to."""
-    _lead(_s3, monkeypatch)
-    return _s3
-
-
-@pytest.fixture
-def azblob(_azblob: Azurite, monkeypatch: pytest.MonkeyPatch) -> Azurite:
-    """The same of Azure's."""
-    _lead(_azblob, monkeypatch)
-    return _azblob
+__all__ = ["azblob", "azblob_of_session", "s3", "s3_of_session"]

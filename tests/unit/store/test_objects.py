@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from azurite import Azurite
+from obstore.store import S3Store
 from s3_server import S3Server, serving
 from tests.on_disk import commit_manifest, file_digest, make_folder
 
 from lmj_api.manifest import Manifest, ManifestFile
+from lmj_api.tokens import STORE
 from lmj_trainer.__main__ import main
 from lmj_trainer.errors import UserError
 from lmj_trainer.store import objects as adapter
@@ -67,8 +69,7 @@ def test_a_server_that_comes_back_is_asked_again(s3: S3Server, tmp_path: Path, m
     thread.start()
     time.sleep(0.5)
     assert not done
-    monkeypatch.setattr("s3_server.secrets.token_hex", lambda _count: first.secret)
-    with serving(tmp_path, first.port):
+    with serving(tmp_path, first.port, first.secret):
         thread.join(adapter.RETRY_SECONDS)
         assert done == [LARGE[:4]]
 
@@ -107,6 +108,31 @@ def test_another_key_of_azure_is_refused_in_a_line(azblob: Azurite, monkeypatch:
         with pytest.raises(OSError, match=r"^azblob://own/x(/f)?: AuthorizationFailure: ") as raised:
             call()
         assert not any(secret in str(raised.value) for secret in (azblob.secret, "d3Jvbmc=", "\n"))
+
+
+def test_what_a_jobs_secret_has_goes_before_the_environment(server: S3Server | Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"{server.bucket('own')}/secret"
+    for name, value in server.environment.items():
+        monkeypatch.setenv(f"{STORE}{name}", f"{value}\n")
+        monkeypatch.setenv(name, "d3Jvbmc=")
+    (open_place(uri) / "f").put([b"x"])
+    assert open_place(uri).files() == ["f"]
+    monkeypatch.delenv(f"{STORE}{next(name for name in server.environment if 'ENDPOINT' in name)}")
+    with pytest.raises(UserError, match=r"^the variable A[A-Z_]+: write http:// or https:// and the server's name$"):
+        open_place(uri)
+
+
+def test_a_setting_that_is_none_is_named_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"{STORE}AWS_SECRET_ACESS_KEY", "sesame")
+    with pytest.raises(UserError, match=r"^s3://bucket/x: Configuration key: 'aws_secret_acess_key' is not valid") as raised:
+        open_place("s3://bucket/x")
+    assert "sesame" not in str(raised.value)
+
+
+def test_a_panic_of_the_library_is_an_error_as_others(s3: S3Server) -> None:
+    bucket = S3Store("own", config={"AWS_ENDPOINT_URL": "no-url"}, client_options={"allow_http": True})
+    with pytest.raises(OSError, match=r"^s3://own/f: "):
+        (Ref(adapter.ObjectStore("s3://own", bucket)) / "f").put([b"x"])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from lmj_api.clock import steady_time
 from lmj_api.layout import Layout
 from lmj_api.protocol import PUSH_SECONDS, USER_ERROR, AgentState, Publication, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
-from lmj_api.tokens import PREFIX
+from lmj_api.tokens import PREFIX, STORE
 from lmj_api.view import View
 from lmj_trainer.agent.helper import Helper
 from lmj_trainer.agent.supervisor import Supervisor
@@ -35,6 +35,11 @@ Push = Callable[[], Helper]
 def without_tokens(environment: Mapping[str, str]) -> dict[str, str]:
     """``environment`` without the job's credentials: only the process that one is for gets it."""
     return {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
+
+
+def of_store(environment: Mapping[str, str]) -> dict[str, str]:
+    """What of ``environment`` leads to the job's checkpoints in object storage."""
+    return {name: value for name, value in environment.items() if name.startswith(STORE)}
 
 
 def leads(state: AgentState) -> View | None:

@@ -22,7 +22,7 @@ from lmj_api.topology import FIRST, Topology
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.children import Children
-from lmj_trainer.agent.deliveries import Deliveries, without_tokens
+from lmj_trainer.agent.deliveries import Deliveries, of_store, without_tokens
 from lmj_trainer.agent.environment import default_interface, script_environment, worker_environment
 from lmj_trainer.agent.kind import WorkerKind, worker_kind
 from lmj_trainer.agent.launch import Program
@@ -171,7 +171,8 @@ def _environment(
         kept = job.spec.command is not None and job.spec.command.memory is not None
         memory = {MEMORY_VARIABLE: str(memories.enter_context(memory_folder()))} if kept else {}
         return {**script_environment(base, interface), **memory}
-    return worker_environment(base, job.spec.training.computing_threads, interface)
+    # It writes checkpoints, and reads them.
+    return worker_environment({**base, **of_store(os.environ)}, job.spec.training.computing_threads, interface)
 
 
 async def _listen(supervisor: Supervisor, token: str, topology: Topology, host: str, port: int) -> "web.AppRunner":
@@ -215,10 +216,11 @@ async def begin(supervisor: Supervisor, job: LiveMigrationJob, kind: WorkerKind)
         return
     try:
         spec = settled(job).spec
+        place = checkpoints_of(spec)
     except UserError:  # the worker says it
         supervisor.found([])
         return
-    await look(supervisor, checkpoints_of(spec), state_digest(spec), job.metadata.run, spec.training)
+    await look(supervisor, place, state_digest(spec), job.metadata.run, spec.training)
 
 
 async def look(supervisor: Supervisor, root: Ref, digest: str, run: Run, training: Training | None = None) -> None:

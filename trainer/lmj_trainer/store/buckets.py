@@ -3,16 +3,22 @@
 * ``s3://BUCKET/FOLDER``: ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, a web identity token.
 * ``azblob://CONTAINER/FOLDER``: ``AZURE_STORAGE_ACCOUNT_NAME``, ``AZURE_STORAGE_ACCOUNT_KEY`` or ``AZURE_STORAGE_SAS_TOKEN``,
   ``AZURE_STORAGE_ENDPOINT``, a workload identity.
+
+What a job's Secret has under these names (``checkpoint.secretName``) comes first. A pod has it under other names
+(:data:`lmj_api.tokens.STORE`), which none of the processes beside the worker is given.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
+from obstore.exceptions import BaseError
 from obstore.store import AzureStore, S3Store
 
+from lmj_api.buckets import split
+from lmj_api.tokens import STORE
 from lmj_trainer.errors import UserError
 from lmj_trainer.store.objects import CLIENT, RETRY, ObjectStore
 from lmj_trainer.store.port import Ref
@@ -20,30 +26,49 @@ from lmj_trainer.store.port import Ref
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
 
-_PLACE = re.compile(r"[a-z0-9]+://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?")
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "azblob": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+_OWN = {"s3": "AWS_", "azblob": "AZURE_"}
+"""How the names of their variables begin."""
 
 
-def s3(uri: str) -> Ref:
-    """The folder at ``s3://BUCKET/FOLDER``. Raises UserError."""
-    bucket, prefix = _split(uri, "s3://BUCKET/FOLDER")
-    client = _client("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-    return Ref(ObjectStore(uri.rstrip("/"), S3Store(bucket, prefix=prefix, client_options=client, retry_config=RETRY)))
+def open_bucket(uri: str) -> Ref:
+    """The folder at ``uri``. Raises UserError."""
+    try:
+        scheme, name, folder = split(uri)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    given = _given(_OWN[scheme])
+    # The library reads the environment itself; what it is told goes before that.
+    kind = cast("Any", S3Store if scheme == "s3" else AzureStore)
+    try:
+        bucket = kind(name, prefix=folder or None, config=given, client_options=_client(scheme, given), retry_config=RETRY)
+    except BaseError as error:
+        # It names the setting, and no value.
+        raise UserError(f"{uri}: {str(error).partition(chr(10))[0]}") from None
+    return Ref(ObjectStore(uri.rstrip("/"), bucket))
 
 
-def azblob(uri: str) -> Ref:
-    """The folder at ``azblob://CONTAINER/FOLDER``. Raises UserError."""
-    container, prefix = _split(uri, "azblob://CONTAINER/FOLDER")
-    client = _client("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT")
-    return Ref(ObjectStore(uri.rstrip("/"), AzureStore(container, prefix=prefix, client_options=client, retry_config=RETRY)))
+def _given(prefix: str) -> dict[str, str]:
+    """The variables of the job's Secret that begin with ``prefix``. One often ends in a line feed, which no header takes."""
+    own = STORE + prefix
+    return {name.removeprefix(STORE): value.strip() for name, value in os.environ.items() if name.startswith(own)}
 
 
-def _split(uri: str, form: str) -> tuple[str, str | None]:
-    match = _PLACE.fullmatch(uri.rstrip("/"))
-    if match is None or any(part in ("", ".", "..") for part in (match[2] or "x").split("/")):
-        raise UserError(f"{uri}: write {form}")
-    return match[1], match[2]
+def _client(scheme: str, given: dict[str, str]) -> ClientConfig:
+    """Without TLS where the endpoint is said to be so, as of a server in the same cluster. Raises UserError."""
+    said = {name: value for name in _ENDPOINTS[scheme] if (value := {**os.environ, **given}.get(name))}
+    for name, endpoint in said.items():
+        if not _is_url(endpoint):  # the library would panic
+            raise UserError(f"the variable {name}: write http:// or https:// and the server's name")
+    return {**CLIENT, "allow_http": any(endpoint.startswith("http://") for endpoint in said.values())}
 
 
-def _client(*endpoints: str) -> ClientConfig:
-    """Without TLS where the endpoint is said to be so, as of a server in the same cluster."""
-    return {**CLIENT, "allow_http": any(os.environ.get(name, "").startswith("http://") for name in endpoints)}
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
+    except ValueError:
+        return False

@@ -170,6 +170,11 @@ class ObjectStore:
             raise FileNotFoundError(self.describe(key)) from None
         except BaseError as error:
             raise OSError(f"{self.describe(key)}: {_reason(str(error))}") from None
+        except BaseException as error:
+            # A panic of the library is no Exception: a thread that writes a checkpoint would end without a word.
+            if type(error).__module__ != "pyo3_runtime":
+                raise
+            raise OSError(f"{self.describe(key)}: {_reason(str(error))}") from None
 
 
 def _reason(said: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lmj_api.buckets import FORMS
 from lmj_api.layout import Layout
 from lmj_trainer.errors import UserError
 from lmj_trainer.store import posix
@@ -20,10 +21,10 @@ def _bucket(uri: str) -> Ref:
         from lmj_trainer.store import buckets
     except ImportError as error:
         raise UserError(f"{uri}: {error.name} is not installed here: pip install 'livemigrationjob[storage]'") from error
-    return buckets.s3(uri) if uri.startswith("s3:") else buckets.azblob(uri)
+    return buckets.open_bucket(uri)
 
 
-STORES: dict[str, Callable[[str], Ref]] = {"": lambda place: posix.folder(Path(place)), "s3": _bucket, "azblob": _bucket}
+STORES: dict[str, Callable[[str], Ref]] = {"": lambda place: posix.folder(Path(place)), **dict.fromkeys(FORMS, _bucket)}
 """From a scheme (``""``: a path) to what opens a place that has it."""
 
 
@@ -36,5 +37,6 @@ def open_place(place: str) -> Ref:
 
 
 def checkpoints_of(spec: JobSpec) -> Ref:
-    """Where a job's checkpoints lie."""
-    return open_place(str(Layout.of(spec).checkpoints))
+    """Where a job's checkpoints lie. Raises UserError where that kind of place cannot be opened here."""
+    layout = Layout.of(spec)
+    return open_place(layout.bucket or str(layout.checkpoints))

@@ -80,6 +80,7 @@ def read_run(target: Path, status_file: Path | None, sets: list[str]) -> "Run":
 
 
 def _checkpoint_folder(usual: Path, job: "LiveMigrationJob | None") -> Path:
-    """Where the checkpoints are: in the output folder, unless the job says another place."""
-    named = job.spec.checkpoint.path if job is not None else None
-    return Path(named) if named is not None and not usual.is_dir() else usual
+    """Where the checkpoints are: in the output folder, unless the job says another. Nothing of a bucket is read here."""
+    from lmj_api.layout import Layout
+
+    return usual if job is None or usual.is_dir() else Layout.of(job.spec).checkpoints

@@ -8,7 +8,7 @@ from lmj_api.layout import Layout
 from lmj_api.names import API_VERSION, KIND, pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob, Volume
-from lmj_api.tokens import references
+from lmj_api.tokens import STORE, references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
 from lmj_operator.backend.kubernetes.build.grace import agent_seconds, grace_seconds
@@ -186,6 +186,9 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
+    if (secret := job.spec.checkpoint.secret_name) is not None:
+        # Each rank writes a part. It must be there: a pod waits for it, and says so.
+        container["envFrom"] = [{"prefix": STORE, "secretRef": {"name": secret}}]
     if settings.trainer_image is not None:
         container["image"] = settings.trainer_image
         if settings.image_pull_policy is not None:
@@ -256,7 +259,8 @@ def _check_places(job: LiveMigrationJob, spec: Object, trainer: Object) -> None:
     volumes = {volume["name"]: volume for volume in spec.get("volumes", [])}
     layout = Layout.of(job.spec)
     saved = [("command.checkpoints", layout.script_checkpoints)] if layout.script_checkpoints is not None else []
-    for field, path in (("output.path", layout.output), ("checkpoint.path", layout.checkpoints), *saved):
+    own = [("checkpoint.path", layout.checkpoints)] if layout.bucket is None else []
+    for field, path in (("output.path", layout.output), *own, *saved):
         mounts = [m for m in trainer.get("volumeMounts", []) if path.is_relative_to(m["mountPath"])]
         mount = max(mounts, key=lambda m: len(m["mountPath"]), default=None)
         if mount is None or mount.get("readOnly"):

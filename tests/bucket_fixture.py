@@ -1,0 +1,40 @@
+"""Servers of object storage."""
+
+from collections.abc import Iterator
+
+import azurite
+import pytest
+import s3_server
+from azurite import Azurite
+from s3_server import S3Server
+
+
+@pytest.fixture(scope="session")
+def s3_of_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with s3_server.serving(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azblob_of_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    with azurite.serving(tmp_path_factory.mktemp("azblob")) as server:
+        yield server
+
+
+def _lead(to: S3Server | Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in to.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def s3(s3_of_session: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """A server that this process's environment leads to."""
+    _lead(s3_of_session, monkeypatch)
+    return s3_of_session
+
+
+@pytest.fixture
+def azblob(azblob_of_session: Azurite, monkeypatch: pytest.MonkeyPatch) -> Azurite:
+    """The same of Azure's."""
+    _lead(azblob_of_session, monkeypatch)
+    return azblob_of_session

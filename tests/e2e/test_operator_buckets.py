@@ -1,0 +1,69 @@
+"""Checkpoints in object storage on a real cluster: a Secret leads the pods there, and no volume has any."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from cluster_fixture import Target
+from operator_fixture import Watched, condition, watched_operator
+from operator_jobs import ClusterJob, wait_for
+from s3_server import S3Server, serving
+
+from lmj_trainer.checkpoint.scan import survey
+from lmj_trainer.store.registry import open_place
+
+from .undisturbed_fixture import STEPS, Undisturbed
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("buckets")) as operator:
+        yield operator
+
+
+@pytest.fixture
+def server(own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """Pods reach it at this machine's address."""
+    with serving(tmp_path, host=own_cluster.host) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture
+def job(operator: Watched) -> Iterator[ClusterJob]:
+    with operator.job() as made:
+        yield made
+
+
+def test_all_pods_die_and_the_next_ones_go_on_from_the_bucket(
+    job: ClusterJob, server: S3Server, undisturbed_of: Callable[[int], Undisturbed]
+) -> None:
+    place = f"{server.bucket('jobs')}/{job.namespace}"
+    job.spec["checkpoint"] = {"everySteps": 20, "path": place, "secretName": "bucket"}
+    job.apply()
+
+    def told() -> bool:
+        found = condition(job, "PodsWaiting")
+        return found.get("status") == "True" and 'secret "bucket" not found' in found["message"]
+
+    wait_for("the kubelet's words about the Secret", told, job.describe, 90)
+    literals = [f"--from-literal={name}={value}" for name, value in server.environment.items()]
+    job.kubectl("create", "secret", "generic", "bucket", "-n", job.namespace, *literals)
+
+    def saved() -> int:
+        return max((found.info.step for found in survey(open_place(place), None) if found.info.problem is None), default=0)
+
+    wait_for("a checkpoint", lambda: saved() >= 40, job.describe)
+    job.kubectl("delete", "pods", "--all", "-n", job.namespace, "--force", "--grace-period=0")
+    job.wait_for_phase("Succeeded")
+    status = job.status
+    assert "from the checkpoint of step" in str(status), job.describe()
+    assert job.losses() == undisturbed_of(STEPS).job.losses()
+    assert saved() == STEPS
+    assert job.output is not None
+    assert not (job.output / job.spec["output"]["path"] / "checkpoints").exists()
+    assert server.secret not in job.operator.said() + str(job.get("pods,events,lmj"))
