@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lmj_trainer.store.port import Entry, Piece, aside_of
@@ -37,6 +37,14 @@ class MemoryStore:
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         content = self._found(key)[0]
         return content[start:] if size is None else content[start : start + size]
+
+    def fill(self, key: str, start: int, buffers: Sequence[memoryview]) -> None:
+        for buffer in buffers:
+            content = self.get(key, start, len(buffer))
+            if len(content) < len(buffer):
+                raise OSError(f"{key} ends")
+            buffer[:] = content
+            start += len(buffer)
 
     def entry(self, key: str) -> Entry:
         content, when = self._found(key)

@@ -38,6 +38,10 @@ def test_a_large_file_goes_in_parts_and_comes_back_as_it_was(root: Ref) -> None:
     file.put([LARGE[:100], memoryview(LARGE)[100:]])
     assert file.entry().size == len(LARGE)
     assert hashlib.sha256(file.get()).digest() == hashlib.sha256(LARGE).digest()
+    buffer = bytearray(len(LARGE) - 7)
+    view = memoryview(buffer)
+    file.fill(7, [view[:1000], view[1000 : adapter.CHUNK + 1], view[adapter.CHUNK + 1 :]])
+    assert buffer == LARGE[7:]
     with file.local() as path:
         assert path.read_bytes() == LARGE
     assert not path.exists()

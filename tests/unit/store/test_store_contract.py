@@ -39,6 +39,14 @@ def test_what_is_put_is_there_as_a_whole_and_in_ranges(root: Ref) -> None:
     file = root / "a" / "b"
     file.put([b"01234", memoryview(b"567"), b""])
     assert (file.get(), file.get(2, 3), file.get(6, 100), file.get(8), file.get(100, 1)) == (b"01234567", b"234", b"67", b"", b"")
+    buffer = bytearray(b"........")
+    view = memoryview(buffer)
+    file.fill(2, [view[5:7], view[0:0], view[1:5]])
+    assert buffer == b".456723."
+    file.fill(8, [])
+    for begin in (3, 8, 100):
+        with pytest.raises(OSError, match="b"):
+            file.fill(begin, [memoryview(bytearray(4)), memoryview(bytearray(2))])
     entry = file.entry()
     assert entry.size == 8
     assert abs(entry.time - time.time()) < 60

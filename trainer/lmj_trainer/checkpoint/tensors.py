@@ -13,6 +13,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from lmj_api.manifest import Manifest, ManifestFile
+from lmj_trainer.checkpoint.tensor_file import TensorFile, bytes_of
 from lmj_trainer.checkpoint.write import MANIFEST
 from lmj_trainer.errors import UserError
 
@@ -41,7 +42,7 @@ def write_tensors(path: Ref, tensors: Iterable[tuple[str, Tensor]], frozen: Mapp
         offset += tensor.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    pieces = [memoryview(struct.pack("<Q", len(text)) + text), *(_bytes(tensor) for _, tensor in listed)]
+    pieces = [memoryview(struct.pack("<Q", len(text)) + text), *(bytes_of(tensor.contiguous()) for _, tensor in listed)]
     digest = xxhash.xxh3_128()
 
     def digested() -> Iterator[memoryview]:
@@ -84,25 +85,34 @@ def require_frozen(folder: Ref, manifest: Manifest, frozen: Mapping[str, str]) -
     """UserError: the checkpoint was made with frozen weights of other digests than ``frozen``, by name."""
     missing = dict(frozen)
     for entry in manifest.files if frozen else []:
-        with (folder / entry.name).local() as path, safe_open(path, framework="pt") as file:
-            for key, digest in file.metadata().items():
-                name = key.removeprefix(_FROZEN)
-                if name in missing and missing.pop(name) != digest:
-                    raise UserError(
-                        f"{name} of model.source is not what checkpoint {folder.name} was made with: put that model back, "
-                        "or start over in another output.path"
-                    )
+        for key, digest in TensorFile(folder / entry.name, entry.size).metadata.items():
+            name = key.removeprefix(_FROZEN)
+            if name in missing and missing.pop(name) != digest:
+                raise UserError(
+                    f"{name} of model.source is not what checkpoint {folder.name} was made with: put that model back, "
+                    "or start over in another output.path"
+                )
     if missing:
         raise KeyError(f"{folder} knows nothing of {min(missing)}, which was not trained")
 
 
 def copy_tensors(folder: Ref, manifest: Manifest, targets: Iterable[tuple[str, Tensor]]) -> None:
-    """Copy tensors by name from the checkpoint's files into ``targets``. Raises KeyError when one is in none of them."""
-    listed = list(targets)
-    values = open_tensors(folder, manifest, [name for name, _ in listed])
+    """Copy tensors by name from the checkpoint's files into ``targets``; nothing else of the files is read but their headers.
+
+    Raises KeyError when one is in none of them: nothing is copied then.
+    """
+    wanted = dict(targets)
+    missing, parts = set(wanted), []
+    for entry in manifest.files:
+        if not missing:
+            break
+        file = TensorFile(folder / entry.name, entry.size)
+        parts.append((file, missing & file.tensors.keys()))
+        missing -= file.tensors.keys()
+    _require_all(folder, missing)
     with torch.no_grad():
-        for name, target in listed:
-            target.copy_(values[name])
+        for file, names in parts:
+            file.copy_into({name: wanted[name] for name in names})
 
 
 def open_tensors(folder: Ref, manifest: Manifest, names: Iterable[str]) -> dict[str, Tensor]:
@@ -114,10 +124,10 @@ def open_tensors(folder: Ref, manifest: Manifest, names: Iterable[str]) -> dict[
             for name in missing.intersection(file.keys()):
                 found[name] = file.get_tensor(name)
                 missing.discard(name)
-    if missing:
-        raise KeyError(f"{folder} holds no {min(missing)} (and {len(missing) - 1} others that are needed)")
+    _require_all(folder, missing)
     return found
 
 
-def _bytes(tensor: Tensor) -> memoryview:
-    return memoryview(tensor.contiguous().view(-1).numpy().data).cast("B")
+def _require_all(folder: Ref, missing: set[str]) -> None:
+    if missing:
+        raise KeyError(f"{folder} holds no {min(missing)} (and {len(missing) - 1} others that are needed)")

@@ -9,7 +9,8 @@ import contextlib
 import itertools
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,6 +87,28 @@ class ObjectStore:
                 if start < int(obstore.head(self._bucket, key)["size"]):
                     raise
                 return b""
+
+    def fill(self, key: str, start: int, buffers: Sequence[memoryview]) -> None:
+        """As of :class:`~lmj_trainer.store.port.Store`: in parts, several at a time."""
+        end = start + sum(map(len, buffers))
+
+        def fetch(at: int) -> memoryview:
+            length = min(CHUNK, end - at)
+            with self._asking(key):
+                piece = memoryview(obstore.get_range(self._bucket, key, start=at, length=length))
+            if len(piece) != length:
+                raise OSError(f"{self.describe(key)} ends at byte {at + len(piece)}, where more was to be read")
+            return piece
+
+        left = iter(buffers)
+        space = memoryview(b"")
+        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+            for piece in pool.map(fetch, range(start, end, CHUNK)):
+                while piece:
+                    space = space or next(left)
+                    count = min(len(space), len(piece))
+                    space[:count] = piece[:count]
+                    space, piece = space[count:], piece[count:]
 
     def entry(self, key: str) -> Entry:
         """As of :class:`~lmj_trainer.store.port.Store`."""

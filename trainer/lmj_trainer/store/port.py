@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,9 @@ class Store(Protocol):
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         """The content, ``size`` bytes of it from ``start`` on (fewer at its end; None: all the rest)."""
+
+    def fill(self, key: str, start: int, buffers: Sequence[memoryview]) -> None:
+        """Read as many bytes as ``buffers`` have, one after the other, from ``start`` on. The file ends before: OSError."""
 
     def entry(self, key: str) -> Entry:
         """What is known of the file. Raises NotAFileError."""
@@ -115,6 +118,10 @@ class Ref:
     def get(self, start: int = 0, size: int | None = None) -> bytes:
         """As of :class:`Store`."""
         return self.store.get(self.key, start, size)
+
+    def fill(self, start: int, buffers: Sequence[memoryview]) -> None:
+        """As of :class:`Store`."""
+        self.store.fill(self.key, start, buffers)
 
     def entry(self) -> Entry:
         """As of :class:`Store`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lmj_trainer.durable import atomically, sync_folder, write_all
@@ -48,6 +48,17 @@ class PosixStore:
         with self._path(key).open("rb", buffering=0) as file:
             file.seek(start)
             return file.read(-1 if size is None else size)
+
+    def fill(self, key: str, start: int, buffers: Sequence[memoryview]) -> None:
+        """As of :class:`~lmj_trainer.store.port.Store`."""
+        with self._path(key).open("rb", buffering=0) as file:
+            file.seek(start)
+            for buffer in buffers:
+                left = buffer
+                while left:
+                    if not (count := file.readinto(left)):
+                        raise OSError(f"{self.describe(key)} ends at byte {file.tell()}, where more was to be read")
+                    left = left[count:]
 
     def entry(self, key: str) -> Entry:
         """As of :class:`~lmj_trainer.store.port.Store`."""
