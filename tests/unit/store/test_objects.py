@@ -133,6 +133,14 @@ def test_a_setting_that_is_none_is_named_without_its_value(monkeypatch: pytest.M
     assert "sesame" not in str(raised.value)
 
 
+def test_a_system_without_root_certificates(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.setenv(name, "/nonexistent")
+    file = open_place(f"{s3.bucket('own')}/x") / "certificates"
+    file.put([b"x"])
+    assert file.get() == b"x"
+
+
 def test_a_panic_of_the_library_is_an_error_as_others(s3: S3Server) -> None:
     bucket = S3Store("own", config={"AWS_ENDPOINT_URL": "no-url"}, client_options={"allow_http": True})
     with pytest.raises(OSError, match=r"^s3://own/f: "):

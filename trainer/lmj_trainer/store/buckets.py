@@ -11,9 +11,11 @@ What a job's Secret has under these names (``checkpoint.secretName``) comes firs
 from __future__ import annotations
 
 import os
+import ssl
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+import certifi
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, S3Store
 
@@ -41,6 +43,7 @@ def open_bucket(uri: str) -> Ref:
     except ValueError as error:
         raise UserError(str(error)) from None
     given = _given(_OWN[scheme])
+    _require_roots()
     # The library reads the environment itself; what it is told goes before that.
     kind = cast("Any", S3Store if scheme == "s3" else AzureStore)
     try:
@@ -49,6 +52,13 @@ def open_bucket(uri: str) -> Ref:
         # It names the setting, and no value.
         raise UserError(f"{uri}: {str(error).partition(chr(10))[0]}") from None
     return Ref(ObjectStore(uri.rstrip("/"), bucket))
+
+
+def _require_roots() -> None:
+    """The library makes no client, not even one without TLS, on a system without root certificates, as small images are."""
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile is None and paths.capath is None:
+        os.environ["SSL_CERT_FILE"] = certifi.where()
 
 
 def _given(prefix: str) -> dict[str, str]:
