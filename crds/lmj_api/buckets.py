@@ -4,7 +4,7 @@ import re
 
 FORMS = {"s3": "s3://BUCKET/FOLDER", "azblob": "azblob://CONTAINER/FOLDER"}
 """How a place is written, by its scheme."""
-_PLACE = re.compile(r"([a-z0-9]+)://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?")
+_PLACE = re.compile(r"([a-z0-9]+)://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([^\x00-\x1f\x7f]*))?")
 
 
 def in_bucket(place: str) -> bool:

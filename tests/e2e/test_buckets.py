@@ -70,7 +70,7 @@ def test_who_may_not_write_there_is_told_before_anything_starts(
     done = Job(tmp_path).run("--set", f"checkpoint.path={s3.bucket('jobs')}/x")
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("error: checkpoint.path cannot be written: s3://jobs/x/.lmj-check-")
+    assert last.startswith("error: checkpoint.path cannot be used: s3://jobs/x/.lmj-check-")
     assert "SignatureDoesNotMatch" in last
     assert "another" not in done.stderr + done.stdout
 

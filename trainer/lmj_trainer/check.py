@@ -325,13 +325,19 @@ def _check_writable(folder: Path, field: str) -> None:
 
 
 def _check_bucket(place: Ref) -> None:
-    """Really writes an object to ``place`` and removes it again. UserError: it cannot be done."""
+    """Really does in ``place`` what checkpoints need, with an object that it removes again. UserError: something cannot be done."""
     file = place / f".lmj-check-{secrets.token_hex(8)}"
     try:
-        file.put([])
-        file.delete()
+        if not file.create(b"x"):
+            raise OSError(f"{file} is there already")
+        try:
+            if file.create(b"y") or file.get() != b"x" or file.name not in place.files():
+                raise OSError(f"{place}: an object that is there is written over, or is not found again")
+            place.folders()
+        finally:
+            file.delete()
     except OSError as error:
-        raise UserError(f"checkpoint.path cannot be written: {error}") from error
+        raise UserError(f"checkpoint.path cannot be used: {error}") from error
 
 
 def read_job(path: Path) -> LiveMigrationJob:

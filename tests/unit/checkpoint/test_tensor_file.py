@@ -118,6 +118,7 @@ def about(**other: object) -> dict[str, object]:
         headed(about(dtype="F16")),
         headed(about(shape=[2**62])),
         headed(about(shape=[-2])),
+        headed(about(shape=[int("9" * 4000)] * 200)),
         headed(about(shape=[2.0])),
         headed(about(shape="no")),
         headed(about(shape=[3], data_offsets=[0, 12])),

@@ -172,6 +172,34 @@ def test_a_disk_that_fails_within_a_write(rig: Rig, monkeypatch: pytest.MonkeyPa
     assert rig.steps() == [2]
 
 
+def test_storage_that_does_not_answer_is_asked_once_after_a_failure(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call to a bucket may take a minute then: with one for each that failed, the last would never be begun."""
+    asked: list[str] = []
+
+    def nobody(_root: Ref, names: list[str]) -> None:
+        asked.extend(names)
+        raise OSError("nobody answers")
+
+    def unwritten(*_: Any) -> Any:
+        raise OSError("nobody answers")
+
+    def clear(*_: Any) -> list[str]:
+        asked.append("clear")
+        return []
+
+    monkeypatch.setattr(module, "write_tensors", unwritten)
+    monkeypatch.setattr(module, "remove", nobody)
+    monkeypatch.setattr(module, "clear", clear)
+    monkeypatch.setattr(module, "_ANSWER_SECONDS", -1.0)
+    names = [checkpoint_name(step, 1, RUN) for step in (1, 2, 3)]
+    for step in (1, 2):
+        assert "nobody answers" in rig.take(step)
+    assert asked == names[:1] * 2
+    monkeypatch.setattr(module, "_ANSWER_SECONDS", 60.0)
+    rig.take(3)
+    assert asked[2:] == [*names, "clear"], "a disk that says at once that it cannot is another thing"
+
+
 def test_a_manifest_that_cannot_be_written(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(folder: Ref, manifest: Any) -> None:
         raise OSError(errno.EACCES, "Permission denied")

@@ -119,11 +119,52 @@ def test_what_a_jobs_secret_has_goes_before_the_environment(server: S3Server | A
     for name, value in server.environment.items():
         monkeypatch.setenv(f"{STORE}{name}", f"{value}\n")
         monkeypatch.setenv(name, "d3Jvbmc=")
+    # Of another credential, or of another place, nothing is mixed in.
+    for name, value in {
+        "AWS_SESSION_TOKEN": "other",
+        "AWS_SKIP_SIGNATURE": "true",
+        "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+        "AZURE_STORAGE_SAS_TOKEN": "sv=2020&sig=x",
+        "AZURE_ENDPOINT": "http://127.0.0.1:9",
+        "AZURE_CLIENT_ID": "c",
+        "AZURE_TENANT_ID": "t",
+        "AZURE_FEDERATED_TOKEN_FILE": "/nonexistent",
+    }.items():
+        monkeypatch.setenv(name, value)
     (open_place(uri) / "f").put([b"x"])
     assert open_place(uri).files() == ["f"]
-    monkeypatch.delenv(f"{STORE}{next(name for name in server.environment if 'ENDPOINT' in name)}")
-    with pytest.raises(UserError, match=r"^the variable A[A-Z_]+: write http:// or https:// and the server's name$"):
-        open_place(uri)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["d3Jvbmc=", "ftp://h", "http://", "http://h:0", "http://h:x", "http://h a", "http://me:sesame@h"]
+)
+@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", f"{STORE}AWS_ENDPOINT_URL"])
+def test_an_endpoint_that_is_none_is_refused(endpoint: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, endpoint)
+    with pytest.raises(UserError, match=r"^the variable AWS_ENDPOINT_URL\w*: write http:// or https:// and the server's name$"):
+        open_place("s3://bucket/x")
+
+
+def test_no_more_parts_are_held_than_are_under_way(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is slow to take them, or waits for the first, does not have all of a file in memory."""
+    file = open_place(f"{s3.bucket('own')}/parts") / "f"
+    file.put([LARGE[:50_000]])
+    monkeypatch.setattr(adapter, "CHUNK", 1000)
+    asked: list[int] = []
+    real = adapter.obstore.get_range
+    monkeypatch.setattr(adapter.obstore, "get_range", lambda *a, **k: (asked.append(k["start"]), real(*a, **k))[1])
+    store = file.store
+    assert isinstance(store, adapter.ObjectStore)
+    pieces = store._pieces(file.key, 10, 50_000)
+    first = next(pieces)
+    assert max(asked) <= 10 + 1000 * adapter.PARTS_AT_ONCE
+    assert bytes(first) + b"".join(map(bytes, pieces)) == LARGE[10:50_000]
+
+
+def test_a_consoles_mark_of_a_folder_is_no_file(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {"objects": [{"path": "x/ck/"}, {"path": "x/ck/f"}], "common_prefixes": []}
+    monkeypatch.setattr(adapter.obstore, "list_with_delimiter", lambda *_: found)
+    assert (open_place(s3.bucket("own")) / "x" / "ck").files() == ["f"]
 
 
 def test_a_setting_that_is_none_is_named_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +199,8 @@ def test_a_panic_of_the_library_is_an_error_as_others(s3: S3Server) -> None:
         "s3://bucket/../x",
         "s3://bucket/a//b",
         "s3://bucket/a/./b",
+        "s3://bucket/a\tb",
+        "azblob://bucket/a\nb",
     ],
 )
 def test_what_is_no_place(uri: str) -> None:

@@ -92,7 +92,8 @@ def _stored(about: dict[str, Any], first: int, size: int) -> Stored:
         raise ValueError(f"a tensor of {about['dtype']}, not of F32")
     if not all(type(number) is int and number >= 0 for number in (begin, end, *shape)):
         raise ValueError("a tensor without a shape, or a place")
-    if end - begin != 4 * math.prod(shape) or first + end > size:
+    # Each by itself first: the product of numbers of thousands of digits takes minutes.
+    if max(shape, default=0) > size or end - begin != 4 * math.prod(shape) or first + end > size:
         raise ValueError("a tensor that is longer than its place")
     return Stored(shape, first + begin, end - begin)
 

@@ -11,6 +11,7 @@ What a job's Secret has under these names (``checkpoint.secretName``) comes firs
 from __future__ import annotations
 
 import os
+import re
 import ssl
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
@@ -44,11 +45,12 @@ def open_bucket(uri: str) -> Ref:
         raise UserError(str(error)) from None
     given = _given(_OWN[scheme])
     _require_roots()
-    # The library reads the environment itself; what it is told goes before that.
+    client = _client(scheme, given)
     kind = cast("Any", S3Store if scheme == "s3" else AzureStore)
+    own: dict[str, Any] = {"credential_provider": lambda: credential} if (credential := _credential(given)) is not None else {}
     try:
-        bucket = kind(name, prefix=folder or None, config=given, client_options=_client(scheme, given), retry_config=RETRY)
-    except BaseError as error:
+        bucket = kind(name, prefix=folder or None, config=given, client_options=client, retry_config=RETRY, **own)
+    except (BaseError, ValueError) as error:
         # It names the setting, and no value.
         raise UserError(f"{uri}: {str(error).partition(chr(10))[0]}") from None
     return Ref(ObjectStore(uri.rstrip("/"), bucket))
@@ -67,9 +69,28 @@ def _given(prefix: str) -> dict[str, str]:
     return {name.removeprefix(STORE): value.strip() for name, value in os.environ.items() if name.startswith(own)}
 
 
+def _credential(given: dict[str, str]) -> dict[str, Any] | None:
+    """That of the job's Secret, by which the library signs with nothing of the environment; None: the Secret has none."""
+    if "AWS_ACCESS_KEY_ID" in given and "AWS_SECRET_ACCESS_KEY" in given:
+        given.setdefault("AWS_SKIP_SIGNATURE", "false")
+        key = {"access_key_id": given["AWS_ACCESS_KEY_ID"], "secret_access_key": given["AWS_SECRET_ACCESS_KEY"]}
+        return {**key, "token": given.get("AWS_SESSION_TOKEN"), "expires_at": None}
+    for name, kind in (("AZURE_STORAGE_ACCOUNT_KEY", "access_key"), ("AZURE_STORAGE_SAS_TOKEN", "sas_token")):
+        if name in given:
+            return {kind: given[name], "expires_at": None}
+    return None
+
+
 def _client(scheme: str, given: dict[str, str]) -> ClientConfig:
     """Without TLS where the endpoint is said to be so, as of a server in the same cluster. Raises UserError."""
-    said = {name: value for name in _ENDPOINTS[scheme] if (value := {**os.environ, **given}.get(name))}
+    names = _ENDPOINTS[scheme]
+    said = {name: value for name in names if (value := given.get(name))}
+    if said:
+        # Under the name that goes before its other names, which the environment may have.
+        for name in said:
+            del given[name]
+        given[names[0]] = next(iter(said.values()))
+    said = said or {name: value for name in names if (value := os.environ.get(name))}
     for name, endpoint in said.items():
         if not _is_url(endpoint):  # the library would panic
             raise UserError(f"the variable {name}: write http:// or https:// and the server's name")
@@ -77,8 +98,10 @@ def _client(scheme: str, given: dict[str, str]) -> ClientConfig:
 
 
 def _is_url(text: str) -> bool:
+    """Of a server; with a name and a password in it, these would be in every error."""
     try:
         url = urlsplit(text)
-        return url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
+        named = bool(url.hostname) and url.username is None and (url.port is None or url.port > 0)
     except ValueError:
         return False
+    return url.scheme in ("http", "https") and named and re.search(r"\s", text) is None

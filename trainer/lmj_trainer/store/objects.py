@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import re
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -40,7 +41,7 @@ _ANSWER = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL
 
 CLIENT: ClientConfig = {"timeout": timedelta(seconds=REQUEST_SECONDS)}
 RETRY: RetryConfig = {
-    "max_retries": 20,
+    "max_retries": 10_000,  # it is the time that ends them
     "retry_timeout": timedelta(seconds=RETRY_SECONDS),
     "backoff": {"base": 2, "init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5)},
 }
@@ -90,25 +91,14 @@ class ObjectStore:
 
     def fill(self, key: str, start: int, buffers: Sequence[memoryview]) -> None:
         """As of :class:`~lmj_trainer.store.port.Store`: in parts, several at a time."""
-        end = start + sum(map(len, buffers))
-
-        def fetch(at: int) -> memoryview:
-            length = min(CHUNK, end - at)
-            with self._asking(key):
-                piece = memoryview(obstore.get_range(self._bucket, key, start=at, length=length))
-            if len(piece) != length:
-                raise OSError(f"{self.describe(key)} ends at byte {at + len(piece)}, where more was to be read")
-            return piece
-
         left = iter(buffers)
         space = memoryview(b"")
-        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
-            for piece in pool.map(fetch, range(start, end, CHUNK)):
-                while piece:
-                    space = space or next(left)
-                    count = min(len(space), len(piece))
-                    space[:count] = piece[:count]
-                    space, piece = space[count:], piece[count:]
+        for piece in self._pieces(key, start, start + sum(map(len, buffers))):
+            while piece:
+                space = space or next(left)
+                count = min(len(space), len(piece))
+                space[:count] = piece[:count]
+                space, piece = space[count:], piece[count:]
 
     def entry(self, key: str) -> Entry:
         """As of :class:`~lmj_trainer.store.port.Store`."""
@@ -126,8 +116,10 @@ class ObjectStore:
 
     def is_folder(self, key: str) -> bool:
         """As of :class:`~lmj_trainer.store.port.Store`."""
-        with self._asking(key):
-            return any(True for _ in obstore.list(self._bucket, key or None, chunk_size=1))
+        try:
+            return any(self._listed(key))
+        except FileNotFoundError:
+            return False
 
     def delete(self, key: str) -> None:
         """As of :class:`~lmj_trainer.store.port.Store`."""
@@ -160,11 +152,32 @@ class ObjectStore:
     def local(self, key: str) -> Iterator[Path]:
         """As of :class:`~lmj_trainer.store.port.Store`: a copy, which goes when nobody has it open any more."""
         with tempfile.NamedTemporaryFile(suffix=f"-{key.rpartition('/')[2]}") as file:
-            with self._asking(key):
-                for piece in obstore.get(self._bucket, key).stream(min_chunk_size=CHUNK):
-                    file.write(piece)
+            for piece in self._pieces(key, 0, self.entry(key).size):
+                file.write(piece)
             file.flush()
             yield Path(file.name)
+
+    def _pieces(self, key: str, start: int, end: int) -> Iterator[memoryview]:
+        """What is there from ``start`` to ``end``, a request for each part: each has its own deadline, however long all take."""
+
+        def fetch(at: int) -> memoryview:
+            length = min(CHUNK, end - at)
+            with self._asking(key):
+                piece = memoryview(obstore.get_range(self._bucket, key, start=at, length=length))
+            if len(piece) != length:
+                raise OSError(f"{self.describe(key)} ends at byte {at + len(piece)}, where more was to be read")
+            return piece
+
+        places = iter(range(start, end, CHUNK))
+        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
+            asked = deque(pool.submit(fetch, at) for at in itertools.islice(places, PARTS_AT_ONCE))
+            try:
+                while asked:
+                    yield asked.popleft().result()
+                    asked.extend(pool.submit(fetch, at) for at in itertools.islice(places, 1))
+            finally:
+                for each in asked:
+                    each.cancel()
 
     def _move(self, source: str, target: str) -> None:
         for name in self.files(source) if self.is_folder(source) else []:
@@ -175,7 +188,8 @@ class ObjectStore:
         with self._asking(key):
             found = obstore.list_with_delimiter(self._bucket, key or None)
             own = f"{key}/" if key else ""
-            files = sorted(str(each["path"]).removeprefix(own) for each in found["objects"])
+            # A console's mark of a folder has no name in it.
+            files = sorted(name for each in found["objects"] if (name := str(each["path"]).removeprefix(own)))
             folders = sorted(str(each).rstrip("/").removeprefix(own) for each in found["common_prefixes"])
         if key and not files and not folders:
             raise FileNotFoundError(self.describe(key))

@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 _COPY_TIMEOUT = 300  # seconds for one pass over memory: far more than any machine that trains needs
 _PROMISING_SECONDS = 60.0
 """For which a member that is to move, or a view that begins, waits for a checkpoint under way: what takes longer may hang."""
-
+_ANSWER_SECONDS = 5.0
+"""Storage that takes longer to say that it cannot is not there."""
 
 _NOBODY = Owner("", "")
 
@@ -220,14 +221,16 @@ class Checkpointer:
             return
         if not problem:
             problem = self._commit(view, step, [p for p in parts if p is not None], facts, started, known)
+        answers = True
         if problem:
-            self._discard(view, step)
             self._warn(step, problem)
+            answers = self._discard(view, step)
         self.problem = problem
         for other in topology.followers:
             self._transport.send(other, Envelope(view, Kind.DURABLE, step, attempt, rank, problem))
         # Not before: what an older view, cut off, finishes until then is a checkpoint. After a failure too, because the disk may be full.
-        self._clear(view)
+        if answers:
+            self._clear(view)
 
     def _write(self, view: int, step: int, part: int) -> ManifestFile:
         """The file of ``part``, which is this rank's. Raises OSError or RuntimeError."""
@@ -269,16 +272,22 @@ class Checkpointer:
             for name in gone:
                 log.info("%s was half-written when its view ended: removed", name)
 
-    def _discard(self, view: int, step: int) -> None:
-        """What was written of it goes, because a disk that is full would stay so."""
+    def _discard(self, view: int, step: int) -> bool:
+        """What was written of it goes, because a disk that is full would stay so. False: storage does not answer now. A call to a bucket may
+        take a minute then, and others wait for this checkpoint's end, so no more are made.
+        """
         self._failed.add(checkpoint_name(step, view, self._owner.run))
         for name in sorted(self._failed):
+            began = time.monotonic()
             try:
                 remove(self._root, [name])
             except OSError as error:
                 log.info("%s is not removed yet: %s", name, error)
+                if time.monotonic() - began > _ANSWER_SECONDS:
+                    return False
             else:
                 self._failed.discard(name)
+        return True
 
     def _commit(
         self, view: int, step: int, files: list[ManifestFile], facts: ManifestFacts, started: float, known: list[CheckpointInfo]
