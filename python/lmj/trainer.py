@@ -106,8 +106,7 @@ class Trainer:
             name=_name(args.run_name or Path(args.output_dir).name),
             model={"python": f"{file}:{SCRIPT}"},
             dataset={"source": str(file)},
-            # A single stage waits for nobody, so halves would only be more products.
-            pipeline={"stages": 1, "micro_batches": pieces, "first_in_halves": False},
+            pipeline={"stages": 1, "micro_batches": pieces},
             data_parallel={"shards": self._shards, "replicas": script.asked.replicas},
             # The same whatever the number of replicas is: bits depend on it.
             training={

@@ -47,7 +47,6 @@ def test_a_job_of_what_transformers_does_where_nothing_is_said(here: Path, model
     file = here / "train.py"
     assert (job.name, job.model.python, job.dataset.source) == ("my-run-v2", f"{file}:__main__", str(file))
     assert (job.pipeline.stages, job.pipeline.micro_batches, job.data_parallel.shards, job.data_parallel.replicas) == (1, 2, 2, 1)
-    assert not job.pipeline.first_in_halves
     training = job.training
     assert (training.batch_size, training.gradient_accumulation_steps, training.epochs, training.max_steps) == (8, 1, 3, None)
     assert (training.learning_rate, training.schedule, training.warmup_steps, training.optimizer) == (5e-5, "Linear", 0, "AdamW")
