@@ -21,7 +21,8 @@ def azblob_of_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azur
         yield server
 
 
-def _lead(to: S3Server | Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+def lead(to: S3Server | Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have this process's environment lead there."""
     for name, value in to.environment.items():
         monkeypatch.setenv(name, value)
 
@@ -29,12 +30,12 @@ def _lead(to: S3Server | Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def s3(s3_of_session: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     """A server that this process's environment leads to."""
-    _lead(s3_of_session, monkeypatch)
+    lead(s3_of_session, monkeypatch)
     return s3_of_session
 
 
 @pytest.fixture
 def azblob(azblob_of_session: Azurite, monkeypatch: pytest.MonkeyPatch) -> Azurite:
     """The same of Azure's."""
-    _lead(azblob_of_session, monkeypatch)
+    lead(azblob_of_session, monkeypatch)
     return azblob_of_session

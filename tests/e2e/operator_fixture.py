@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cluster import Cluster
 from cluster.calls import Call
 from cluster.faults import Rule
@@ -105,3 +106,23 @@ def wait_until_followed(job: ClusterJob) -> None:
         return set(told) == {thing["metadata"]["generation"]}
 
     wait_for("the status of the newest spec", followed, job.describe, 30)
+
+
+def wait_for_words(job: ClusterJob, words: str) -> None:
+    """Until the job says that a pod waits because of what the kubelet says in these words."""
+
+    def told() -> bool:
+        found = condition(job, "PodsWaiting")
+        return found.get("status") == "True" and words in found["message"]
+
+    wait_for(f"the kubelet's words: {words}", told, job.describe, 90)
+
+
+@pytest.fixture(scope="module")
+def operator(
+    request: pytest.FixtureRequest, cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Watched]:
+    """One for each module that has none of its own."""
+    name = str(request.module.__name__).rpartition(".")[2].removeprefix("test_")
+    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp(name)) as running:
+        yield running

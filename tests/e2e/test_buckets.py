@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from azurite import Azurite
+from bucket_fixture import lead
 from s3_server import S3Server, serving
 
 from lmj_trainer.checkpoint.scan import survey
@@ -79,8 +80,7 @@ def test_who_may_not_write_there_is_told_before_anything_starts(
 def test_a_server_that_goes_away_stops_no_training(tmp_path: Path, runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(tmp_path / "job")
     with serving(tmp_path) as first:
-        for name, value in first.environment.items():
-            monkeypatch.setenv(name, value)
+        lead(first, monkeypatch)
         place = f"{first.bucket('jobs')}/x"
         run = Run(job, f"checkpoint.path={place}", "training.maxSteps=6000", "checkpoint.everySteps=200")
         runs.append(run)

@@ -11,18 +11,11 @@ from contextlib import contextmanager
 import pytest
 import yaml
 from cluster import Cluster
-from cluster_fixture import Target
 from jobs import Job
-from operator_fixture import Watched, condition, watched_operator
+from operator_fixture import Watched, condition
 from operator_jobs import DEADLINE, ClusterJob, wait_for
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("migration")) as operator:
-        yield operator
 
 
 # Where the rate is no function of the length, one run is the beginning of every longer one.

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from bucket_fixture import lead
 from cluster import Cluster
-from cluster_fixture import Target
-from operator_fixture import Watched, condition, watched_operator
+from operator_fixture import Watched, wait_for_words
 from operator_jobs import ClusterJob, wait_for
 from s3_server import S3Server, serving
 
@@ -18,18 +18,11 @@ from .undisturbed_fixture import STEPS, Undisturbed
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(scope="module")
-def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("buckets")) as operator:
-        yield operator
-
-
 @pytest.fixture
 def server(own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
     """Pods reach it at this machine's address."""
     with serving(tmp_path, host=own_cluster.host) as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
+        lead(server, monkeypatch)
         yield server
 
 
@@ -46,11 +39,7 @@ def test_all_pods_die_and_the_next_ones_go_on_from_the_bucket(
     job.spec["checkpoint"] = {"everySteps": 20, "path": place, "secretName": "bucket"}
     job.apply()
 
-    def told() -> bool:
-        found = condition(job, "PodsWaiting")
-        return found.get("status") == "True" and 'secret "bucket" not found' in found["message"]
-
-    wait_for("the kubelet's words about the Secret", told, job.describe, 90)
+    wait_for_words(job, 'secret "bucket" not found')
     literals = [f"--from-literal={name}={value}" for name, value in server.environment.items()]
     job.kubectl("create", "secret", "generic", "bucket", "-n", job.namespace, *literals)
 

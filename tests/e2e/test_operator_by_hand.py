@@ -5,21 +5,13 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from cluster import Cluster
-from cluster_fixture import Target
-from operator_fixture import Watched, condition, watched_operator
+from operator_fixture import Watched, condition, wait_for_words
 from operator_jobs import ClusterJob, wait_for
 
 pytestmark = pytest.mark.e2e
 
 KINDS = ("service/tiny-trainers", "networkpolicy/tiny-trainers", "poddisruptionbudget/tiny-trainers", "secret/tiny-token")
 LEVELS = 3_000
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("hands")) as operator:
-        yield operator
 
 
 @pytest.fixture
@@ -90,11 +82,7 @@ def test_what_keeps_a_pod_from_being_created_is_told_in_the_kubelets_words(opera
         made.spec["template"]["spec"]["volumes"] = [*volumes, {"name": "extra", "secret": {"secretName": "no-such-secret"}}]
         made.apply()
 
-        def told() -> bool:
-            found = condition(made, "PodsWaiting")
-            return found.get("status") == "True" and 'secret "no-such-secret" not found' in found["message"]
-
-        wait_for("the kubelet's words", told, made.describe, 90)
+        wait_for_words(made, 'secret "no-such-secret" not found')
         assert condition(made, "PodsWaiting")["reason"] == "FailedMount"
         made.kubectl("create", "secret", "generic", "no-such-secret", "-n", made.namespace, "--from-literal=a=b")
         made.wait_for_phase("Running", "Succeeded")

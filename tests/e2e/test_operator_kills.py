@@ -3,17 +3,15 @@
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
 import pytest
-from cluster import Cluster
 from cluster.calls import Write
 from cluster.proxy import Moment
-from cluster_fixture import Target
 from jobs import Job
-from operator_fixture import Watched, watched_operator
+from operator_fixture import Watched
 from operator_jobs import DEADLINE, ClusterJob, OperatorProcess, wait_for
 
 pytestmark = pytest.mark.e2e
@@ -98,12 +96,6 @@ class Killer:
             # In this order: a call of the dead one that comes late must find one to kill, else two would live.
             self.process.start()
             self.dead.clear()
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("operator")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -3,20 +3,12 @@
 from collections.abc import Iterator
 
 import pytest
-from cluster import Cluster
-from cluster_fixture import Target
-from operator_fixture import Watched, watched_operator
+from operator_fixture import Watched
 from operator_jobs import DEADLINE, ClusterJob, wait_for
 
 import lmj
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("python")) as operator:
-        yield operator
 
 
 @pytest.fixture

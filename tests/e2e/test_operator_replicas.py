@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from cluster import Cluster
-from cluster_fixture import Target
-from operator_fixture import Watched, watched_operator
+from operator_fixture import Watched
 from operator_jobs import ClusterJob, wait_for
 from test_migration import drained
 from test_replicas import SHARDS, Replicated
@@ -14,12 +13,6 @@ from test_replicas import SHARDS, Replicated
 pytestmark = pytest.mark.e2e
 
 ENDLESS = {"maxSteps": 100_000, "epochs": 100_000, "schedule": "Constant", "warmupRatio": 0}
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("replicas")) as operator:
-        yield operator
 
 
 @pytest.fixture

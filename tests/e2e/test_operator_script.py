@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from cluster import Cluster
 from cluster.images import BASE
-from cluster_fixture import Target
 from command_jobs import (
     ACCELERATED,
     DDP,
@@ -27,7 +26,7 @@ from command_jobs import (
     load_weights,
     write_rows,
 )
-from operator_fixture import Watched, forget_volumes, watched_operator
+from operator_fixture import Watched, forget_volumes
 from operator_jobs import ClusterJob, wait_for
 from test_migration import drained
 
@@ -36,12 +35,6 @@ pytestmark = pytest.mark.e2e
 MOUNTED = Path("/output")
 """The output volume, as pods see it."""
 GATE = "gate"
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("script")) as operator:
-        yield operator
 
 
 class ScriptJob(ClusterJob):

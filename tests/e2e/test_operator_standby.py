@@ -4,17 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 from cluster import Cluster
-from cluster_fixture import Target
-from operator_fixture import Watched, watched_operator
+from operator_fixture import Watched
 from operator_jobs import ClusterJob, wait_for
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("standby")) as operator:
-        yield operator
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 import pytest
-from cluster import Cluster
-from cluster_fixture import Target
-from operator_fixture import Watched, condition, generation, refusal, wait_until_followed, watched_operator
+from operator_fixture import Watched, condition, generation, refusal, wait_until_followed
 from operator_jobs import ClusterJob, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -71,12 +69,6 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "two origins": ({"model": {"source": "bert-base-uncased"}}, "set exactly one of source"),
     "nothing to train on": ({"dataset": {"splits": {"validationFraction": 0.5, "testFraction": 0.5}}}, "leave no training rows"),
 }
-
-
-@pytest.fixture(scope="module")
-def operator(cluster: Target, own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    with watched_operator(cluster, own_cluster, tmp_path_factory.mktemp("operator")) as running:
-        yield running
 
 
 def endless(job: ClusterJob) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lmj_api.base import Message
+from lmj_api.spec.secret import SecretName
 
 
 class Checkpoint(Message):
@@ -13,7 +14,7 @@ class Checkpoint(Message):
     path: Annotated[str, Field(min_length=1)] | None = None
     """Folder of the checkpoints; a relative path as in ``output.path``, or a place in object storage: ``s3://BUCKET/FOLDER``,
     ``azblob://CONTAINER/FOLDER``. Unset: ``checkpoints`` in ``output.path``."""
-    secret_name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)] | None = None
+    secret_name: SecretName | None = None
     """A Secret of the job's namespace with what leads to object storage, under the names of environment variables (``AWS_ACCESS_KEY_ID``,
     ``AZURE_STORAGE_ACCOUNT_KEY``). Unset: the pods' environment has it, or an identity of their own. ``lmj run`` uses its own environment."""
     every_steps: Annotated[int, Field(ge=1)] | None = 100

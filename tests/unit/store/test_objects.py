@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from azurite import Azurite
+from bucket_fixture import lead
 from obstore.store import S3Store
 from s3_server import S3Server, serving
 from tests.on_disk import commit_manifest, file_digest, make_folder
@@ -64,8 +65,7 @@ def test_of_a_file_that_is_not_finished_nothing_is_left(s3: S3Server) -> None:
 
 def test_a_server_that_comes_back_is_asked_again(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path) as first:
-        for name, value in first.environment.items():
-            monkeypatch.setenv(name, value)
+        lead(first, monkeypatch)
         file = open_place(f"{first.bucket('kept')}/x") / "f"
         file.put([b"old"])
     done: list[bytes] = []

@@ -27,12 +27,15 @@ from lmj_trainer.store.objects import CLIENT, RETRY, ObjectStore
 from lmj_trainer.store.port import Ref
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from obstore.store import ClientConfig
 
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "azblob": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
+"""The names of one setting; the first goes before the others."""
 _OWN = {"s3": "AWS_", "azblob": "AZURE_"}
 """How the names of their variables begin."""
 
@@ -45,11 +48,11 @@ def open_bucket(uri: str) -> Ref:
         raise UserError(str(error)) from None
     given = _given(_OWN[scheme])
     _require_roots()
-    client = _client(scheme, given)
+    client, config = _client(scheme, given), _config(scheme, given)
     kind = cast("Any", S3Store if scheme == "s3" else AzureStore)
     own: dict[str, Any] = {"credential_provider": lambda: credential} if (credential := _credential(given)) is not None else {}
     try:
-        bucket = kind(name, prefix=folder or None, config=given, client_options=client, retry_config=RETRY, **own)
+        bucket = kind(name, prefix=folder or None, config=config, client_options=client, retry_config=RETRY, **own)
     except (BaseError, ValueError) as error:
         # It names the setting, and no value.
         raise UserError(f"{uri}: {str(error).partition(chr(10))[0]}") from None
@@ -71,8 +74,7 @@ def _given(prefix: str) -> dict[str, str]:
 
 def _credential(given: dict[str, str]) -> dict[str, Any] | None:
     """That of the job's Secret, by which the library signs with nothing of the environment; None: the Secret has none."""
-    if "AWS_ACCESS_KEY_ID" in given and "AWS_SECRET_ACCESS_KEY" in given:
-        given.setdefault("AWS_SKIP_SIGNATURE", "false")
+    if _signs(given):
         key = {"access_key_id": given["AWS_ACCESS_KEY_ID"], "secret_access_key": given["AWS_SECRET_ACCESS_KEY"]}
         return {**key, "token": given.get("AWS_SESSION_TOKEN"), "expires_at": None}
     for name, kind in (("AZURE_STORAGE_ACCOUNT_KEY", "access_key"), ("AZURE_STORAGE_SAS_TOKEN", "sas_token")):
@@ -81,16 +83,26 @@ def _credential(given: dict[str, str]) -> dict[str, Any] | None:
     return None
 
 
+def _signs(given: dict[str, str]) -> bool:
+    return {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} <= given.keys()
+
+
+def _config(scheme: str, given: dict[str, str]) -> dict[str, str]:
+    """What the library is told of the job's Secret, so that it goes before what the environment has under another name."""
+    endpoints = _endpoints(scheme, given)
+    config = {name: value for name, value in given.items() if name not in endpoints}
+    if endpoints:
+        config[_ENDPOINTS[scheme][0]] = next(iter(endpoints.values()))
+    return ({"AWS_SKIP_SIGNATURE": "false"} if _signs(given) else {}) | config
+
+
+def _endpoints(scheme: str, variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name in _ENDPOINTS[scheme] if (value := variables.get(name))}
+
+
 def _client(scheme: str, given: dict[str, str]) -> ClientConfig:
     """Without TLS where the endpoint is said to be so, as of a server in the same cluster. Raises UserError."""
-    names = _ENDPOINTS[scheme]
-    said = {name: value for name in names if (value := given.get(name))}
-    if said:
-        # Under the name that goes before its other names, which the environment may have.
-        for name in said:
-            del given[name]
-        given[names[0]] = next(iter(said.values()))
-    said = said or {name: value for name in names if (value := os.environ.get(name))}
+    said = _endpoints(scheme, given) or _endpoints(scheme, os.environ)
     for name, endpoint in said.items():
         if not _is_url(endpoint):  # the library would panic
             raise UserError(f"the variable {name}: write http:// or https:// and the server's name")

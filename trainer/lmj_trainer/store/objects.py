@@ -180,9 +180,10 @@ class ObjectStore:
                     each.cancel()
 
     def _move(self, source: str, target: str) -> None:
-        for name in self.files(source) if self.is_folder(source) else []:
-            with self._asking(f"{source}/{name}"), contextlib.suppress(FileNotFoundError):
-                obstore.rename(self._bucket, f"{source}/{name}", f"{target}/{name}")
+        with contextlib.suppress(FileNotFoundError):
+            for name in self.files(source):
+                with self._asking(f"{source}/{name}"), contextlib.suppress(FileNotFoundError):
+                    obstore.rename(self._bucket, f"{source}/{name}", f"{target}/{name}")
 
     def _listed(self, key: str) -> tuple[list[str], list[str]]:
         with self._asking(key):

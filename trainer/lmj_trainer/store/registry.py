@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmj_api.buckets import FORMS
+from lmj_api.buckets import FORMS, scheme_of
 from lmj_api.layout import Layout
 from lmj_trainer.errors import UserError
 from lmj_trainer.store import posix
@@ -30,7 +30,7 @@ STORES: dict[str, Callable[[str], Ref]] = {"": lambda place: posix.folder(Path(p
 
 def open_place(place: str) -> Ref:
     """The folder at ``place``, a path or a URI. Raises UserError for a scheme that is not known."""
-    scheme = place.partition("://")[0] if "://" in place else ""
+    scheme = scheme_of(place)
     if scheme not in STORES:
         raise UserError(f"{place}: {scheme}:// is not known here: use {', '.join(f'{s}://' if s else 'a path' for s in STORES)}")
     return STORES[scheme](place)

@@ -221,10 +221,9 @@ class Checkpointer:
             return
         if not problem:
             problem = self._commit(view, step, [p for p in parts if p is not None], facts, started, known)
-        answers = True
         if problem:
             self._warn(step, problem)
-            answers = self._discard(view, step)
+        answers = not problem or self._discard(view, step)
         self.problem = problem
         for other in topology.followers:
             self._transport.send(other, Envelope(view, Kind.DURABLE, step, attempt, rank, problem))
