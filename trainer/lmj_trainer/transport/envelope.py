@@ -49,7 +49,9 @@ class Kind(StrEnum):
     RESTORED = "restored"
     """The answer to it."""
     FINISHED = "finished"
-    """From rank 0: all outputs are durable, leave."""
+    """From rank 0: whether all outputs are durable. To it: this rank has read that they are."""
+    RELEASED = "released"
+    """From rank 0: all have read it, leave."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from lmj_trainer.checkpoint.tensors import load_weights
 from lmj_trainer.dataset.stored import PreparedRows
 from lmj_trainer.durable import sync_file
 from lmj_trainer.errors import UserError
+from lmj_trainer.group.farewell import tell_again, tell_finished, wait_finished
 from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.transport.envelope import Kind
 from lmj_trainer.worker.export import export
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from lmj_trainer.worker.recorder import Recorder
 
 _CHOICE = 1  # index of the boundary message that names the final weights
-_FLUSH_SECONDS = 10.0
 _LONGEST_RETRY_SECONDS = 30.0
 
 
@@ -65,10 +65,7 @@ class Ending:
         if "test" in self.prepared.splits:
             test(recorder, chosen)
         if recorder is None:
-            attempt = 0
-            while self.group.take(Kind.FINISHED, step, index=attempt):
-                attempt += 1
-            self.group.flush(_FLUSH_SECONDS)
+            wait_finished(self.group, step)
             self.control.emit(EventKind.COMPLETED, "rank 0 saved the model")
             return
         self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, "export"))
@@ -76,8 +73,7 @@ class Ending:
         attempt = self._save(layout, folder, step, results, recorder)
         # Told to the agent before the others leave: from here on the job has succeeded, whatever dies.
         self.control.emit(EventKind.COMPLETED, f"model of step {chosen} saved in {layout.model}")
-        self.group.tell(Kind.FINISHED, step, attempt)
-        self.group.flush(_FLUSH_SECONDS)
+        tell_finished(self.group, step, attempt)
 
     def _save(self, layout: Layout, folder: Ref, step: int, results: list[Evaluation], recorder: Recorder) -> int:
         """Write the model; while that cannot be written it is tried again, as the last checkpoint is. Returns how often it was.
@@ -108,7 +104,7 @@ class Ending:
                 return attempt
             if attempt == 0:
                 self.control.emit(EventKind.WARNING, f"{problem}; it is tried again")
-            self.group.tell(Kind.FINISHED, step, attempt, True)
+            tell_again(self.group, step, attempt)
             self._pause(step, min(2.0**attempt, _LONGEST_RETRY_SECONDS, spec.recovery.hang_timeout_seconds / 3), problem)
         raise AssertionError  # it counts for ever
 
