@@ -330,6 +330,15 @@ class Publication(Message):
     """Why it was not pushed."""
 
 
+class MachineNotice(Message):
+    """The cloud is about to take a pod's machine away."""
+
+    reason: Line
+    """A clause on the machine, ``it``: what is done to it, and when."""
+    at: Time | None = None
+    """When, seconds since the epoch; None: that is not known."""
+
+
 class AgentState(Message):
     """Answer of ``GET /v1/state``."""
 
@@ -376,6 +385,8 @@ class AgentState(Message):
     """Its worker completed, and what was to be done with the results (``output.trackers``, ``output.hub``) is done, or given up."""
     publication: Publication | None = None
     """What came of pushing the model (``output.hub``); None: nothing yet."""
+    notice: MachineNotice | None = None
+    """The cloud is about to take the pod's machine away (``migration.spotNotices``); None: nothing is known of that."""
     draining: bool = False
     """``POST /v1/drain`` was received, or its time to leave has come."""
 
@@ -411,6 +422,7 @@ class EventKind(StrEnum):
     WARM = "warm"
     LEAVING = "leaving"
     LOOKED = "looked"
+    NOTICED = "noticed"
 
 
 class Event(Message):

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 from lmj_api.cut import Cut
 from lmj_api.names import checkpoint_name, pod_name, standby_name
-from lmj_api.protocol import AgentState, CheckpointInfo, Recut, WorkerPhase, WorkerState
+from lmj_api.protocol import AgentState, CheckpointInfo, MachineNotice, Recut, WorkerPhase, WorkerState
 from lmj_api.spec import JobSpec
 from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus
 from lmj_api.topology import FIRST
 from lmj_api.view import View
 from lmj_operator.backend.ages import by_own_clock
+from lmj_operator.backend.kubernetes.pod_state import with_notice
 from lmj_operator.plan import (
     Action,
     CreatePod,
@@ -287,11 +288,12 @@ class Cluster(World):
                 recut=pod.recut,
                 handover=pod.handover,
                 pause=pod.pause,
+                notice=_ahead(pod.notice, ahead),
             ).for_one_who_knows(self.status.view.number if self.status.view is not None else 0)
         code = -9 if pod.gone else None
         rank = None if pod.standby else pod.rank
         since = pod.unreachable_since
-        return PodObserved(
+        seen = PodObserved(
             pod.name,
             rank,
             pod.serial,
@@ -308,6 +310,12 @@ class Cluster(World):
             cut=pod.layers,
             leaves=phase is PodPhase.RUNNING and agent is not None and agent.leaving and not agent.draining,
         )
+        return with_notice(seen)
+
+
+def _ahead(notice: MachineNotice | None, seconds: float) -> MachineNotice | None:
+    """As a clock that is so much ahead has it."""
+    return notice if notice is None or notice.at is None else notice.model_copy(update={"at": notice.at + seconds})
 
 
 def _content(made: Plan) -> tuple[Plan, Sequence[object], dict[int, View]]:

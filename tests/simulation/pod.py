@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from lmj_api.cut import Cut
-from lmj_api.protocol import Holding, Recut, Snapshots, WorkerPhase, WorkerState
+from lmj_api.protocol import Holding, MachineNotice, Recut, Snapshots, WorkerPhase, WorkerState
 from lmj_api.view import Member, View
 
 ALIVE = (WorkerPhase.STARTING, WorkerPhase.READY, WorkerPhase.FOLLOWING, WorkerPhase.RUNNING)
@@ -45,6 +45,8 @@ class Pod:
     unreachable_since: float | None = None
     step: int | None = None
     """Committed steps in the pod's memory, which outlives its workers; None: nothing restored yet."""
+    notice: MachineNotice | None = None
+    """Its cloud said that the machine is taken away."""
     dark: bool = False
     """Its node has no power: nothing happens in it."""
     updated: float | None = None

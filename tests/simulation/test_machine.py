@@ -139,6 +139,17 @@ class Faults(RuleBasedStateMachine):
         if living:
             self.cluster.cut_power(living[pick % len(living)])
 
+    @rule(pick=PICK, seconds=st.sampled_from([None, 5.0, 30.0, 120.0]))
+    def a_machine_is_to_be_taken_away(self, pick: int, seconds: float | None) -> None:
+        living = self.cluster.living()
+        if living:
+            self.cluster.give_notice(living[pick % len(living)], seconds)
+
+    @rule()
+    def machines_stay_after_all(self) -> None:
+        for pod in self.cluster.living():
+            pod.notice = None
+
     @rule()
     def network_heals(self) -> None:
         self.cluster.cables.clear()
@@ -202,7 +213,8 @@ class Faults(RuleBasedStateMachine):
         cluster.interrupted = False
         self.network_heals()
         self.dark_nodes_are_given_up()
-        for _ in range(400):
+        # A rank may wait so long for the node that it was asked to move to.
+        for _ in range(400 + int(cluster.spec.migration.timeout_seconds)):
             made = cluster.reconcile()
             if made.wake_after is None and made.status.phase is Phase.SUCCEEDED:
                 break

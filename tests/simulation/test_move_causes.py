@@ -6,6 +6,7 @@ import pytest
 from planned import job_spec
 
 from lmj_api.status import Phase
+from lmj_operator.plan.moves.moves import CHECKPOINT_SECONDS
 from lmj_operator.plan.moves.request import MoveRequest, parse_request
 
 from .cluster import Cluster
@@ -201,6 +202,63 @@ def test_how_a_node_that_is_cordoned_is_left(strategy: str, on_cordon: str, save
     assert (cluster.status.migrations, bool(cluster.checkpoints)) == (moves, saved)
     assert (own(cluster, 1).node != "b") == bool(moves)
     assert_clean(cluster, moves)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "seconds", "saved", "moves"),
+    [
+        (("a", "b", "c"), 30.0, False, 1),  # live
+        (("a", "b", "c"), 12.0, True, 1),  # no follower is in sync so soon
+        (("a", "b", "c"), CHECKPOINT_SECONDS, True, 1),
+        (("a", "b", "c"), None, False, 1),
+    ],
+)
+def test_a_machine_that_is_taken_away_is_left_before(
+    nodes: tuple[str, ...], seconds: float | None, saved: bool, moves: int
+) -> None:
+    cluster = Cluster(job_spec(2), steps=400, checkpoint_every=1000, nodes=nodes)
+    go_on(cluster, lambda: at_work(cluster, 1))
+    left = own(cluster, 1)
+    cluster.give_notice(left, seconds)
+    cluster.reconcile()
+    assert [(m.rank, m.reason) for m in cluster.status.moves] == [
+        (1, f"node {left.node} is about to be taken away: the cloud is to stop it")
+    ]
+    for _ in range(90):
+        cluster.reconcile()
+        cluster.tick(0.5)
+    assert own(cluster, 1).node != left.node
+    assert (cluster.status.migrations, bool(cluster.checkpoints)) == (moves, saved)
+    assert_clean(cluster, moves)
+
+
+def test_a_machine_that_stays_after_all_is_not_left() -> None:
+    cluster = wide()
+    here = own(cluster, 1)
+    cluster.give_notice(here, None)
+    cluster.reconcile()
+    assert [m.rank for m in cluster.status.moves] == [1]
+    here.notice = None
+    for _ in range(20):
+        cluster.reconcile()
+        cluster.tick(0.5)
+    assert own(cluster, 1).name == here.name
+    assert_clean(cluster, 0)
+
+
+def test_a_rank_that_waits_for_its_turn_leaves_in_time_too() -> None:
+    """One at a time moves, and the first one has no deadline."""
+    cluster = wide(maxConcurrent=1)
+    first, second = own(cluster, 0), own(cluster, 1)
+    cluster.move_request = "0 to=x"
+    cluster.reconcile()
+    cluster.give_notice(second, CHECKPOINT_SECONDS + 2)
+    for _ in range(60):
+        cluster.reconcile()
+        cluster.tick(0.5)
+    assert (own(cluster, 0).name, bool(cluster.checkpoints)) == (first.name, True)
+    assert own(cluster, 1).node != second.node
+    assert (cluster.status.migrations, cluster.status.steps_lost, cluster.status.restarts) == (1, 0, 0)
 
 
 def test_a_node_that_is_uncordoned_is_not_left_and_may_be_cordoned_again() -> None:

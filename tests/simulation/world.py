@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 
 from lmj_api.names import checkpoint_name
-from lmj_api.protocol import USER_ERROR, Copied, Exit, Progress, WorkerPhase
+from lmj_api.protocol import USER_ERROR, Copied, Exit, MachineNotice, Progress, WorkerPhase
 from lmj_api.shards import share
 from lmj_api.spec import JobSpec
 from lmj_api.view import Member, Resume, View
@@ -13,6 +13,8 @@ from .pod import ALIVE, Pod, Violation
 ANSWER_SECONDS, STAY_SECONDS, FORCED_SECONDS = 0.5, 15.0, 2.0
 """The agent's, with a grace period of 30 s, and the kubelet's for a pod that is deleted by force."""
 
+FORGOTTEN_SECONDS = 10.0
+"""After a machine was taken away the cluster has no pod of it any more."""
 SIZE = 100
 """Bytes of a rank's state."""
 
@@ -71,6 +73,7 @@ class World:
                 self._look_through(pod)
                 self._leave_in_time(pod)
                 self._live(pod)
+            self._go_in_time(pod)
         self._follow()
         self._train()
 
@@ -496,6 +499,19 @@ class World:
         for other in self.living():
             if other is not pod and other.worker.phase is WorkerPhase.RUNNING and other.worker.view == pod.worker.view:
                 self._become(other, WorkerPhase.READY, lost=f"rank {pod.rank} is lost", lost_rank=pod.rank, holding=other.holding)
+
+    def give_notice(self, pod: Pod, seconds: float | None) -> None:
+        """The cloud says that it takes the pod's machine away, and does after so long; None: it may."""
+        at = None if seconds is None else self.now + seconds
+        pod.notice = MachineNotice(reason="the cloud is to stop it", at=at)
+
+    def _go_in_time(self, pod: Pod) -> None:
+        at = pod.notice.at if pod.notice is not None else None
+        if at is None or pod.gone or self.now < at:
+            return
+        if not pod.dark:
+            self.cut_power(pod)
+        pod.gone = self.now >= at + FORGOTTEN_SECONDS
 
     def let_go(self, source: Pod) -> None:
         """Its follower did not take the gradients in time, and hears nothing: it was stopped, or its network was."""

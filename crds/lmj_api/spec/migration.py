@@ -23,6 +23,14 @@ class MigrationTimeout(StrEnum):
     STAY = "Stay"
 
 
+class Cloud(StrEnum):
+    """Whose machine a node is."""
+
+    AWS = "AWS"
+    GCP = "GCP"
+    AZURE = "Azure"
+
+
 class Migration(Message):
     """Moves of ranks between nodes. One machine has one node: a rank moves there on request alone, into another process."""
 
@@ -44,6 +52,9 @@ class Migration(Message):
         "remediator.kubernetes.azure.com/unschedulable",
     ]
     """Keys of taints that keep new pods from a node (``NoSchedule``) and say that it is about to be taken away."""
+    spot_notices: Cloud | None = None
+    """Each pod asks the metadata service of this cloud whether its machine is about to be taken away: ranks leave it as a node that is
+    cordoned, before there is any taint. Null: nobody is asked."""
     max_concurrent: Annotated[int, Field(ge=1, le=64)] = 2
     """Ranks that move at the same time."""
     bandwidth_mbps: Annotated[int, Field(ge=1)] | None = None

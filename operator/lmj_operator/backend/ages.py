@@ -12,12 +12,16 @@ def by_own_clock(agent: AgentState, age: float, now: float) -> AgentState:
     def own(time: float) -> float:
         return min(max(time + shift, 0.0), now) if time else 0.0
 
-    worker, trouble = agent.worker, agent.checkpoint_trouble
+    worker, trouble, notice = agent.worker, agent.checkpoint_trouble, agent.notice
     return agent.model_copy(
         update={
             "started": own(agent.started),
             "clock": now,
             "worker": worker.model_copy(update={"since": own(worker.since), "heartbeat": own(worker.heartbeat)}),
             "checkpoint_trouble": trouble.model_copy(update={"since": own(trouble.since)}) if trouble is not None else None,
+            # The one time that is to come.
+            "notice": notice.model_copy(update={"at": notice.at + shift})
+            if notice is not None and notice.at is not None
+            else notice,
         }
     )

@@ -4,8 +4,9 @@ import pytest
 from backend_fixture import Fixture
 from cluster_jobs import error, job, running
 
+from lmj_api.protocol import MachineNotice
 from lmj_api.status import JobStatus, Promotion, RankStatus
-from lmj_operator.plan import CreatePod, DeletePod, PodPhase
+from lmj_operator.plan import CreatePod, DeletePod, LeaveView, PodPhase
 
 
 def node(ready: str, since: str = "1970-01-01T00:16:40Z") -> dict[str, object]:
@@ -108,6 +109,20 @@ async def test_a_changed_placement_or_taint_is_seen_in_the_next_pass(at: Fixture
     at.cache.put_node({**body, "spec": {"taints": [{"key": "kubevirt.io/drain", "effect": "NoSchedule"}]}})
     assert at.woken == [("team", "tiny")]
     assert (await at.backend.observe()).pods[0].node_leaving == "node node-1 is tainted kubevirt.io/drain:NoSchedule"
+
+
+async def test_a_node_is_left_when_its_agent_has_heard_from_the_cloud(at: Fixture) -> None:
+    """By the operator's clock, whatever the agent's says."""
+    await at.backend.apply(CreatePod(0, 1))
+    at.cache.put_pod(running())
+    at.cache.put_node(node("True"))
+    assert [(p.node_leaving, p.node_goes_at) for p in (await at.backend.observe()).pods] == [(None, None)]
+    notice = MachineNotice(reason="EC2 is to stop it", at=500_090.0)
+    at.state = at.state.model_copy(update={"clock": 500_000.0, "notice": notice})
+    await at.backend.apply(LeaveView("tiny-r0-1", 1))  # its answer is its state
+    (pod,) = (await at.backend.observe()).pods
+    assert pod.node_leaving == "node node-1 is about to be taken away: EC2 is to stop it"
+    assert pod.node_goes_at == pytest.approx(at.clock.now + 90.0, abs=5.0)
 
 
 async def test_what_may_be_evicted_follows_the_spec_without_a_new_pod(at: Fixture) -> None:

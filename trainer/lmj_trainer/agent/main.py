@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob, Training
+from lmj_api.spec.migration import Cloud as CloudName
 from lmj_api.topology import FIRST, Topology
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
@@ -147,10 +148,11 @@ async def _serve(
         )
         delivering = asyncio.create_task(deliveries.run())
         stopping = asyncio.create_task(stop.wait())
+        beside = [scanning, delivering, *_watching(supervisor, job.spec.migration.spot_notices)]
         # An agent that cannot look, or cannot watch its worker, is of no use: its error ends it, and the pod is replaced.
-        await _until(stopping, scanning, delivering, supervisor.failure)
-        scanning.cancel()
-        delivering.cancel()
+        await _until(stopping, *beside, supervisor.failure)
+        for task in beside:
+            task.cancel()
         # A gigabyte of memory goes, beside a pod of this machine that takes its rank's next step.
         await supervisor.stop(arguments.grace, linux.give_way)
         await deliveries.close()
@@ -159,6 +161,19 @@ async def _serve(
         await launcher.close()
         await runner.cleanup()
     return 0
+
+
+def _watching(supervisor: Supervisor, name: CloudName | None) -> list[asyncio.Task[None]]:
+    """What asks cloud ``name`` of this machine."""
+    if name is None:
+        return []
+    # Imported here, beside the fork server's imports and not before them.
+    from lmj_trainer.agent.notices.cloud import CLOUDS
+    from lmj_trainer.agent.notices.service import ADDRESS
+    from lmj_trainer.agent.notices.watch import VARIABLE, watch
+
+    address = os.environ.get(VARIABLE, ADDRESS)
+    return [asyncio.create_task(watch(CLOUDS[name](), address, supervisor.noticed, supervisor.warn))]
 
 
 def _environment(

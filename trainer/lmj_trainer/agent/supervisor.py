@@ -14,6 +14,7 @@ from lmj_api.protocol import (
     CommandKind,
     Event,
     EventKind,
+    MachineNotice,
     Progress,
     Publication,
     Recut,
@@ -196,6 +197,13 @@ class Supervisor:
         """A standby has done all that it can do without a rank."""
         self.state = self.state.model_copy(update={"warm": self.state.rank is None})
         self._tell(EventKind.WARM, message)
+
+    def noticed(self, notice: MachineNotice | None) -> None:
+        """The cloud is about to take this machine away; None: not any more."""
+        self.state = self.state.model_copy(update={"notice": notice})
+        if notice is not None:
+            self.warn(f"this machine is about to be taken away: {notice.reason}")
+        self._tell(EventKind.NOTICED, notice.reason if notice is not None else "this machine stays")
 
     def delivered(self) -> None:
         """What was to be done with the results is done, or given up."""

@@ -27,7 +27,15 @@ from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
 from lmj_operator.backend.kubernetes.labels import AGENT_PORT, DIGEST
 from lmj_operator.backend.kubernetes.pod_labels import PodLabels
-from lmj_operator.backend.kubernetes.pod_state import NodeState, is_started, misplaced, owner_uid, pod_address, pod_observed
+from lmj_operator.backend.kubernetes.pod_state import (
+    NodeState,
+    is_started,
+    misplaced,
+    owner_uid,
+    pod_address,
+    pod_observed,
+    with_notice,
+)
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.sightings import Sightings
@@ -306,7 +314,7 @@ class KubernetesBackend:
                 seen = replace(seen, leaves=agent.leaving and in_time)
         if agent is not None:
             self._unreachable.pop(uid, None)
-            return replace(seen, agent=agent)
+            return with_notice(replace(seen, agent=agent))
         since = self._unreachable.setdefault(uid, asked)
         return replace(seen, unreachable_since=since, dark=self._agents.is_dark(_agent_key(pod)))
 

@@ -101,6 +101,15 @@ def _tolerates(toleration: Object, taint: Taint) -> bool:
     )
 
 
+def with_notice(seen: PodObserved) -> PodObserved:
+    """``seen``, on a node that is to be left where its agent has heard from the cloud that it is taken away."""
+    notice = seen.agent.notice if seen.agent is not None else None
+    if notice is None:
+        return seen
+    reason = seen.node_leaving or f"node {seen.node} is about to be taken away: {notice.reason}"
+    return replace(seen, node_leaving=reason, node_goes_at=notice.at)
+
+
 def misplaced(pod: Object, node: NodeState, wanted: Mapping[str, str]) -> str | None:
     """Why ``pod`` is not where its placement, which asks for the labels ``wanted``, would put it now; None: it is.
 

@@ -16,6 +16,9 @@ from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed, PodObserved
 from lmj_operator.plan.report.report import is_stale
 
+CHECKPOINT_SECONDS = 10.0
+"""Before its node is taken away, a rank without a follower that is in sync leaves through a checkpoint."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Why:
@@ -83,7 +86,10 @@ def plan_moves(
             if (entry.rank, entry.serial) not in turns:
                 entry = entry.model_copy(update={"since": now})  # its time begins with its turn
             if entry.strategy == "Live" and now - entry.since > spec.timeout_seconds:
-                entry = _given_up(entry, ranks[entry.rank], spec)
+                late = f"within {spec.timeout_seconds:g} s (migration.timeoutSeconds)"
+                entry = _given_up(entry, ranks[entry.rank], spec, late)
+        if entry.given_up is None and entry.strategy == "Live" and _goes_soon(ranks[entry.rank].pod, now):
+            entry = _given_up(entry, ranks[entry.rank], spec, f"{CHECKPOINT_SECONDS:g} s before its node is taken away")
         begun += entry.given_up is None
         moves.append(entry)
     in_turn = _in_turn(moves, spec)
@@ -279,8 +285,13 @@ def _told_to_leave(entry: MoveStatus, facts: RankFacts) -> str | None:
     return facts.pod.name
 
 
-def _given_up(entry: MoveStatus, facts: RankFacts, spec: Migration) -> MoveStatus:
-    late = f"no follower was in sync within {spec.timeout_seconds:g} s (migration.timeoutSeconds)"
+def _goes_soon(pod: PodObserved | None, now: float) -> bool:
+    """Whether the node of ``pod`` is taken away before a follower could take its place."""
+    return pod is not None and pod.node_goes_at is not None and now > pod.node_goes_at - CHECKPOINT_SECONDS
+
+
+def _given_up(entry: MoveStatus, facts: RankFacts, spec: Migration, when: str) -> MoveStatus:
+    late = f"no follower was in sync {when}"
     waits = facts.follower.waits if facts.follower is not None else None
     if spec.on_timeout is MigrationTimeout.STAY:
         return entry.model_copy(update={"given_up": f"{late}: it stays"})

@@ -65,6 +65,8 @@ class PodObserved:
     """What a pending pod waits for, where that is known."""
     node_leaving: str | None = None
     """Why its node is to be left, in one clause: cordoned, or about to be taken away; None: it is not."""
+    node_goes_at: float | None = None
+    """When the node is taken away; None: nobody says so."""
     disrupted: str | None = None
     """Why the cluster has ended it, or is about to, in one clause: it was evicted or preempted, its node is gone. None: nobody says so."""
     misplaced: str | None = None
