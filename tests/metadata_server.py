@@ -1,6 +1,6 @@
 """Metadata services of AWS, GCP and Azure as their documentation has them, over real HTTP. There is none of them here.
 
-The contract tests of ``tests/unit/agent/test_notices.py`` ask a real one where ``LMJ_TEST_CLOUD`` names the cloud of this machine.
+``tests/cloud/test_metadata.py`` asks a real one where ``LMJ_TEST_CLOUD`` names the cloud of this machine.
 """
 
 from __future__ import annotations

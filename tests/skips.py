@@ -1,10 +1,10 @@
-"""A test that skips has shown nothing. With ``LMJ_NO_SKIPS`` in the environment the run fails for it, but for those that need a GPU."""
+"""A test that skips has shown nothing: with ``LMJ_NO_SKIPS`` the run fails, but for tests that need a GPU or a machine of a cloud."""
 
 import os
 
 import pytest
 
-ALLOWED = "tests/gpu/"
+ALLOWED = ("tests/gpu/", "tests/cloud/")
 
 
 class NoSkips:

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.integration
 TESTS = Path(__file__).parents[2]
 FILES = {
     "gpu/test_cuda.py": "import pytest\n\ndef test_gpu():\n    pytest.skip('no GPU')\n",
+    "cloud/test_metadata.py": "import pytest\n\ndef test_cloud():\n    pytest.skip('no cloud')\n",
     "unit/test_wanted.py": "import pytest\n\ndef test_pass():\n    pass\n\n@pytest.mark.xfail\ndef test_xfail():\n    assert False\n",
     "unit/test_late.py": "import pytest\n\ndef test_this():\n    pytest.skip('no such thing here')\n",
     "unit/test_whole.py": "import pytest\n\npytest.skip('not here', allow_module_level=True)\n",

@@ -29,6 +29,7 @@ class Azure:
 
     def __init__(self) -> None:
         self._name: str | None = None
+        self._begun: float | None = None
 
     async def look(self, service: MetadataService) -> Notice | None:
         """See :class:`~lmj_trainer.agent.notices.cloud.Cloud`."""
@@ -38,6 +39,8 @@ class Azure:
         if not isinstance(events, list):
             raise ServiceError("it answers no list of events")
         notices = [notice for event in events if (notice := self._notice(event)) is not None]
+        if all(notice.at != self._begun for notice in notices):
+            self._begun = None
         return min(notices, key=lambda notice: notice.at or 0.0, default=None)
 
     def _notice(self, event: Any) -> Notice | None:
@@ -49,7 +52,9 @@ class Azure:
             return None
         before = event.get("NotBefore")
         if not before:
-            return Notice(f"Azure is about to {kind} it", time.time())  # it has begun
+            if self._begun is None:
+                self._begun = time.time()
+            return Notice(f"Azure is about to {kind} it", self._begun)
         try:
             return Notice(f"Azure is to {kind} it at {before}", parsedate_to_datetime(str(before)).timestamp())
         except (ValueError, OverflowError):
