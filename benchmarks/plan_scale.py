@@ -14,6 +14,7 @@ from statistics import median
 
 import commit_messages
 import rpc_cost
+import view_calls
 from full_status import full, size, stored
 from planned import job_spec
 from report import Goal, goal, report
@@ -29,6 +30,8 @@ SHARDS = 256
 REPEATS = 25
 START_ROUNDS = 8
 MOST_PASSES = 50
+CALLS = 5
+"""A view is reported to all once in so many repeats."""
 BEATS = 8
 """A second, with the silence that is usual."""
 
@@ -46,6 +49,8 @@ class Measured:
     """From a lost replica until the others train in the next view,"""
     seconds: float
     """and seconds of all of them together."""
+    told: float
+    """Seconds of the operator's processor to report that view to its members, and to read their answers."""
     actions: int
     """What they had done: pods made and agents told."""
     status: int
@@ -107,12 +112,15 @@ def measure(replicas: int, repeats: int = REPEATS) -> Measured:
     cluster.tick()
     times: list[float] = []
     actions, largest = 0, rest
+    state = next(pod.agent for pod in observed.pods if pod.agent is not None)
     while not _train(cluster, replicas - 1):
         times.append(_seconds(cluster.observed(), cluster.now, repeats))
         actions += len(cluster.reconcile().actions)
         largest = max(largest, _bytes(cluster.status))
         cluster.tick()
         assert len(times) < MOST_PASSES, cluster.status.message
+    after = cluster.status.view
+    assert after is not None
     for _ in range(MOST_PASSES):
         if _train(cluster, replicas):
             break
@@ -126,6 +134,7 @@ def measure(replicas: int, repeats: int = REPEATS) -> Measured:
         change=max(times),
         passes=len(times),
         seconds=sum(times),
+        told=view_calls.measure(after, state, max(1, repeats // CALLS)),
         actions=actions,
         status=rest,
         largest=largest,

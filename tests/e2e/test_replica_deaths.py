@@ -39,8 +39,8 @@ class Moment(StrEnum):
 class Mortal:
     """A job of which workers die when they are told to."""
 
-    def __init__(self, job: Replicated, stages: int, orders: Path, process: subprocess.Popen[str]) -> None:
-        self.job, self._stages, self._orders, self._process = job, stages, orders, process
+    def __init__(self, job: Replicated, stages: int, replicas: int, orders: Path, process: subprocess.Popen[str]) -> None:
+        self.job, self._stages, self._replicas, self._orders, self._process = job, stages, replicas, orders, process
 
     def dies(self, rank: int, moment: Moment) -> None:
         """The worker of ``rank`` dies at ``moment``, and all train again; at LEAVING the first replica alone."""
@@ -50,7 +50,7 @@ class Mortal:
         if moment is Moment.LEAVING:
             self.job.scale(1)
         wait_until(lambda: not order.exists(), self._process)
-        self._wait_for(1 if moment is Moment.LEAVING else 2, before)
+        self._wait_for(1 if moment is Moment.LEAVING else self._replicas, before)
 
     def _view(self) -> int:
         number: int = self.job.status()["view"]["number"]
@@ -67,22 +67,24 @@ class Mortal:
         go_on(self.job, self._process)
 
     def dies_while_one_joins(self, rank: int) -> None:
-        """The worker of ``rank`` dies while the second replica copies the first."""
+        """The worker of ``rank`` dies while all replicas but the first copy it."""
         job, process, before = self.job, self._process, self._view()
         print(f"step {last_step(job)}: rank {rank} dies while a replica joins", flush=True)
         # Not by the command, which returns when both train.
-        RunStore(job.output / ".lmj").write_scale(Scale(replicas=2))
-        wait_until(lambda: _copies(job), process)
+        RunStore(job.output / ".lmj").write_scale(Scale(replicas=self._replicas))
+        wait_until(lambda: _copies(job, rank), process)
         os.kill(worker_of(job, job.status()["ranks"][rank]["pod"]), signal.SIGKILL)
-        self._wait_for(2, before)
+        self._wait_for(self._replicas, before)
 
 
-def _copies(job: Job) -> bool:
-    """Whether a worker of the second replica has part of the state."""
-    entries = job.status()["ranks"]
-    pods = [entry["pod"] for entry in entries[len(entries) // 2 :]]
+def _copies(job: Job, rank: int) -> bool:
+    """Whether the worker of ``rank``, or for a member of the view that of any rank that joins, has part of the state."""
+    status = job.status()
+    members = len(status["view"]["members"])
+    pods = [entry["pod"] for entry in status["ranks"]]
+    joining = pods[members:] if rank < members else pods[rank : rank + 1]
     with suppress(OSError):  # its agent does not answer yet
-        return len(entries) > 1 and any(pod and agent(job, pod).worker.phase is WorkerPhase.FOLLOWING for pod in pods)
+        return any(pod and agent(job, pod).worker.phase is WorkerPhase.FOLLOWING for pod in joining)
     return False
 
 
@@ -105,29 +107,32 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 MAKE = {"full": lambda job: job, "lora": adapting}
 CASES = [
-    pytest.param("full", 1, [0], id="brief"),
-    pytest.param("full", 1, [0, 1], id="full"),
-    pytest.param("full", 2, [0, 1, 2, 3], id="two stages"),
-    pytest.param("lora", 1, [0, 1], id="adapters"),
-    pytest.param("lora", 2, [0, 3], id="adapters, two stages"),
+    pytest.param("full", 1, 2, [0], id="brief"),
+    pytest.param("full", 1, 2, [0, 1], id="full"),
+    pytest.param("full", 1, 3, [0, 1, 2], id="three replicas"),
+    pytest.param("full", 2, 2, [0, 1, 2, 3], id="two stages"),
+    pytest.param("lora", 1, 2, [0, 1], id="adapters"),
+    pytest.param("lora", 2, 2, [0, 1, 2, 3], id="adapters, two stages"),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "stages", "victims"), CASES)
-def test_a_death_at_any_moment_costs_nothing(tmp_path: Path, orders: Path, what: str, stages: int, victims: list[int]) -> None:
+@pytest.mark.parametrize(("what", "stages", "replicas", "victims"), CASES)
+def test_a_death_at_any_moment_costs_nothing(
+    tmp_path: Path, orders: Path, what: str, stages: int, replicas: int, victims: list[int]
+) -> None:
     def make(folder: Path) -> Replicated:
         return MAKE[what](Replicated(folder, stages))
 
     job = make(tmp_path / "disturbed")
     with running(job, 100_000, *SETTINGS) as process:
         wait_until(lambda: last_step(job) > 3, process)
-        job.scale(2)
-        mortal = Mortal(job, stages, orders, process)
+        job.scale(replicas)
+        mortal = Mortal(job, stages, replicas, orders, process)
         for rank in victims:
             for moment in (Moment.EXCHANGE, Moment.RESULTS, Moment.PREPARED, Moment.COMMITTED):
                 mortal.dies(rank, moment)
-        for rank in sorted({*victims} & {0, stages}):
+        for rank in victims:
             mortal.dies(rank, Moment.LEAVING)
             mortal.dies_while_one_joins(rank)
         leave(job, process, last_step(job) + 10)

@@ -51,12 +51,22 @@ def go_on(job: Job, process: subprocess.Popen[str], steps: int = 10) -> None:
     wait_until(lambda: last_step(job) >= step, process)
 
 
-@pytest.mark.parametrize("stages", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_replicas_that_come_and_go_change_nothing(tmp_path: Path, stages: int) -> None:
+LONG = (4, 2, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("stages", "sizes"),
+    [
+        pytest.param(1, (3, 2), id="one stage"),
+        pytest.param(1, LONG, id="one stage, up to four replicas", marks=pytest.mark.slow),
+        pytest.param(2, LONG, id="two stages, up to four replicas", marks=pytest.mark.slow),
+    ],
+)
+def test_replicas_that_come_and_go_change_nothing(tmp_path: Path, stages: int, sizes: tuple[int, ...]) -> None:
     job = Replicated(tmp_path / "scaled", stages)
     with running(job, 100_000, *SETTINGS[:-1]) as process:
         wait_until(lambda: last_step(job) > 3, process)
-        for replicas in (3, 2) if stages == 1 else (2,):
+        for replicas in sizes:
             job.scale(replicas)
             go_on(job, process)
         before = job.status()

@@ -46,6 +46,14 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
         {"dataParallel": {"shards": 2, "replicas": 2, "maxReplicas": 1}},
         "dataParallel.replicas is at most dataParallel.maxReplicas",
     ),
+    "a hot standby of replicas": (
+        {"dataParallel": {"shards": 2, "replicas": 2}, "recovery": {"hotStandby": True}},
+        "recovery.hotStandby and recovery.memorySnapshot keep what other replicas hold anyway",
+    ),
+    "memory snapshots of replicas": (
+        {"dataParallel": {"shards": 2, "replicas": 2}, "recovery": {"memorySnapshot": {"everySteps": 5}}},
+        "recovery.hotStandby and recovery.memorySnapshot keep what other replicas hold anyway",
+    ),
     "no label": ({"dataset": {"label": None}}, "dataset.label is the column of the label"),
     "packed rows of labels": ({"dataset": {"packing": True}}, "dataset.packing is for model.task CausalLM"),
     "hidden tokens of labels": ({"dataset": {"mlmProbability": 0.2}}, "dataset.mlmProbability is for model.task MaskedLM"),

@@ -15,8 +15,7 @@ from pydantic import ValidationError
 from lmj_api.base import Message
 from lmj_api.layout import Layout
 from lmj_api.protocol import USER_ERROR
-from lmj_api.shards import most_beside
-from lmj_api.spec import DataParallel, Device, JobSpec, LiveMigrationJob, Weights
+from lmj_api.spec import Device, JobSpec, LiveMigrationJob, Weights
 from lmj_trainer.cli import Parser
 from lmj_trainer.data.numbered import NumberedRows
 from lmj_trainer.data.order import global_batch, steps_per_epoch, total_steps
@@ -29,6 +28,7 @@ from lmj_trainer.dataset.selection import select, select_rows
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.gpu import missing_gpu
 from lmj_trainer.hub import is_commit, patiently
+from lmj_trainer.memory import Beside, most_trained
 from lmj_trainer.model import lora
 from lmj_trainer.model.config import (
     CONVOLVED,
@@ -37,10 +37,10 @@ from lmj_trainer.model.config import (
     layer_count,
     load_config,
     max_positions,
-    parameter_count,
     stored_count,
 )
 from lmj_trainer.model.families.registry import FAMILIES
+from lmj_trainer.model.sizes import sizes_of
 from lmj_trainer.own.source import is_own, load_own, settled
 from lmj_trainer.pretrained import kept
 from lmj_trainer.script_check import ScriptSummary, check_script
@@ -50,29 +50,10 @@ from lmj_trainer.task.registry import TASKS
 from lmj_trainer.trackers.registry import require_trackers
 from lmj_trainer.wording import one_line
 
-_GRADIENT_BYTES, _STATE_BYTES = 4, 16
-"""Of each trained parameter, in float32: its gradient; that, its weight and two moments."""
 _TRIED = 2
 """Rows that a class of the user's is tried with."""
 PATIENCE_SECONDS = 60.0
 """For which a hub that does not answer is asked again: somebody waits for this command."""
-
-
-class Beside(Message):
-    """What a rank needs beside its state, where replicas share a step."""
-
-    bytes: float
-    """For each trained parameter of its stage, at most."""
-    replicas: int
-    """The number of replicas in the view with which it is as much."""
-
-    @classmethod
-    def of(cls, parts: DataParallel) -> "Beside | None":
-        """That of a job with ``parts``; None: nothing."""
-        if parts.shards == 1:
-            return None
-        gradients, replicas = most_beside(parts.shards, parts.min_replicas, parts.most)
-        return cls(bytes=round(_GRADIENT_BYTES * gradients, 1), replicas=replicas)
 
 
 class Summary(Message):
@@ -128,14 +109,15 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
     labels, rows = patiently(lambda: _data(spec, say), PATIENCE_SECONDS, say)
     config = load_config(spec.model, labels, spec.model.scratch.vocabulary if spec.model.scratch else 0)
     check_rows(spec, rows)
+    parameters, trained = _parameters(spec, config)
     return Summary(
         rows=rows,
         labels=list(labels),
         layers=layers,
         steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
         steps=total_steps(rows["train"], spec.training),
-        parameters=_parameters(spec, config),
-        beside=Beside.of(spec.data_parallel),
+        parameters=parameters,
+        beside=_beside(spec, trained, say),
     )
 
 
@@ -160,7 +142,7 @@ def _check_own(spec: JobSpec, say: Say) -> Summary:
         steps_per_epoch=steps_per_epoch(rows["train"], spec.training),
         steps=total_steps(rows["train"], spec.training),
         parameters=parameters,
-        beside=Beside.of(spec.data_parallel),
+        beside=_beside(spec, parameters if spec.pipeline.stages == 1 else None, say),
         own=True,
     )
 
@@ -188,10 +170,21 @@ def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
     return tuple(selection.labels.names), {name: len(part.rows) for name, part in selection.splits.items()}
 
 
-def _parameters(spec: JobSpec, config: Any) -> int | None:
+def _parameters(spec: JobSpec, config: Any) -> tuple[int | None, int | None]:
+    """Those of the model, and those that the largest stage trains; None: not known before it is fetched."""
     if config.model_type in FAMILIES:
-        return parameter_count(config, TASKS[spec.model.task].heads)
-    return stored_count(Path(str(spec.model.source)))
+        sizes = sizes_of(config, TASKS[spec.model.task].heads)
+        return sizes.total, most_trained(spec, sizes)
+    whole = stored_count(Path(str(spec.model.source)))
+    return whole, whole
+
+
+def _beside(spec: JobSpec, trained: int | None, say: Say) -> Beside | None:
+    """``trained``: parameters that the largest stage trains, where that is known."""
+    beside = Beside.of(spec.data_parallel, trained)
+    for line in beside.short(spec.template) if beside is not None else []:
+        say(f"warning: {line}")
+    return beside
 
 
 def check_model(spec: JobSpec) -> int:
@@ -378,12 +371,8 @@ def run(argv: Sequence[str]) -> int:
     weights = f", {summary.parameters / 1e6:.1f} million parameters" if summary.parameters is not None else ""
     print(f"model: {_counted(summary)}{weights}")
     print(f"steps: {summary.steps}, {summary.steps_per_epoch} an epoch")
-    if summary.beside is not None:
-        with_most = f"with {summary.beside.replicas} replica{'s' if summary.beside.replicas > 1 else ''}"
-        print(
-            f"memory: {_STATE_BYTES} bytes for each trained parameter of a stage, and at most {summary.beside.bytes:g} more for sums of"
-            f" shards ({with_most})"
-        )
+    for line in summary.beside.lines if summary.beside is not None else []:
+        print(line)
     return 0
 
 

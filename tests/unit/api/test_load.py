@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+import re
 from pathlib import Path
 from typing import Any
 
@@ -365,6 +366,17 @@ def test_stragglers_are_looked_for_where_there_can_be_replicas() -> None:
         assert problem(document(recovery={"straggler": part}, dataParallel=shards)).startswith(
             f"spec.recovery.straggler.{next(iter(part))}: "
         )
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("hotStandby", True), ("memorySnapshot", {"everySteps": 5})])
+def test_replicas_are_copies_enough(name: str, wanted: Any) -> None:
+    """A job that only could have several may keep a copy, until it has them."""
+    alone = {"shards": 4, "replicas": 1, "maxReplicas": 4}
+    job = load(document(recovery={name: wanted}, dataParallel=alone))
+    line = f"recovery.{name} keeps what other replicas hold anyway: leave it out, or set dataParallel.replicas 1"
+    assert problem(document(recovery={name: wanted}, dataParallel={**alone, "replicas": 2})) == f"spec: {line}"
+    with pytest.raises(ValueError, match=re.escape(line)):
+        job.spec.scaled(2)
 
 
 def test_a_field_that_has_another_name_now_says_which() -> None:

@@ -38,10 +38,11 @@ def test_a_lost_replica_costs_one_pass_and_a_word_to_each_of_the_others(plan_sca
     assert 12 <= found.actions <= 16
     assert 0 < found.status <= found.largest
     assert found.answer < found.view, "a view is not listed in an agent's answer"
+    assert 0 < found.seconds < found.told, "calls cost more than the plan"
 
 
 def test_goals_are_of_the_most_ranks(plan_scale: ModuleType) -> None:
-    small = plan_scale.Measured(8, 0.001, 0.002, 1, 0.002, 10, 4000, 5000, 700, 600, 14, 4)
+    small = plan_scale.Measured(8, 0.001, 0.002, 1, 0.002, 0.01, 10, 4000, 5000, 700, 600, 14, 4)
     large = replace(small, ranks=1024, steady=0.09, change=0.19, actions=1030, commit=2046)
     found = plan_scale.goals([small, replace(small, ranks=64, steady=0.008), large], 900_000)
     assert all(each.met for each in found)

@@ -128,11 +128,37 @@ def test_a_job_that_shares_steps_says_what_memory_that_takes(
     assert "memory" not in capsys.readouterr().out
     parts = {"dataParallel__shards": 2, "dataParallel__replicas": 2, "dataParallel__minReplicas": 2}
     assert run(["--job", written(tmp_path / "job.json", job(**parts))]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        "memory: 16 bytes for each trained parameter of a stage, and at most 8 more for sums of shards (with 2 replicas)"
-    )
+    *_, each, request = capsys.readouterr().out.splitlines()
+    start = "memory: 16 bytes for each trained parameter of a stage, and at most 8 more for sums of shards (with 2 replicas): "
+    assert (each[: len(start)], each[-14:]) == (start, "MiB for a rank")
+    assert request.startswith("on a cluster: spec.template.spec.containers[trainer].resources.requests.memory of ")
     assert run(["--job", written(tmp_path / "job.json", job(dataParallel__shards=2, dataParallel__maxReplicas=1))]) == 0
-    assert capsys.readouterr().out.endswith("and at most 4 more for sums of shards (with 1 replica)\n")
+    assert "and at most 4 more for sums of shards (with 1 replica): " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("resources", "said"),
+    [
+        ({}, []),
+        ({"requests": {"memory": "4Gi"}, "limits": {"memory": "1e9"}}, []),
+        ({"requests": {"memory": "1Mi"}, "limits": {"memory": "2M"}}, ["requests.memory 1Mi", "limits.memory 2M"]),
+        ({"requests": {"memory": 1}}, ["requests.memory 1"]),
+        ({"requests": "all"}, []),
+    ],
+)
+def test_pods_with_too_little_memory_are_warned_of(job: Any, resources: Any, said: list[str]) -> None:
+    wide = {"model__scratch__hiddenSize": 256, "model__scratch__intermediateSize": 1024, "dataParallel__shards": 2}
+    found: list[str] = []
+    template = {"spec": {"containers": [{"name": "other"}, {"name": "trainer", "resources": resources}]}}
+    summary = check(job(**wide, template=template), found.append)
+    assert summary.beside is not None
+    assert (summary.beside.rank_bytes or 0) > 4e6
+    field = "warning: spec.template.spec.containers[trainer].resources."
+    assert [line for line in found if line.startswith("warning")] == [
+        f"{field}{each} is less than the {-(-(summary.beside.rank_bytes or 0) // 2**20)}Mi of a rank's state and sums of shards alone: "
+        "raise it"
+        for each in said
+    ]
 
 
 @pytest.mark.parametrize("argv", [["--job"], ["--jbo", "x"], ["--job", "/no/job.json"], []])

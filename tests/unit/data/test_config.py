@@ -7,7 +7,12 @@ from transformers import AutoModelForSequenceClassification
 
 from lmj_api.spec import Architecture, Model, Scratch
 from lmj_trainer.errors import OutageError, UserError
-from lmj_trainer.model.config import layer_count, load_config, max_positions, parameter_count
+from lmj_trainer.model.config import layer_count, load_config, max_positions
+from lmj_trainer.model.head import Heads
+from lmj_trainer.model.partition import partition
+from lmj_trainer.model.sizes import sizes_of
+from lmj_trainer.task.causal_lm.heads import HEADS as CAUSAL
+from lmj_trainer.task.masked_lm.heads import HEADS as MASKED
 from lmj_trainer.task.sequence_classification.heads import HEADS
 
 LABELS = ["a", "b", "c"]
@@ -29,7 +34,22 @@ def test_scratch_models_of_every_family(architecture: Architecture) -> None:
     # Llama and its kin have that of attention alone, which is no module.
     assert rates == {0.2} or (not rates and config.attention_dropout == 0.2)
     counted = sum(p.numel() for p in model.parameters())
-    assert abs(parameter_count(config, HEADS) - counted) / counted < 0.05
+    sizes = sizes_of(config, HEADS)
+    assert abs(sizes.total - counted) / counted < 0.05
+    assert sum(sizes.of(layers) for layers in partition(3, 2)) == sizes.total
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("architecture", "heads"), [("bert", MASKED), ("gpt2", CAUSAL), ("llama", CAUSAL)])
+def test_a_table_that_is_tied_is_on_the_first_stage_and_on_the_last(architecture: str, heads: Heads, tied: bool) -> None:
+    scratch = Scratch(architecture=Architecture(architecture), layers=3, hidden_size=16, heads=2, intermediate_size=24)
+    config = load_config(Model(scratch=scratch), LABELS, 50)
+    config.tie_word_embeddings = tied
+    sizes, table = sizes_of(config, heads), config.vocab_size * 16
+    assert sizes.of(range(3)) == sizes.total
+    assert sum(sizes.of(layers) for layers in partition(3, 3)) == sizes.total + table * tied
+    config.tie_word_embeddings = not tied
+    assert sizes_of(config, heads).total == sizes.total + (table if tied else -table)
 
 
 def test_a_pretrained_folder(pretrained: Path) -> None:
