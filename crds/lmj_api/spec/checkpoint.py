@@ -26,3 +26,5 @@ class Checkpoint(Message):
     Training is done by then and its result is in memory alone: if room is made on the disk in time, nothing is lost."""
     keep: Annotated[int, Field(ge=1)] = 3
     """Newest checkpoints to keep; the best one by validation stays besides."""
+    keep_every: Annotated[int, Field(ge=1)] | None = None
+    """Keep milestones too: of every so many steps the first checkpoint. Null: none."""

@@ -1,5 +1,6 @@
 """What goes and what stays."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,28 @@ def info(step: int, *, best: bool = False, problem: str | None = None) -> Checkp
 )
 def test_surplus(checkpoints: list[CheckpointInfo], keep: int, gone: list[int]) -> None:
     assert surplus(checkpoints, keep) == [checkpoint_name(step) for step in gone]
+
+
+@pytest.mark.parametrize(
+    ("steps", "keep", "every", "gone"),
+    [
+        (range(10, 70, 10), 1, 20, [10, 30, 50]),
+        (range(10, 70, 10), 1, 10, []),
+        ([3, 11, 19, 23, 39, 41], 1, 10, [3, 19]),  # the first of each span of steps, wherever it is
+        ([3, 11, 19, 23, 39, 41], 2, 20, [3, 11, 19]),
+        ([10, 20], 1, 100, [10]),
+    ],
+)
+def test_milestones_stay(steps: Iterable[int], keep: int, every: int, gone: list[int]) -> None:
+    found = [info(step) for step in steps]
+    assert surplus(found, keep, every=every) == [checkpoint_name(step) for step in gone]
+    # One after the other comes to the same.
+    there: list[CheckpointInfo] = []
+    for each in found:
+        there.append(each)
+        went = surplus(there, keep, every=every)
+        there = [c for c in there if c.name not in went]
+    assert [c.step for c in there] == [step for step in steps if step not in gone]
 
 
 def test_what_an_earlier_run_left_goes_when_there_are_enough_of_this_ones() -> None:

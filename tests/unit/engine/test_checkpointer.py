@@ -66,7 +66,7 @@ class Line:
 class Rig:
     """Two ranks of one process."""
 
-    def __init__(self, root: Path, make_state: Callable[..., Any], config: Any, keep: int) -> None:
+    def __init__(self, root: Path, make_state: Callable[..., Any], config: Any, keep: int, every: int | None = None) -> None:
         network: dict[str, MemoryTransport] = {}
         self.root = root
         self.transports = [MemoryTransport(network, f"rank-{rank}") for rank in range(2)]
@@ -74,7 +74,9 @@ class Rig:
         self.lines = [Line(), Line()]
         self.claim: Callable[[], None] = list
         self.checkpointers = [
-            Checkpointer(folder(root), keep, self.states[r], self.transports[r], self.lines[r], OWNER, lambda: self.claim())
+            Checkpointer(
+                folder(root), keep, self.states[r], self.transports[r], self.lines[r], OWNER, lambda: self.claim(), every
+            )
             for r in range(2)
         ]
         self.join(1)
@@ -133,6 +135,17 @@ def test_old_ones_go_and_the_best_stays(rig: Rig) -> None:
         assert rig.take(step, best=step == 2) == ""
     assert rig.steps() == [2, 4, 5]
     assert rig.lines[0].of(EventKind.CHECKPOINTED)[-1][1]["removed"] == [checkpoint_name(3, 1, RUN)]
+
+
+def test_milestones_stay(tmp_path: Path, make_state: Callable[..., Any], make_config: Callable[..., Any]) -> None:
+    rig = Rig(tmp_path / "checkpoints", make_state, make_config(), keep=1, every=3)
+    for step in range(1, 9):
+        assert rig.take(step) == ""
+    assert rig.steps() == [3, 6, 8]
+    rig.begin(8, 2)
+    assert rig.take(9) == ""
+    assert rig.take(10) == ""
+    assert rig.steps() == [3, 6, 9, 10], "a later view keeps them"
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -19,8 +19,16 @@ def is_checkpoint(name: str) -> bool:
     return True
 
 
-def surplus(checkpoints: Iterable[CheckpointInfo], keep: int, run: Run | None = None, others: Collection[str] = ()) -> list[str]:
-    """Names of the checkpoints that may go, oldest first: all but the newest ``keep`` and the best.
+def surplus(
+    checkpoints: Iterable[CheckpointInfo],
+    keep: int,
+    run: Run | None = None,
+    others: Collection[str] = (),
+    every: int | None = None,
+) -> list[str]:
+    """Names of the checkpoints that may go, oldest first: all but the newest ``keep``, the best, and milestones.
+
+    A milestone is the first checkpoint from a multiple of ``every`` steps on, before the next multiple.
 
     One with a problem neither goes (it may be the user's only copy, and evidence) nor counts. Of several that were the best
     in their time the newest is the best: it beat the others. ``run``: whose are the newer of one step. So what an earlier run has left,
@@ -38,8 +46,17 @@ def surplus(checkpoints: Iterable[CheckpointInfo], keep: int, run: Run | None = 
     # Of one step the newest view's is enough.
     good = [c for i, c in enumerate(by_age) if i == 0 or by_age[i - 1].step != c.step]
     best = next((c.name for c in good if c.best), None)
-    stay = {*(c.name for c in good[:keep]), best}
+    stay = {*(c.name for c in good[:keep]), best, *_milestones(good, every)}
     return [c.name for c in reversed(by_age) if c.name not in stay]
+
+
+def _milestones(good: Sequence[CheckpointInfo], every: int | None) -> Iterable[str]:
+    """``good``: one of each step, newest first."""
+    if every is None:
+        return ()
+    # The later ones of a span are written over by the first.
+    first = {c.step // every: c.name for c in good}
+    return (name for span, name in first.items() if span > 0)
 
 
 def remove(root: Ref, names: Sequence[str]) -> None:

@@ -73,9 +73,10 @@ class Checkpointer:
         control: Control,
         owner: Owner = _NOBODY,
         claim: Callable[[], None] = lambda: None,
+        every: int | None = None,
     ) -> None:
-        """``owner``: whose checkpoints these are. What older views left of them by half goes after the next. ``claim``: called before each
-        is committed, on rank 0, by the thread that writes; may raise UserError.
+        """``keep``, ``every``: which stay, as of ``spec.checkpoint``. ``owner``: whose they are. What older views left of them by half goes
+        after the next. ``claim``: called before each is committed, on rank 0, by the thread that writes; may raise UserError.
         """
         self._owner, self._claim = owner, claim
         self._root, self._state = root, state
@@ -90,7 +91,7 @@ class Checkpointer:
         self._awaited = False
         self.problem: str | None = None
         """Why the newest could not be written, on every rank; None: it was, or is under way, or its view broke."""
-        self._retention = Retention(root, keep, owner)
+        self._retention = Retention(root, keep, owner, every)
         self._look: Look | None = None
         self._failed: set[str] = set()
 

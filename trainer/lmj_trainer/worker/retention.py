@@ -15,8 +15,9 @@ from lmj_trainer.store.port import Ref
 class Retention:
     """Of one worker, from view to view. A checkpoint of a view that is over may still be under way in the next one."""
 
-    def __init__(self, root: Ref, keep: int, owner: Owner) -> None:
-        self._root, self._keep, self._owner = root, keep, owner
+    def __init__(self, root: Ref, keep: int, owner: Owner, every: int | None = None) -> None:
+        """``keep``, ``every``: as of ``spec.checkpoint``."""
+        self._root, self._keep, self._every, self._owner = root, keep, every, owner
         self._lock = threading.Lock()
         self._known: list[CheckpointInfo] = []
         self._others: frozenset[str] = frozenset()
@@ -53,7 +54,7 @@ class Retention:
             self._known = now
         if self.over(mine) is not None:
             return []
-        removed = surplus(now, self._keep, mine.run, self._others)
+        removed = surplus(now, self._keep, mine.run, self._others, self._every)
         remove(self._root, removed)
         with self._lock:
             if self._known is now:

@@ -98,8 +98,9 @@ class Trainer:
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._claimant = Claimant(job, self._warn)
+        kept = spec.checkpoint
         self._checkpointer = Checkpointer(
-            checkpoints_of(spec), spec.checkpoint.keep, state, transport, control, owner, self._claimant.ensure
+            checkpoints_of(spec), kept.keep, state, transport, control, owner, self._claimant.ensure, kept.keep_every
         )
         self._pace = Pace(batches.steps, steps_per_epoch(batches.rows, spec.training), batches.samples)
         self._times = StepTimes()
