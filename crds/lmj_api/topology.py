@@ -50,7 +50,7 @@ class Topology:
         """The replicas in the view, in order."""
         return _present(self.replicas, self.absent)
 
-    def ranks_of(self, replica: int) -> Sequence[int]:
+    def ranks_of(self, replica: int) -> range:
         """The ranks of ``replica``, in order of stage."""
         return range(replica * self.stages, (replica + 1) * self.stages)
 

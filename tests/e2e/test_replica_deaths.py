@@ -80,9 +80,9 @@ class Mortal:
 def _copies(job: Job, rank: int) -> bool:
     """Whether the worker of ``rank``, or for a member of the view that of any rank that joins, has part of the state."""
     status = job.status()
-    members = len(status["view"]["members"])
-    pods = [entry["pod"] for entry in status["ranks"]]
-    joining = pods[members:] if rank < members else pods[rank : rank + 1]
+    members = {member["rank"] for member in status["view"]["members"]}
+    wanted = [entry for entry in status["ranks"] if entry["rank"] not in members]
+    joining = [entry["pod"] for entry in wanted if rank in members or entry["rank"] == rank]
     with suppress(OSError):  # its agent does not answer yet
         return any(pod and agent(job, pod).worker.phase is WorkerPhase.FOLLOWING for pod in joining)
     return False

@@ -14,7 +14,7 @@ from operator_jobs import ClusterJob, wait_for
 
 from .undisturbed_fixture import Undisturbed
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 NOTICE_SECONDS = 30.0
 """What GCP and Azure give at least; AWS gives two minutes."""

@@ -109,10 +109,10 @@ def test_with_fewer_than_are_enough_the_lost_one_is_waited_for() -> None:
 def test_training_begins_with_those_that_have_room() -> None:
     cluster = replicated(3)
     cluster.nodes = ()
-    rounds(cluster, 1)
-    for pod in cluster.pods.values():
-        pod.node, pod.reachable = (None, False) if pod.rank == 2 else ("a", True)
-    rounds(cluster, 8)
+    for _ in range(9):
+        rounds(cluster, 1)
+        for pod in cluster.pods.values():
+            pod.node, pod.reachable = (None, False) if pod.rank == 2 else ("a", True)
     assert trains(cluster) == [0, 1]
     pod = own(cluster, 2)
     pod.node, pod.reachable = "b", True
@@ -120,6 +120,23 @@ def test_training_begins_with_those_that_have_room() -> None:
     assert trains(cluster) == [0, 1, 2]
     to_the_end(cluster)
     assert all(times == 1 for times in cluster.losses.values())
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+@pytest.mark.parametrize("room", [1, 2, 3])
+def test_the_first_replica_gets_the_room_that_there_is(stages: int, room: int) -> None:
+    """The scheduler places pods in any order."""
+    cluster = replicated(3, stages)
+    cluster.nodes = ()
+    for _ in range(12):
+        cluster.reconcile()
+        for pod in sorted(cluster.pods.values(), key=lambda pod: pod.rank or 0, reverse=True):
+            if pod.node is None and sum(other.node is not None for other in cluster.pods.values()) < room * stages:
+                pod.node, pod.reachable = "a", True
+        cluster.tick()
+    assert trains(cluster)[:stages] == list(range(stages))
+    assert len(trains(cluster)) == room * stages
+    assert len(cluster.pods) == 3 * stages, "the others are made, and wait"
 
 
 def test_who_leads_is_the_first_that_is_there() -> None:
@@ -154,7 +171,7 @@ def test_what_was_trained_is_not_lost_with_the_replicas_that_a_smaller_job_would
 
 def test_with_all_replicas_lost_a_smaller_job_goes_on_from_its_checkpoint() -> None:
     cluster = replicated(3)
-    rounds(cluster, 8)
+    rounds(cluster, 9)
     for pod in cluster.living():
         cluster.kill_pod(pod)
     cluster.scale(1)

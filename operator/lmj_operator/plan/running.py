@@ -14,7 +14,7 @@ from lmj_operator.plan.failures.ladder import climb
 from lmj_operator.plan.failures.links import find_dropped
 from lmj_operator.plan.failures.nodes import avoiding, explained, lifted, stranded, with_failures
 from lmj_operator.plan.gathering import gather_left
-from lmj_operator.plan.membership.choice import due_times, to_shrink
+from lmj_operator.plan.membership.choice import after_first, due_times, to_shrink
 from lmj_operator.plan.membership.looking import early_look
 from lmj_operator.plan.membership.membership import next_view, runs
 from lmj_operator.plan.moves.moved import follower_wait, handing_over, moved, with_handed_over, with_kept, with_left
@@ -170,7 +170,8 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str, 
     )
     reason = "; ".join(filter(None, (reason, taken.reason)))
     members = frozenset(m.pod for m in scene.newest.members) if scene.newest is not None else frozenset()
-    made = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now, members)
+    held = range(0) if observed.spec.strategy.stateless else after_first(observed.spec.topology, scene.ranks)
+    made = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now, members, held)
     scene, course = _course(scene, not_before, grace, reason, turn)
     course = replace(course, actions=made + course.actions + turn.actions)
     waiting = scene.waiting

@@ -5,6 +5,7 @@ from lmj_api.topology import Topology
 from lmj_api.view import View
 from lmj_operator.plan.actions import Action, Pause
 from lmj_operator.plan.observe.facts import RankFacts
+from lmj_operator.plan.observe.observed import PodPhase
 
 LEAVE_SECONDS = 1.0
 """A replica whose workers live is waited for so long when others have left the view: they hear of it a little later."""
@@ -56,6 +57,19 @@ def _going_on(
             if (member or joins) and (gone < ACCUSED_SECONDS or not accused):
                 going.add(replica)
     return topology.among([rank for replica in going for rank in topology.ranks_of(replica)])
+
+
+def after_first(topology: Topology, ranks: tuple[RankFacts, ...]) -> range:
+    """Ranks whose pods are not made before those of the first replica have a node.
+
+    Where no state is in memory, training begins with the first replica, whose rank 0 knows the checkpoints. The scheduler places pods in any
+    order: where there is room for some of them alone, it would be of no use to the others.
+    """
+    if any(_may_say(f) for f in ranks):
+        return range(0)
+    first = topology.ranks_of(0)
+    placed = all((pod := ranks[rank].pod) is not None and (pod.node or pod.phase is not PodPhase.PENDING) for rank in first)
+    return range(0) if placed else range(first.stop, len(ranks))
 
 
 def to_shrink(ranks: tuple[RankFacts, ...], view: View | None) -> tuple[Action, ...]:

@@ -68,10 +68,12 @@ def pod_actions(
     not_before: float,
     now: float,
     members: Collection[str] = (),
+    held: Collection[int] = (),
 ) -> tuple[Action, ...]:
     """Remove pods that nobody wants, make missing ones, start their workers; replacements wait until ``not_before``.
 
     ``made``: as in the status. ``members``: the pods of the newest view; one of a rank that the job has no more leaves it first.
+    ``held``: ranks whose pods are not made yet.
     """
     actions: list[Action] = []
     following = {(f.rank, f.entry.serial) for f in ranks if f.entry is not None}
@@ -92,7 +94,7 @@ def pod_actions(
     for facts in ranks:
         want = wanted[facts.rank]
         if facts.pod is None or facts.pod.serial != want.serial:
-            if now >= not_before:
+            if now >= not_before and facts.rank not in held:
                 actions.append(CreatePod(facts.rank, want.serial))
         elif facts.agent is not None and facts.agent.worker.incarnation < want.incarnation:
             first = want.incarnation == 1
