@@ -19,7 +19,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-integration test-e2e test-all mutants bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator bench-replicas bench-script bench-tasks bench-plan cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
+.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-integration test-e2e test-all mutants bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator bench-replicas bench-script bench-tasks bench-checkpoint bench-plan cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -77,6 +77,9 @@ bench-migration-cluster: $(STAMP) ## The same between nodes whose cables carry 1
 
 bench-replicas: $(STAMP) ## Two replicas beside DDP by torchrun and accelerate, one of four killed, and one that joins (Linux). ARGS='--help' tells more.
 	@$(BIN)/python benchmarks/replicas.py $(ARGS)
+
+bench-checkpoint: $(STAMP) ## Save BERT-base with its moments beside torch.distributed.checkpoint and torch.save, and load it into other shapes (Linux). ARGS='--help' tells more.
+	@$(BIN)/python benchmarks/checkpoint.py $(ARGS)
 
 bench-tasks: $(STAMP) ## Train BERT-base and a small Llama with adapters, each in one process, beside transformers.Trainer (Linux). ARGS='--help' tells more.
 	@$(BIN)/python benchmarks/tasks.py $(ARGS)

@@ -60,6 +60,7 @@ class Cluster(World):
         self.gpu = False
         """State goes with the worker's process."""
         self.starts: list[tuple[str, int]] = []
+        self._planned = 0
         self._heard: set[int] = set()
         """Steps of the checkpoints that the newest plan could know of."""
 
@@ -94,8 +95,10 @@ class Cluster(World):
         self._heard = {*told, *([self.status.checkpoint.step] if self.status.checkpoint is not None else [])}
         now = self.now + self.operator_ahead
         made = plan(observed, now)
-        if _content(plan(observed, now)) != _content(made):
+        # Planning twice costs twice as much: so it is the first passes, and every fourth of the others.
+        if (self._planned < 8 or self._planned % 4 == 0) and _content(plan(observed, now)) != _content(made):
             raise Violation("the plan of one observation is not always the same")
+        self._planned += 1
         return made
 
     def write(self, status: JobStatus) -> None:

@@ -365,33 +365,47 @@ class FaultsWithScriptsThatSave(FaultsWithScripts):
             self.cluster._exit(active[pick % len(active)], code, "it failed")
 
 
-def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase]]:
-    """Test cases of ``machine``: a few histories for every change, and many for the slow tests."""
+def examples(machine: type[RuleBasedStateMachine]) -> tuple[type[TestCase], type[TestCase], type[TestCase]]:
+    """Test cases of ``machine``: a few histories for the unit tests, more for every change, and many for the slow tests."""
     stories = settings(stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
     class Few(machine.TestCase):  # type: ignore[misc, name-defined]
+        settings = hypothesis.settings(stories, max_examples=4)
+
+    class More(machine.TestCase):  # type: ignore[misc, name-defined]
         settings = hypothesis.settings(stories, max_examples=15)
+        pytestmark = pytest.mark.integration
 
     class Many(machine.TestCase):  # type: ignore[misc, name-defined]
         settings = hypothesis.settings(stories, max_examples=100)
         pytestmark = pytest.mark.slow
 
-    return Few, Many
+    return Few, More, Many
 
 
-TestFaults, TestManyFaults = examples(Faults)
-TestFaultsWithHotStandbys, TestManyFaultsWithHotStandbys = examples(FaultsWithHotStandbys)
-TestFaultsWithCheckpoints, TestManyFaultsWithCheckpoints = examples(FaultsWithCheckpoints)
-TestFaultsWithStandbys, TestManyFaultsWithStandbys = examples(FaultsWithStandbys)
-TestFaultsWithBoth, TestManyFaultsWithBoth = examples(FaultsWithBoth)
-TestFaultsWithReplicas, TestManyFaultsWithReplicas = examples(FaultsWithReplicas)
-TestFaultsWithReplicasOfStages, TestManyFaultsWithReplicasOfStages = examples(FaultsWithReplicasOfStages)
-TestFaultsWithStages, TestManyFaultsWithStages = examples(FaultsWithStages)
-TestFaultsWithStagesOfReplicas, TestManyFaultsWithStagesOfReplicas = examples(FaultsWithStagesOfReplicas)
-TestFaultsWithScripts, TestManyFaultsWithScripts = examples(FaultsWithScripts)
-TestFaultsWithScriptsAndStandbys, TestManyFaultsWithScriptsAndStandbys = examples(FaultsWithScriptsAndStandbys)
-TestFaultsWithScriptsThatSave, TestManyFaultsWithScriptsThatSave = examples(FaultsWithScriptsThatSave)
-TestFaultsWithStagesAndCopies, TestManyFaultsWithStagesAndCopies = examples(FaultsWithStagesAndCopies)
+TestFaults, TestMoreFaults, TestManyFaults = examples(Faults)
+TestFaultsWithHotStandbys, TestMoreFaultsWithHotStandbys, TestManyFaultsWithHotStandbys = examples(FaultsWithHotStandbys)
+TestFaultsWithCheckpoints, TestMoreFaultsWithCheckpoints, TestManyFaultsWithCheckpoints = examples(FaultsWithCheckpoints)
+TestFaultsWithStandbys, TestMoreFaultsWithStandbys, TestManyFaultsWithStandbys = examples(FaultsWithStandbys)
+TestFaultsWithBoth, TestMoreFaultsWithBoth, TestManyFaultsWithBoth = examples(FaultsWithBoth)
+TestFaultsWithReplicas, TestMoreFaultsWithReplicas, TestManyFaultsWithReplicas = examples(FaultsWithReplicas)
+TestFaultsWithReplicasOfStages, TestMoreFaultsWithReplicasOfStages, TestManyFaultsWithReplicasOfStages = examples(
+    FaultsWithReplicasOfStages
+)
+TestFaultsWithStages, TestMoreFaultsWithStages, TestManyFaultsWithStages = examples(FaultsWithStages)
+TestFaultsWithStagesOfReplicas, TestMoreFaultsWithStagesOfReplicas, TestManyFaultsWithStagesOfReplicas = examples(
+    FaultsWithStagesOfReplicas
+)
+TestFaultsWithScripts, TestMoreFaultsWithScripts, TestManyFaultsWithScripts = examples(FaultsWithScripts)
+TestFaultsWithScriptsAndStandbys, TestMoreFaultsWithScriptsAndStandbys, TestManyFaultsWithScriptsAndStandbys = examples(
+    FaultsWithScriptsAndStandbys
+)
+TestFaultsWithScriptsThatSave, TestMoreFaultsWithScriptsThatSave, TestManyFaultsWithScriptsThatSave = examples(
+    FaultsWithScriptsThatSave
+)
+TestFaultsWithStagesAndCopies, TestMoreFaultsWithStagesAndCopies, TestManyFaultsWithStagesAndCopies = examples(
+    FaultsWithStagesAndCopies
+)
 
 
 def test_a_lost_member_is_not_taken_for_the_pod_that_comes_after_it() -> None:

@@ -147,7 +147,7 @@ STATUS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.booleans(), JSON | REPORT | STATUS), max_size=5))
 def test_whatever_is_reported_the_progress_is_valid(reports: list[tuple[bool, Any]]) -> None:
     taken = Reports()

@@ -1,0 +1,162 @@
+"""What a checkpoint costs the training beside it, and how fast it is written and loaded: beside ``torch.distributed.checkpoint``,
+``torch.save``, and a plain copy and write of the same bytes, in turns, in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from loading import Loaded, Shape, verified, written
+from report import Goal, goal, report
+from saving_ways import ASYNC, OURS, PLAIN, WAYS, Ours, Saved, empty, fill, make_state
+from transformers import BertConfig
+
+STAGES = 2
+"""That write the checkpoint which is loaded."""
+SHAPES = ((STAGES, 1), (1, 1), (3, 1), (STAGES, 2))
+"""Stages and replicas into which it is loaded."""
+OVERLAP = 1.5
+"""Seconds of a step's compute, while which the copy is taken."""
+TINY = {"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "vocab_size": 500}
+Say = Callable[[str], None]
+Round = dict[str, Saved]
+
+
+def main() -> int:
+    """Exit code 0 when all goals are met."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--rounds", type=int, default=11, help="turns of each way to save, and of each load (default %(default)s)"
+    )
+    parser.add_argument("--tiny", action="store_true", help="a tiny model: tries the benchmark, proves nothing")
+    options = parser.parse_args()
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    torch.set_num_threads(1)
+    config = BertConfig(**TINY) if options.tiny else BertConfig()
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as temporary:
+        rounds, overlapped, size = saves(config, Path(temporary), options.rounds, say)
+        loads, reading = loaded(config, Path(temporary) / "loads", options.rounds, say)
+    print(f"\na state of {size / 1e6:.0f} MB, one thread, {options.rounds} turns of each\n{table(rounds, size)}")
+    print(f"\n{STAGES} stages' checkpoint, loaded; its digests take one reader {reading:.2f} s\n{loads_table(loads)}")
+    details = {
+        "bytes": size,
+        "rounds": [{name: asdict(saved) for name, saved in each.items()} for each in rounds],
+        "overlapped": overlapped,
+        "loads": [[asdict(load) for load in each] for each in loads],
+    }
+    return report("checkpoint-tiny" if options.tiny else "checkpoint", goals(rounds, overlapped, loads), details)
+
+
+def saves(config: BertConfig, place: Path, count: int, say: Say) -> tuple[list[Round], list[float], int]:
+    """Turns of all ways, one right after the other; who begins changes with each round. The stalls where a step overlaps the copy, and the
+    bytes of the state.
+    """
+    state = make_state(config, range(config.num_hidden_layers))
+    fill(state)
+    ways = [way(state, place / str(number)) for number, way in enumerate(WAYS)]
+    ours = next(way for way in ways if isinstance(way, Ours))
+    for way in ways:
+        way.save()  # memory is made, and libraries are loaded
+    rounds, overlapped = [], []
+    for number in range(count):
+        took = {}
+        for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
+            empty(way.place)
+            took[way.name] = way.save()
+        rounds.append({way.name: took[way.name] for way in ways})
+        empty(ours.place)
+        overlapped.append(ours.save(_compute).stall)
+        words = ", ".join(f"{name} {saved.stall:.3f} s" for name, saved in rounds[-1].items())
+        say(f"saved {number + 1}/{count}: stall {words}; {OURS} beside a step {1000 * overlapped[-1]:.1f} ms")
+    return rounds, overlapped, state.saved.nbytes
+
+
+def _compute() -> None:
+    """What a step does meanwhile, as to cores and memory."""
+    end = time.monotonic() + OVERLAP
+    one, other = torch.randn(768, 768), torch.randn(768, 768)
+    while time.monotonic() < end:
+        one = torch.tanh(one @ other)
+
+
+def loaded(config: BertConfig, place: Path, count: int, say: Say) -> tuple[list[list[Loaded]], float]:
+    """Turns of all shapes, and the seconds in which one reader verifies the files before."""
+    place.mkdir()
+    folder, tensors, size = written(config, STAGES, place)
+    reading = verified(folder)
+    shapes = [Shape(config, *shape) for shape in SHAPES]
+    for shape in shapes:
+        shape.load(folder, tensors, size)  # memory is made
+    found = []
+    for number in range(count):
+        order = shapes[number % len(shapes) :] + shapes[: number % len(shapes)]
+        took = {(load.stages, load.replicas): load for load in (shape.load(folder, tensors, size) for shape in order)}
+        found.append([took[shape] for shape in SHAPES])
+        say(f"loaded {number + 1}/{count}: {', '.join(f'{load.shape} {load.seconds:.3f} s' for load in found[-1])}")
+    return found, reading
+
+
+def goals(rounds: list[Round], overlapped: list[float], loads: list[list[Loaded]]) -> list[Goal]:
+    """What was to be reached: medians of quotients, each of one round."""
+
+    def quotient(of: Callable[[Saved], float], one: str, other: str) -> float:
+        return _median(of(each[one]) / of(each[other]) for each in rounds)
+
+    found = [
+        goal("stall of dcp.async_save, over this project's", ">=", 7, quotient(lambda s: s.stall, ASYNC, OURS)),
+        goal("stall over that of a plain copy", "<=", 1.3, quotient(lambda s: s.stall, OURS, PLAIN)),
+        goal("stall where a step overlaps the copy", "<=", 10, 1000 * _median(overlapped), "ms"),
+        goal("processor time over that of a plain copy and write", "<=", 1.5, quotient(lambda s: s.processor, OURS, PLAIN)),
+        goal("bytes written a second over a plain copy and write", ">=", 0.9, quotient(lambda s: s.whole, PLAIN, OURS)),
+    ]
+    for place in range(1, len(SHAPES)):
+        first = loads[0][place]
+        seconds = _median(each[place].seconds / each[0].seconds for each in loads)
+        found.append(goal(f"loading {STAGES} stages into {first.shape}, over {STAGES}", "<=", 1.15, seconds))
+        if first.replicas == 1:
+            read = _median(each[place].read for each in loads)
+            found.append(goal(f"bytes that {first.shape} read, over those that there are", "<=", 1.05, read))
+    differ = sum(not load.equal for each in loads for load in each)
+    return [*found, goal("loads with another bit anywhere", "<=", 0, differ)]
+
+
+def table(rounds: list[Round], size: int) -> str:
+    """What each way took, for people."""
+    lines = [f"{'':24}{'stall':>12}{'min to max':>18}{'until on disk':>16}{'rate':>14}{'processor':>12}"]
+    for name in rounds[0]:
+        of = [each[name] for each in rounds]
+        stalls, whole = [saved.stall for saved in of], _median(saved.whole for saved in of)
+        cells = [f"{_median(stalls):.3f} s", f"{min(stalls):.3f} to {max(stalls):.3f}", f"{whole:.2f} s"]
+        cells += [f"{size / whole / 1e9:.2f} GB/s", f"{_median(saved.processor for saved in of):.2f} s"]
+        lines.append(f"{name:24}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, (12, 18, 16, 14, 12), strict=True)))
+    return "\n".join(lines)
+
+
+def loads_table(loads: list[list[Loaded]]) -> str:
+    """What each shape took, for people."""
+    rows = [
+        (each[0].shape, f"{_median(load.seconds for load in each):.3f} s", f"{each[0].read:.3f} x")
+        for each in zip(*loads, strict=True)
+    ]
+    return "\n".join(f"{shape:24}{took:>20}{read:>14}" for shape, took, read in [("", "a replica, median", "bytes read"), *rows])
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
