@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import islice
 
+from lmj_api.bounds import printable
+
 LONGEST = 64
 """Characters of a name for which another is looked for, and of those that it may mean: nobody mistypes a longer one."""
 MOST = 1000
@@ -26,7 +28,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """``; did you mean X?``, or an empty string when nothing is close: the end of an error message."""
     best = nearest(name, names)
-    return f"; did you mean {best}?" if best is not None else ""
+    return f"; did you mean {printable(best)}?" if best is not None else ""
 
 
 def _plain(name: str) -> str:

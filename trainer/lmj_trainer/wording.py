@@ -3,19 +3,24 @@
 import signal
 from collections.abc import Sequence
 
+from lmj_api.bounds import printable
+
 WARNING = "warning: "
 """How a line begins that reports something which is no error but may be a mistake."""
 
 
+_LONGEST_NAME = 60
+
+
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """``a, b, c``, cut after ``most``."""
+    """``a, b, c``, cut after ``most``. Names may be anything that a file has where names are expected."""
     more = f", ... ({len(names)} in all)" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(one_line(name, _LONGEST_NAME) for name in names[:most]) + more
 
 
 def one_line(error: object, most: int = 300) -> str:
-    """The text of an error of a library as one line."""
-    text = " ".join(str(error).split())
+    """The text of an error of a library, or a name of somebody's file, as one line that any terminal can show."""
+    text = " ".join(printable(str(error)).split())
     return text if len(text) <= most else text[: most - 3] + "..."
 
 

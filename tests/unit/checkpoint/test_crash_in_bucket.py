@@ -13,7 +13,7 @@ from lmj_api.manifest import Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, part_file
 from lmj_api.run import Run
 from lmj_trainer.checkpoint.digest import file_digest
-from lmj_trainer.checkpoint.leftovers import sign
+from lmj_trainer.checkpoint.leftovers import clear, sign
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import remove
 from lmj_trainer.checkpoint.scan import scan
@@ -124,3 +124,19 @@ def test_while_removing(every_crash: Callable[[Act], Iterator[tuple[Ref, bool]]]
         assert not (finished and (root / name(10)).is_folder())
         remove(root, [name(10)])
         assert not (root / name(10)).is_folder()
+
+
+def test_while_clearing_what_an_older_view_left(every_crash: Callable[[Act], Iterator[tuple[Ref, bool]]]) -> None:
+    def begun(root: Ref) -> None:
+        sign(root / name(30), OWNER)
+        (root / name(30) / part_file(0)).put([b"half"])
+
+    def act(root: Ref) -> list[str]:
+        begun(root)
+        return clear(root, 2, OWNER)
+
+    for root, _ in every_crash(act):
+        assert good(root) == [20, 10]
+        clear(root, 2, OWNER)
+        assert good(root) == [20, 10]
+        assert root.folders() == [name(10), name(20)], "nothing is left"

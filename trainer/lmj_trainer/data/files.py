@@ -48,7 +48,7 @@ def read_rows(path: Path, text: Sequence[str], label: str | None) -> Rows:
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_json, ".json": _read_json, ".parquet": _read_parquet}
     try:
         rows = readers[path.suffix.lower()](path, tuple(text), label)
-    except (OSError, ValueError) as error:  # pyarrow's errors are ValueErrors and OSErrors too
+    except (OSError, ValueError, RecursionError, csv_module.Error) as error:  # pyarrow's errors are ValueErrors and OSErrors too
         known = (
             None if path.suffix.lower() == ".parquet" else not_utf8(path) or ragged(path, _DELIMITERS.get(path.suffix.lower()))
         )
@@ -237,8 +237,10 @@ def _class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> list
     """Label names that ``datasets`` left in the file's metadata."""
     if label is None or not metadata or b"huggingface" not in metadata:
         return None
-    feature = json.loads(metadata[b"huggingface"]).get("info", {}).get("features", {}).get(label, {})
+    feature: Any = json.loads(metadata[b"huggingface"])
+    for name in ("info", "features", label):
+        feature = feature.get(name) if isinstance(feature, dict) else None
     if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):  # of each word
         feature = feature["feature"]
     names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
-    return names if isinstance(names, list) else None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None

@@ -48,7 +48,7 @@ def first_rows(path: Path) -> Columns:
     suffix = path.suffix.lower()
     try:
         columns = _table(path, "\t" if suffix == ".tsv" else ",") if suffix in (".csv", ".tsv") else _records(path, suffix)
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         known = None if suffix == ".parquet" else not_utf8(path)
         raise UserError(known or f"{path} cannot be read: {one_line(error)}") from error
     if not any(columns.values()):

@@ -242,9 +242,9 @@ def stored_count(folder: Path) -> int | None:
     total = 0
     try:
         for path in folder.glob("*.safetensors"):
-            with path.open("rb") as file:
-                header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+            with path.open("rb") as file:  # no more is read, and no memory taken, than there is
+                header = json.loads(file.read(min(int.from_bytes(file.read(8), "little"), path.stat().st_size)))
             total += sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    except (OSError, ValueError, KeyError, TypeError, MemoryError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return total or None

@@ -121,7 +121,7 @@ def _files(folder: Path, source: str) -> Mapping[str, Path]:
     if index.is_file():
         try:
             table: dict[str, str] = json.loads(index.read_text())["weight_map"]
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(f"model.source {source!r}: {index.name} cannot be read: {error}") from error
         files = {key: folder / Path(name).name for key, name in table.items()}
         for path in sorted(set(files.values())):

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+import secrets
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -34,7 +35,11 @@ RETRY_SECONDS = 60
 """How long a request is tried again, by a server that is busy or not there."""
 REQUEST_SECONDS = 30
 """How long one request may take."""
+_MARK = "lmjupload"
+"""Name of what is kept beside a file's content: which call wrote it."""
 _NO_KEY = {"NoSuchKey", "BlobNotFound"}
+_PUT_TOGETHER = {"InvalidBlockList", "NoSuchUpload"}
+"""What a server says to the request that makes a file of parts, when it has done that before, and its answer was lost."""
 _QUERY = re.compile(r"\?\S+")
 _ANSWER = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
 
@@ -60,21 +65,30 @@ class ObjectStore:
 
     def put(self, key: str, pieces: Iterable[Piece]) -> None:
         """As of :class:`~lmj_trainer.store.port.Store`: in parts, of which the last request makes an object."""
-        parts = _parts(pieces)
+        parts, mark = _parts(pieces), _new_mark()
         some = list(itertools.islice(parts, 2))
         with self._asking(key):
-            if len(some) < 2:
-                obstore.put(self._bucket, key, some[0] if some else b"", use_multipart=False)
-            else:
-                obstore.put(self._bucket, key, itertools.chain(some, parts), chunk_size=CHUNK, max_concurrency=PARTS_AT_ONCE)
+            try:
+                if len(some) < 2:
+                    obstore.put(self._bucket, key, some[0] if some else b"", attributes=mark, use_multipart=False)
+                else:
+                    whole = itertools.chain(some, parts)
+                    obstore.put(self._bucket, key, whole, attributes=mark, chunk_size=CHUNK, max_concurrency=PARTS_AT_ONCE)
+            except (BaseError, FileNotFoundError) as error:
+                answer = _ANSWER.search(str(error))
+                if answer is None or answer[1] not in _PUT_TOGETHER or not self._has(key, mark):
+                    raise
 
     def create(self, key: str, content: bytes) -> bool:
-        """As of :class:`~lmj_trainer.store.port.Store`. The server decides who is first."""
+        """As of :class:`~lmj_trainer.store.port.Store`. The server decides who is first; a request that is made again, because its answer was
+        lost, finds the file of the first.
+        """
+        mark = _new_mark()
         with self._asking(key):
             try:
-                obstore.put(self._bucket, key, content, mode="create")
+                obstore.put(self._bucket, key, content, attributes=mark, mode="create")
             except AlreadyExistsError:
-                return False
+                return self._has(key, mark)
             return True
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
@@ -179,9 +193,18 @@ class ObjectStore:
                 for each in asked:
                     each.cancel()
 
+    def _has(self, key: str, mark: Mapping[str, str]) -> bool:
+        """Whether the file is of the call that gave it ``mark``."""
+        try:
+            found = obstore.get(self._bucket, key, options={"head": True}).attributes
+        except FileNotFoundError:
+            return False
+        return all(found.get(name) == value for name, value in mark.items())
+
     def _move(self, source: str, target: str) -> None:
+        """The last in order first: names that begin with a dot say whose the rest is, and are there as long as any of it is."""
         with contextlib.suppress(FileNotFoundError):
-            for name in self.files(source):
+            for name in reversed(self.files(source)):
                 with self._asking(f"{source}/{name}"), contextlib.suppress(FileNotFoundError):
                     obstore.rename(self._bucket, f"{source}/{name}", f"{target}/{name}")
 
@@ -213,6 +236,11 @@ class ObjectStore:
             if type(error).__module__ != "pyo3_runtime":
                 raise
             raise OSError(f"{self.describe(key)}: {_reason(str(error))}") from None
+
+
+def _new_mark() -> dict[str, str]:
+    """By which a call knows the file that it wrote. Azure takes letters and digits alone in a name."""
+    return {_MARK: secrets.token_hex(16)}
 
 
 def _reason(said: str) -> str:

@@ -35,7 +35,10 @@ def answers_of(value: Any, context: str) -> list[Answer]:
     (then it is the first place that has it), or JSON of these. None: the text has no answer. Raises ValueError: one is not in ``context``.
     """
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")) and value not in context:
-        value = json.loads(value)
+        try:
+            value = json.loads(value)
+        except RecursionError as error:
+            raise ValueError(str(error)) from None
     if value is None or value == "":
         return []
     if isinstance(value, dict):
