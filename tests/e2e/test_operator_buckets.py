@@ -32,6 +32,7 @@ def job(operator: Watched) -> Iterator[ClusterJob]:
         yield made
 
 
+@pytest.mark.slow
 def test_all_pods_die_and_the_next_ones_go_on_from_the_bucket(
     job: ClusterJob, server: S3Server, undisturbed_of: Callable[[int], Undisturbed]
 ) -> None:

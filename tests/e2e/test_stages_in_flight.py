@@ -128,7 +128,8 @@ def test_one_two_three_and_two_stages_again(tmp_path: Path) -> None:
     assert_as_undisturbed(job, lambda folder: Staged(folder, 2), tmp_path / "undisturbed")
 
 
-@pytest.mark.parametrize("lora", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("lora", [False, True])
 def test_replicas_are_cut_as_one(tmp_path: Path, lora: bool) -> None:
     job = Staged(tmp_path / "cut", 1, 2, lora=lora)
     with running(job, 100_000, *SETTINGS[:-1]) as process:

@@ -78,8 +78,8 @@ def test_a_standby_takes_the_place_of_a_pod_that_is_killed(tmp_path: Path) -> No
             assert (told["kind"], told["rank"]) == ("PodGone", rank)
             assert f"rank {rank} runs in the standby {name} now" in told["recovery"]
             assert job.status()["ranks"][rank]["pod"] == name
-        assert wait_until_warm(job, process) == "tiny-s-3"
         steps = last_step(job)
+        assert wait_until_warm(job, process) == "tiny-s-3"
         status = job.status()
         assert (status["restarts"], status["view"]["number"]) == (2, 3)
         assert status["promotions"] == [{"pod": "tiny-s-1", "rank": 1, "serial": 2}, {"pod": "tiny-s-2", "rank": 0, "serial": 2}]

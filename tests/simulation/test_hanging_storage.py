@@ -174,4 +174,4 @@ class HangFaults(Faults):
         super().teardown()
 
 
-TestHangs, TestManyHangs = examples(HangFaults)
+TestHangs, TestMoreHangs, TestManyHangs = examples(HangFaults)

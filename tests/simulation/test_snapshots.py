@@ -111,4 +111,4 @@ class SnapshotFaults(Faults):
     spec = job_spec(RANKS, recovery={**RECOVERY, "memorySnapshot": {"everySteps": EVERY}})
 
 
-TestSnapshots, TestManySnapshots = examples(SnapshotFaults)
+TestSnapshots, TestMoreSnapshots, TestManySnapshots = examples(SnapshotFaults)
