@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 import torch
 from loading import Loaded, Shape, verified, written
 from report import Goal, goal, report
-from saving_ways import ASYNC, OURS, PLAIN, WAYS, Ours, Saved, empty, fill, make_state
+from saving_ways import ASYNC, OURS, PLAIN, WAYS, Ours, Saved, fill, make_state
 from transformers import BertConfig
 
 STAGES = 2
@@ -74,10 +74,8 @@ def saves(config: BertConfig, place: Path, count: int, say: Say) -> tuple[list[R
     for number in range(count):
         took = {}
         for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
-            empty(way.place)
             took[way.name] = way.save()
         rounds.append({way.name: took[way.name] for way in ways})
-        empty(ours.place)
         overlapped.append(ours.save(_compute).stall)
         words = ", ".join(f"{name} {saved.stall:.3f} s" for name, saved in rounds[-1].items())
         say(f"saved {number + 1}/{count}: stall {words}; {OURS} beside a step {1000 * overlapped[-1]:.1f} ms")
@@ -113,21 +111,21 @@ def goals(rounds: list[Round], overlapped: list[float], loads: list[list[Loaded]
     """What was to be reached: medians of quotients, each of one round."""
 
     def quotient(of: Callable[[Saved], float], one: str, other: str) -> float:
-        return _median(of(each[one]) / of(each[other]) for each in rounds)
+        return median(of(each[one]) / of(each[other]) for each in rounds)
 
     found = [
         goal("stall of dcp.async_save, over this project's", ">=", 7, quotient(lambda s: s.stall, ASYNC, OURS)),
         goal("stall over that of a plain copy", "<=", 1.3, quotient(lambda s: s.stall, OURS, PLAIN)),
-        goal("stall where a step overlaps the copy", "<=", 10, 1000 * _median(overlapped), "ms"),
+        goal("stall where a step overlaps the copy", "<=", 10, 1000 * median(overlapped), "ms"),
         goal("processor time over that of a plain copy and write", "<=", 1.5, quotient(lambda s: s.processor, OURS, PLAIN)),
         goal("bytes written a second over a plain copy and write", ">=", 0.9, quotient(lambda s: s.whole, PLAIN, OURS)),
     ]
     for place in range(1, len(SHAPES)):
         first = loads[0][place]
-        seconds = _median(each[place].seconds / each[0].seconds for each in loads)
+        seconds = median(each[place].seconds / each[0].seconds for each in loads)
         found.append(goal(f"loading {STAGES} stages into {first.shape}, over {STAGES}", "<=", 1.15, seconds))
         if first.replicas == 1:
-            read = _median(each[place].read for each in loads)
+            read = median(each[place].read for each in loads)
             found.append(goal(f"bytes that {first.shape} read, over those that there are", "<=", 1.05, read))
     differ = sum(not load.equal for each in loads for load in each)
     return [*found, goal("loads with another bit anywhere", "<=", 0, differ)]
@@ -138,9 +136,9 @@ def table(rounds: list[Round], size: int) -> str:
     lines = [f"{'':24}{'stall':>12}{'min to max':>18}{'until on disk':>16}{'rate':>14}{'processor':>12}"]
     for name in rounds[0]:
         of = [each[name] for each in rounds]
-        stalls, whole = [saved.stall for saved in of], _median(saved.whole for saved in of)
-        cells = [f"{_median(stalls):.3f} s", f"{min(stalls):.3f} to {max(stalls):.3f}", f"{whole:.2f} s"]
-        cells += [f"{size / whole / 1e9:.2f} GB/s", f"{_median(saved.processor for saved in of):.2f} s"]
+        stalls, whole = [saved.stall for saved in of], median(saved.whole for saved in of)
+        cells = [f"{median(stalls):.3f} s", f"{min(stalls):.3f} to {max(stalls):.3f}", f"{whole:.2f} s"]
+        cells += [f"{size / whole / 1e9:.2f} GB/s", f"{median(saved.processor for saved in of):.2f} s"]
         lines.append(f"{name:24}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, (12, 18, 16, 14, 12), strict=True)))
     return "\n".join(lines)
 
@@ -148,14 +146,10 @@ def table(rounds: list[Round], size: int) -> str:
 def loads_table(loads: list[list[Loaded]]) -> str:
     """What each shape took, for people."""
     rows = [
-        (each[0].shape, f"{_median(load.seconds for load in each):.3f} s", f"{each[0].read:.3f} x")
+        (each[0].shape, f"{median(load.seconds for load in each):.3f} s", f"{each[0].read:.3f} x")
         for each in zip(*loads, strict=True)
     ]
     return "\n".join(f"{shape:24}{took:>20}{read:>14}" for shape, took, read in [("", "a replica, median", "bytes read"), *rows])
-
-
-def _median(values: Iterable[float]) -> float:
-    return statistics.median(values)
 
 
 if __name__ == "__main__":

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from saving_ways import fill, make_state
+from saving_ways import STEP, fill, make_state, separate
 from transformers import BertConfig
 
 from lmj_api.manifest import Manifest
+from lmj_api.names import part_file
 from lmj_trainer.checkpoint.digest import file_digest
 from lmj_trainer.checkpoint.tensors import load_state, write_tensors
 from lmj_trainer.checkpoint.write import commit_manifest, folder_of
+from lmj_trainer.model.partition import partition
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.posix import PosixStore
 
-VIEW, STEP = 1, 7
+VIEW = 1
 
 
 class CountingStore(PosixStore):
@@ -62,22 +63,16 @@ class Loaded:
         return ranks if self.replicas == 1 else f"{ranks} of {self.replicas} replicas"
 
 
-def cut(layers: int, stages: int) -> list[range]:
-    """Layers of each stage, as equal as they can be."""
-    ends = [layers * number // stages for number in range(stages + 1)]
-    return [range(first, last) for first, last in itertools.pairwise(ends)]
-
-
 def written(config: BertConfig, stages: int, place: Path) -> tuple[Ref, dict[str, torch.Tensor], int]:
     """A checkpoint of ``stages``: its folder, the tensors that are in it, and its bytes."""
     folder = folder_of(Ref(CountingStore(place)), STEP, VIEW)
     tensors: dict[str, torch.Tensor] = {}
     files = []
-    for number, layers in enumerate(cut(config.num_hidden_layers, stages)):
+    for number, layers in enumerate(partition(config.num_hidden_layers, stages)):
         state = make_state(config, layers)
         fill(state)
-        own = {name: tensor.clone() for name, tensor in state.tensors()}
-        files.append(write_tensors(folder / f"rank-{number}.safetensors", own.items()))
+        own = separate(state)
+        files.append(write_tensors(folder / part_file(number), own.items()))
         tensors |= own
     commit_manifest(
         folder, Manifest(job="job", view=VIEW, step=STEP, epoch=0.5, state_digest="d", seconds=1.0, best=False, files=files)
@@ -98,7 +93,7 @@ class Shape:
 
     def __init__(self, config: BertConfig, stages: int, replicas: int) -> None:
         self.stages, self.replicas = stages, replicas
-        self._states: list[StageState] = [make_state(config, layers) for layers in cut(config.num_hidden_layers, stages)]
+        self._states: list[StageState] = [make_state(config, layers) for layers in partition(config.num_hidden_layers, stages)]
 
     def load(self, folder: Ref, tensors: dict[str, torch.Tensor], size: int) -> Loaded:
         """Fill all of them. The ranks of another replica take the place of those of the first: they do the same."""

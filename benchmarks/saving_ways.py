@@ -72,7 +72,7 @@ class Line:
     """What a checkpointer says to its agent."""
 
     def emit(self, kind: object, message: str = "", **details: object) -> None:
-        """A warning is an error here."""
+        """Show a warning; that a checkpoint failed is an error at its end."""
         if "failed" in message:
             print(f"{kind}: {message}", file=sys.stderr)
 
@@ -88,6 +88,7 @@ class Way(ABC):
 
     def save(self, compute: Compute = lambda: None) -> Saved:
         """Save the state once; ``compute``: what is done while it may not change yet. What was saved before goes."""
+        self._empty()
         began, used = time.monotonic(), time.process_time()
         self.begin()
         stall = time.monotonic() - began
@@ -98,6 +99,11 @@ class Way(ABC):
         self.finish()
         whole, used = time.monotonic() - began, time.process_time() - used
         return Saved(stall, whole, used)
+
+    def _empty(self) -> None:
+        for path in self.place.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        os.sync()
 
     @abstractmethod
     def begin(self) -> None:
@@ -235,10 +241,3 @@ class Plain(Way):
 
 
 WAYS: tuple[type[Way], ...] = (Ours, Async, Staged, Save, Plain)
-
-
-def empty(place: Path) -> None:
-    """What was saved there goes: each checkpoint is written into an empty folder."""
-    for path in place.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    os.sync()

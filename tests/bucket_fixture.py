@@ -7,6 +7,7 @@ import pytest
 import s3_server
 from azurite import Azurite
 from s3_server import S3Server
+from way import Way
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +22,7 @@ def azblob_of_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azur
         yield server
 
 
-def lead(to: S3Server | Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+def lead(to: S3Server | Azurite | Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have this process's environment lead there."""
     for name, value in to.environment.items():
         monkeypatch.setenv(name, value)
@@ -39,3 +40,9 @@ def azblob(azblob_of_session: Azurite, monkeypatch: pytest.MonkeyPatch) -> Azuri
     """The same of Azure's."""
     lead(azblob_of_session, monkeypatch)
     return azblob_of_session
+
+
+@pytest.fixture(params=["s3", "azblob"])
+def server(request: pytest.FixtureRequest) -> S3Server | Azurite:
+    """One after the other."""
+    return request.getfixturevalue(request.param)

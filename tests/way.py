@@ -8,7 +8,9 @@ from enum import Enum
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
 
+from azurite import Azurite
 from http_thread import listening
+from s3_server import S3Server
 
 _OF_A_CONNECTION = {"connection", "keep-alive", "transfer-encoding"}
 
@@ -26,6 +28,8 @@ class Way:
 
     def __init__(self, fate: Callable[[int], Fate | int]) -> None:
         self._fate, self._lock = fate, threading.Lock()
+        self.environment: dict[str, str] = {}
+        """What leads a program here, and by it to the server."""
         self.requests: list[str] = []
         """Method and path of each, without the query."""
 
@@ -36,8 +40,9 @@ class Way:
 
 
 @contextmanager
-def way_to(endpoint: str, fate: Callable[[int], Fate | int]) -> Iterator[tuple[str, Way]]:
-    """The endpoint of a way to ``endpoint``."""
+def way_to(storage: S3Server | Azurite, fate: Callable[[int], Fate | int]) -> Iterator[Way]:
+    """A way to ``storage``."""
+    ((variable, endpoint),) = [(name, value) for name, value in storage.environment.items() if "ENDPOINT" in name]
     way, server = Way(fate), urlsplit(endpoint)
 
     class Handler(BaseHTTPRequestHandler):
@@ -86,4 +91,5 @@ def way_to(endpoint: str, fate: Callable[[int], Fate | int]) -> Iterator[tuple[s
             pass
 
     with listening(Handler, str(server.hostname), 0) as port:
-        yield f"http://{server.hostname}:{port}{server.path}", way
+        way.environment = {**storage.environment, variable: f"http://{server.hostname}:{port}{server.path}"}
+        yield way

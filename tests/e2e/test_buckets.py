@@ -25,11 +25,6 @@ __all__ = ["runs"]
 pytestmark = pytest.mark.e2e
 
 
-@pytest.fixture(params=["s3", "azblob"])
-def server(request: pytest.FixtureRequest) -> S3Server | Azurite:
-    return request.getfixturevalue(request.param)
-
-
 def steps(place: str) -> list[int]:
     """Of the good checkpoints, newest first."""
     return [found.info.step for found in survey(open_place(place), None, everything=True) if found.info.problem is None]

@@ -7,9 +7,8 @@ from lmj_api.bounds import printable
 
 WARNING = "warning: "
 """How a line begins that reports something which is no error but may be a mistake."""
-
-
 _LONGEST_NAME = 60
+"""Characters of a name in a list."""
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:

@@ -66,13 +66,6 @@ def test_what_is_short_of_loads(checkpoint: ModuleType) -> None:
     assert [place for place, each in enumerate(met(checkpoint, equal=False)) if not each] == [10]
 
 
-def test_stages_have_all_layers_once(checkpoint: ModuleType) -> None:
-    from loading import cut
-
-    assert cut(12, 2) == [range(6), range(6, 12)]
-    assert cut(12, 5) == [range(2), range(2, 4), range(4, 7), range(7, 9), range(9, 12)]
-
-
 @pytest.mark.integration
 def test_each_byte_that_is_read_is_counted_and_another_bit_is_seen(checkpoint: ModuleType, tmp_path: Path) -> None:
     import loading
@@ -97,7 +90,6 @@ def test_every_way_saves_the_state(checkpoint: ModuleType, tmp_path: Path) -> No
     for number, way in enumerate(ways.WAYS):
         made = way(state, tmp_path / str(number))
         for _ in range(2):
-            ways.empty(made.place)
             saved = made.save()
             assert 0 < saved.stall <= saved.whole
             files = [path for path in made.place.rglob("*") if path.is_file()]

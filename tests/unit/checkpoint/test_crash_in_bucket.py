@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from azurite import Azurite
-from bucket_fixture import azblob, azblob_of_session, s3, s3_of_session
+from bucket_fixture import azblob, azblob_of_session, lead, s3, s3_of_session, server
 from s3_server import S3Server
 from way import Fate, way_to
 
@@ -22,7 +22,7 @@ from lmj_trainer.store import buckets, objects
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import open_place
 
-__all__ = ["azblob", "azblob_of_session", "s3", "s3_of_session"]
+__all__ = ["azblob", "azblob_of_session", "s3", "s3_of_session", "server"]
 
 pytestmark = pytest.mark.integration
 
@@ -55,11 +55,6 @@ def name(step: int) -> str:
     return checkpoint_name(step, 1, OWNER.run)
 
 
-@pytest.fixture(params=["s3", "azblob"])
-def server(request: pytest.FixtureRequest) -> S3Server | Azurite:
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture(params=[Fate.LOST, Fate.UNHEARD], ids=["lost", "unheard"])
 def every_crash(
     request: pytest.FixtureRequest, server: S3Server | Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -68,7 +63,6 @@ def every_crash(
 
     The first of these is lost, or done and not heard of.
     """
-    ((variable, endpoint),) = [(key, value) for key, value in server.environment.items() if "ENDPOINT" in key]
     bucket = server.bucket("crash")
 
     def crashes(act: Act) -> Iterator[tuple[Ref, bool]]:
@@ -81,8 +75,8 @@ def every_crash(
             def fate(number: int, count: int = count) -> Fate:
                 return Fate.PASSES if number < count else request.param if number == count else Fate.LOST
 
-            with way_to(endpoint, fate) as (here, way), monkeypatch.context() as patch:
-                patch.setenv(variable, here)
+            with way_to(server, fate) as way, monkeypatch.context() as patch:
+                lead(way, patch)
                 patch.setattr(buckets, "RETRY", {**objects.RETRY, "max_retries": 0})
                 try:
                     act(open_place(place))

@@ -24,11 +24,6 @@ pytestmark = pytest.mark.integration
 LARGE = bytes(range(256)) * ((2 * adapter.CHUNK + 12_345) // 256)
 
 
-@pytest.fixture(params=["s3", "azblob"])
-def server(request: pytest.FixtureRequest) -> S3Server | Azurite:
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture
 def root(server: S3Server | Azurite, tmp_path: Path) -> Ref:
     return open_place(f"{server.bucket('own')}/{tmp_path.name}")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from azurite import Azurite
+from bucket_fixture import lead
 from s3_server import S3Server
 from way import Fate, Way, way_to
 
@@ -36,11 +37,6 @@ def all_calls(root: Ref) -> None:
     assert (root.files(), root.folders()) == (["small"], [])
 
 
-@pytest.fixture(params=["s3", "azblob"])
-def server(request: pytest.FixtureRequest) -> S3Server | Azurite:
-    return request.getfixturevalue(request.param)
-
-
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a pause between two trials."""
@@ -56,9 +52,8 @@ def through(
     folder: str,
 ) -> Way:
     """``act`` on a fresh folder, at the end of a way on which ``fate`` decides."""
-    ((variable, endpoint),) = [(key, value) for key, value in server.environment.items() if "ENDPOINT" in key]
-    with way_to(endpoint, fate) as (here, way):
-        monkeypatch.setenv(variable, here)
+    with way_to(server, fate) as way:
+        lead(way, monkeypatch)
         act(open_place(f"{server.bucket('storms')}/{folder}"))
     return way
 

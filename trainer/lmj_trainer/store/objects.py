@@ -199,7 +199,7 @@ class ObjectStore:
             found = obstore.get(self._bucket, key, options={"head": True}).attributes
         except FileNotFoundError:
             return False
-        return all(found.get(name) == value for name, value in mark.items())
+        return mark.items() <= found.items()
 
     def _move(self, source: str, target: str) -> None:
         """The last in order first: names that begin with a dot say whose the rest is, and are there as long as any of it is."""
