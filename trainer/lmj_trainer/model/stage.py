@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.lora import ADAPTER, adapted, is_dead, plain_name
 from lmj_trainer.model.randomness import derive_seed, dropout_seed, reseed
+from lmj_trainer.model.table import with_table
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -165,6 +166,8 @@ class Stage:
                 elsewhere = not any(path.startswith(k) or k.startswith(path) for k in keep)
                 if any(True for _ in child.parameters()) and (elsewhere or is_dead(path)):
                     setattr(module, key, nn.Identity())
+        if self.first and device.type == "cpu":
+            with_table(self.model)
         self._modules = dict(self.model.named_modules())
 
     def __call__(self, inputs: Inputs, hidden: Tensor | None, place: Place | None) -> Tensor:
