@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification
 
-from lmj_trainer.model.head import Heads
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.model.table import Table, with_table
 from lmj_trainer.task.sequence_classification.heads import HEADS
@@ -112,7 +111,6 @@ def test_an_embedding_with_rules_of_its_own_stays(option: dict[str, object]) -> 
     ("layers", "device", "there"), [(range(1), "cpu", True), (range(1, 2), "cpu", False), (range(1), "meta", False)]
 )
 def test_the_first_stage_has_it_on_the_cpu(layers: range, device: str, there: bool) -> None:
-    heads: Heads = HEADS
-    stage = Stage(model().config, heads, layers, seed=0)
+    stage = Stage(model().config, HEADS, layers, seed=0)
     stage.materialise(torch.device(device))
     assert any(isinstance(module, Table) for module in stage.model.modules()) is there

@@ -49,11 +49,9 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (ids,) = ctx.saved_tensors
         rows, places = torch.unique(ids, return_inverse=True)
-        # Nothing is added for padding: a row that no place names.
-        padding = -1 if ctx.padding is None else int(torch.searchsorted(rows, ctx.padding))
-        if padding >= 0 and (padding == len(rows) or int(rows[padding]) != ctx.padding):
-            padding = -1
         # The kernel of nn.Embedding: places of one row are added in their order, from zero.
-        values = torch.ops.aten.embedding_dense_backward(grad.contiguous(), places, len(rows), padding, False)
+        values = torch.ops.aten.embedding_dense_backward(grad, places, len(rows), -1, False)
+        if ctx.padding is not None:
+            values[rows == ctx.padding] = 0.0
         # Each row once, so the sum with what is in the weight's gradient already has one order.
         return torch.sparse_coo_tensor(rows[None], values, ctx.shape, is_coalesced=True, check_invariants=False), None, None
