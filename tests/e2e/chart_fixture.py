@@ -23,6 +23,10 @@ class Installed:
         """The operator's log."""
         return self.own.kubectl("--namespace", NAMESPACE, "logs", "deployment/lmj", "--tail=-1")
 
+    def refused(self) -> list[str]:
+        """What it was refused, as its log says. A kubelet may be, for a moment: it asks for a pod's claim before it is known to need it."""
+        return [line for line in self.said().splitlines() if "forbidden" in line and "system:node:" not in line]
+
 
 @contextmanager
 def installed_chart(own: Cluster) -> Iterator[Installed]:

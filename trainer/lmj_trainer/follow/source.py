@@ -309,9 +309,10 @@ class Source:
                 values = [array.cpu() for array in self._state.lent(span, 0, 3)]
                 size = sum(value.nbytes for value in values)
                 stream.units = last
-                self._send(stream, State(first, last, step, values), size)
+                send = self._sending(stream, State(first, last, step, values), size)
                 stream.copied += size
                 copies = sum(not other.complete for other in self._streams.values())
+            send()
             stream.stopped.wait(size * self._second_per_byte * max(1, copies))
             self._keep_pace(stream)
 
@@ -350,11 +351,13 @@ class Source:
 
         with self._turn:
             self._turn.wait_for(lambda: not stands() or stream.may_go)
-            if stands():
-                stream.due.popleft()
-                sent = body.nbytes if isinstance(body, Gradients) else 0
-                self._send(stream, body, max(1, sent))
-                stream.forwarded += sent
+            if not stands():
+                return
+            stream.due.popleft()
+            sent = body.nbytes if isinstance(body, Gradients) else 0
+            send = self._sending(stream, body, max(1, sent))
+            stream.forwarded += sent
+        send()
 
     def _finish(self, stream: Stream) -> None:
         """Have the follower compare what it has. The state is read beside training, and again when a step was taken meanwhile."""
@@ -389,6 +392,13 @@ class Source:
         return self._state.facts
 
     def _send(self, stream: Stream, body: Body, size: int = 0) -> None:
+        self._sending(stream, body, size)()
+
+    def _sending(self, stream: Stream, body: Body, size: int) -> Callable[[], None]:
+        """With the turn: ``body`` is the stream's next part, and on its way. Returns what sends it, which needs no turn and takes some time:
+        the compute thread wants the turn for each gradient that is final.
+        """
+
         def done(problem: str | None, answer: int) -> None:
             with self._turn:
                 stream.under_way -= size
@@ -403,7 +413,8 @@ class Source:
                 self._turn.notify_all()
 
         stream.under_way += size
-        self._transport.tell(stream.address, Part(stream.number, next(stream.parts), body), done)
+        part = Part(stream.number, next(stream.parts), body)
+        return lambda: self._transport.tell(stream.address, part, done)
 
     def _fail(self, stream: Stream, reason: str) -> None:
         with self._turn:
