@@ -22,7 +22,7 @@ from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze, initialise
 from lmj_trainer.task.sequence_classification.heads import HEADS
 from lmj_trainer.transport.feed import Done
-from lmj_trainer.transport.parts import Part, State
+from lmj_trainer.transport.parts import Gradients, Part, State
 
 from .pair import SECONDS, Pair
 
@@ -304,6 +304,29 @@ def test_gradients_that_are_out_when_the_follower_gets_level_are_not_forgotten(
     pair.commit()
     pair.line.wait(lambda: pair.line.in_sync)
     pair.step()
+    pair.stop()
+    pair.assert_equal()
+
+
+def test_no_part_that_is_sent_keeps_the_compute_thread_waiting(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That tells of each gradient that is final, meanwhile. It takes RPC some time to send one."""
+    tell, sent, kept = pair.transports[0].tell, list[type](), list[type]()
+
+    def slow(address: str, part: Part, done: Done) -> None:
+        if isinstance(part.body, State | Gradients):
+            sent.append(type(part.body))
+            other = threading.Thread(target=lambda: pair.source.in_sync, daemon=True)
+            other.start()
+            other.join(SECONDS / 4)
+            if other.is_alive():
+                kept.append(type(part.body))
+        tell(address, part, done)
+
+    monkeypatch.setattr(pair.transports[0], "tell", slow)
+    pair.follow()
+    pair.step()
+    assert set(sent) == {State, Gradients}
+    assert kept == []
     pair.stop()
     pair.assert_equal()
 
