@@ -26,6 +26,7 @@ from lmj_trainer.dataset.pin import pinned
 from lmj_trainer.dataset.prepared import at_hand, prepare
 from lmj_trainer.dataset.selection import select, select_rows
 from lmj_trainer.errors import OutageError, UserError
+from lmj_trainer.fetched import trying
 from lmj_trainer.gpu import missing_gpu
 from lmj_trainer.hub import is_commit, patiently
 from lmj_trainer.memory import Beside, most_trained
@@ -97,6 +98,13 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         _check_writable(layout.checkpoints, "checkpoint.path")
     _check_device(spec.training.device)
     require_trackers(spec.output.trackers)
+    with trying(spec, say) as found:
+        return _check_found(job.model_copy(update={"spec": found}), say)
+
+
+def _check_found(job: LiveMigrationJob, say: Say) -> Summary:
+    """As :func:`check`, of a job that has what it reads on this machine."""
+    spec = job.spec
     if is_own(spec):
         # What the class prints is none of the summary.
         with redirect_stdout(sys.stderr):
