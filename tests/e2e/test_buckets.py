@@ -82,6 +82,10 @@ def put(place: str, path: Path) -> str:
     return f"{place}/{path.name}"
 
 
+def with_sets(*sets: str) -> list[str]:
+    return [word for each in sets for word in ("--set", each)]
+
+
 def small_model(folder: Path) -> Path:
     """A model of two layers with weights and a tokenizer."""
     from transformers import BertConfig, BertModel, BertTokenizerFast
@@ -112,13 +116,14 @@ def test_rows_and_a_model_in_a_bucket_train_as_those_of_a_folder(
     plain = with_model(Job(tmp_path / "plain"), str(model))
     held = tmp_path / "held.csv"
     write_data(held, 16)
-    rest = ["training.maxSteps=200", "dataset.splits={testFraction: 0.1, validation: %s}"]
-    done = plain.run("--set", rest[0], "--set", rest[1] % held)
+    rest = ["training.maxSteps=200", "dataset.splits.validationFraction=0"]
+    done = plain.run(*with_sets(*rest, f"dataset.splits.validation={held}"))
     assert done.returncode == 0, done.stdout + done.stderr
 
-    place = f"{server.bucket('data')}"
+    place = server.bucket("data")
     job = with_model(Job(tmp_path / "job"), put(place, model))
-    sets = [rest[0], rest[1] % put(place, held), f"dataset.source={put(place, plain.folder / 'data.csv')}"]
+    rows = put(place, plain.folder / "data.csv")
+    sets = [*rest, f"dataset.splits.validation={put(place, held)}", f"dataset.source={rows}"]
     run = Run(job, *sets)
     runs.append(run)
     job.wait_for_step(20, run.process)
@@ -134,7 +139,7 @@ def test_rows_and_a_model_in_a_bucket_train_as_those_of_a_folder(
     assert f"{place}/tiny-bert" in card, "where it is from, and not where a copy of it was"
     evaluated = [json.loads((each.output / "evaluation.json").read_text()) for each in (job, plain)]
     assert evaluated[0] == evaluated[1]
-    again = job.run(*(word for each in sets for word in ("--set", each)))
+    again = job.run(*with_sets(*sets))
     assert (again.returncode, "finished already" in again.stdout) == (0, True)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from bucket_fixture import s3, s3_of_session
 from s3_server import S3Server
 
