@@ -180,7 +180,8 @@ def test_a_missing_field_is_explained() -> None:
     del doc["spec"]["dataset"]["source"]
     assert problem(doc) == (
         "spec.dataset.source: missing (A ``.csv``, ``.tsv``, ``.jsonl``, ``.json`` or ``.parquet`` file, a folder that ``save_to_disk`` "
-        "wrote, or a hub id. A relative path is relative to the job's file.)"
+        "wrote, or a hub id. A relative path is relative to the job's file. A file or folder in object storage, ``s3://BUCKET/FILE``, is "
+        "fetched once, into the output folder.)"
     )
 
 

@@ -243,7 +243,9 @@ class ObjectStore:
             raise RefusedError(f"{self.describe(key)}: {_reason(str(error))}") from None
         except BaseError as error:
             answer = _ANSWER.search(str(error))
-            kind = RefusedError if answer is not None and answer[1] in _REFUSED else OSError  # a listing's error has no class of its own
+            kind = (
+                RefusedError if answer is not None and answer[1] in _REFUSED else OSError
+            )  # a listing's error has no class of its own
             raise kind(f"{self.describe(key)}: {_reason(str(error))}") from None
         except BaseException as error:
             # A panic of the library is no Exception: a thread that writes a checkpoint would end without a word.
