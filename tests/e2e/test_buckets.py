@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from azurite import Azurite
 from bucket_fixture import lead
 from s3_server import S3Server, serving
+from storage_server import StorageServer
 
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.store.registry import open_place
@@ -31,7 +31,7 @@ def steps(place: str) -> list[int]:
 
 
 def test_another_machine_goes_on_from_the_bucket(
-    server: S3Server | Azurite, undisturbed_of: Callable[[int], Undisturbed], tmp_path: Path, runs: list[Run]
+    server: StorageServer, undisturbed_of: Callable[[int], Undisturbed], tmp_path: Path, runs: list[Run]
 ) -> None:
     """Nothing else is left: neither the output folder nor a process, and nobody could save a last checkpoint."""
     place, whole = f"{server.bucket('jobs')}/{tmp_path.name}", undisturbed_of(STEPS).job.losses()
