@@ -3,11 +3,17 @@
 from collections.abc import Iterator
 
 import azurite
+import gcs_server
 import pytest
 import s3_server
 from azurite import Azurite
+from gcs_server import GcsServer
 from s3_server import S3Server
+from storage_server import StorageServer
 from way import Way
+
+KINDS = ("s3", "azblob", "gs")
+"""The schemes; each is the name of a fixture."""
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +28,13 @@ def azblob_of_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azur
         yield server
 
 
-def lead(to: S3Server | Azurite | Way, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session")
+def gs_of_session() -> Iterator[GcsServer]:
+    with gcs_server.serving() as server:
+        yield server
+
+
+def lead(to: StorageServer | Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have this process's environment lead there."""
     for name, value in to.environment.items():
         monkeypatch.setenv(name, value)
@@ -42,7 +54,15 @@ def azblob(azblob_of_session: Azurite, monkeypatch: pytest.MonkeyPatch) -> Azuri
     return azblob_of_session
 
 
-@pytest.fixture(params=["s3", "azblob"])
-def server(request: pytest.FixtureRequest) -> S3Server | Azurite:
+@pytest.fixture
+def gs(gs_of_session: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
+    """The same of Google's."""
+    lead(gs_of_session, monkeypatch)
+    return gs_of_session
+
+
+@pytest.fixture(params=KINDS)
+def server(request: pytest.FixtureRequest) -> StorageServer:
     """One after the other."""
-    return request.getfixturevalue(request.param)
+    found: StorageServer = request.getfixturevalue(request.param)
+    return found

@@ -7,7 +7,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,22 @@ def serving(folder: Path, port: int = 0, secret: str = "", host: str = "127.0.0.
             yield server
         finally:
             process.kill()
+
+
+class Restartable:
+    """One that goes away, and comes back at the same address with what it had. Pods and processes of this machine reach it at ``host``."""
+
+    def __init__(self, folder: Path, host: str) -> None:
+        self._folder, self._running = folder, ExitStack()
+        self.server = self._running.enter_context(serving(folder, host=host))
+
+    def stop(self) -> None:
+        """As a power cut would. Idempotent."""
+        self._running.close()
+
+    def start(self) -> None:
+        """After :meth:`stop`."""
+        self._running.enter_context(serving(self._folder, self.server.port, self.server.secret, self.server.host))
 
 
 def wait_for(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:

@@ -8,9 +8,8 @@ from enum import Enum
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
 
-from azurite import Azurite
 from http_thread import listening
-from s3_server import S3Server
+from storage_server import StorageServer
 
 _OF_A_CONNECTION = {"connection", "keep-alive", "transfer-encoding"}
 
@@ -40,9 +39,11 @@ class Way:
 
 
 @contextmanager
-def way_to(storage: S3Server | Azurite, fate: Callable[[int], Fate | int]) -> Iterator[Way]:
+def way_to(storage: StorageServer, fate: Callable[[int], Fate | int]) -> Iterator[Way]:
     """A way to ``storage``."""
-    ((variable, endpoint),) = [(name, value) for name, value in storage.environment.items() if "ENDPOINT" in name]
+    ((variable, endpoint),) = [
+        (name, value) for name, value in storage.environment.items() if name.endswith(("_URL", "_ENDPOINT"))
+    ]
     way, server = Way(fate), urlsplit(endpoint)
 
     class Handler(BaseHTTPRequestHandler):

@@ -2,9 +2,9 @@
 
 import re
 
-FORMS = {"s3": "s3://BUCKET/FOLDER", "azblob": "azblob://CONTAINER/FOLDER"}
+FORMS = {"s3": "s3://BUCKET/FOLDER", "azblob": "azblob://CONTAINER/FOLDER", "gs": "gs://BUCKET/FOLDER"}
 """How a place is written, by its scheme."""
-_PLACE = re.compile(r"([a-z0-9]+)://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([^\x00-\x1f\x7f]*))?")
+_PLACE = re.compile(r"([a-z0-9]+)://([a-z0-9][a-z0-9._-]{1,61}[a-z0-9])(?:/([^\x00-\x1f\x7f]*))?")
 
 
 def scheme_of(place: str) -> str:

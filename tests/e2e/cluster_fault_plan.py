@@ -40,6 +40,7 @@ class Kind(StrEnum):
     CONTROL_PLANE = "API server and etcd gone, a worker killed, and both back"
     DISK = "disk of the checkpoints full, and room again"
     OUTPUT = "output volume read-only, and writable again"
+    STORE = "object storage gone, a worker killed, and the storage back"
     HUB = "hub busy, a pod deleted by force, and the hub back"
     MOVE = "live move requested"
     SCALED = "another number of replicas, and two again"
@@ -70,13 +71,18 @@ WEIGHTS = {
     Kind.CONTROL_PLANE: 2,
     Kind.DISK: 4,
     Kind.OUTPUT: 4,
+    Kind.STORE: 6,
     Kind.HUB: 2,
     Kind.MOVE: 6,
     Kind.SCALED: 8,
     Kind.TWO: 12,
 }
-WITHOUT_REPLICAS = tuple(kind for kind in Kind if kind is not Kind.SCALED)
-"""What can happen to a job of one replica."""
+OF_STAGES = tuple(kind for kind in Kind if kind not in (Kind.SCALED, Kind.STORE))
+"""What can happen to a job of one replica ..."""
+OF_REPLICAS = tuple(kind for kind in Kind if kind is not Kind.STORE)
+"""... to one of several ..."""
+OF_A_BUCKET = tuple(kind for kind in Kind if kind not in (Kind.SCALED, Kind.DISK))
+"""... and to one of one replica with its checkpoints in object storage."""
 NODE_KINDS = frozenset({Kind.POWER, Kind.PARTITION, Kind.MUTE, Kind.DEAF, Kind.PARTED})
 PAIRED = (
     Kind.WORKER,

@@ -19,6 +19,7 @@ from cluster_fault_plan import Kind
 from cluster_processes import agents, fill, send, worker_of
 from hub import Hub
 from operator_jobs import ClusterJob, OperatorProcess, wait_for
+from s3_server import Restartable
 
 OVER_SECONDS = 120.0
 """A fault that is not over by then is one too many."""
@@ -29,10 +30,20 @@ CHILDREN = "service,networkpolicy,poddisruptionbudget,secret"
 class Injector:
     """Does things to a running job of two ranks. The name of the job must be one that no other on this machine has."""
 
-    def __init__(self, own: Cluster, job: ClusterJob, operator: OperatorProcess, output: Path, clocks: Clocks, hub: Hub) -> None:
+    def __init__(
+        self,
+        own: Cluster,
+        job: ClusterJob,
+        operator: OperatorProcess,
+        output: Path,
+        clocks: Clocks,
+        hub: Hub,
+        storage: Restartable | None = None,
+    ) -> None:
         """``output``: the job's folder, as this machine sees it. ``clocks``: ``operator``, and one by each node's name. ``hub``: of the
-        job's model."""
+        job's model. ``storage``: where its checkpoints are; None: on a disk."""
         self.own, self.job, self.operator, self.output, self.clocks, self.hub = own, job, operator, output, clocks, hub
+        self.storage = storage
         self._requests = 0
         self._repairs: list[threading.Thread] = []
         self._failed: list[BaseException] = []
@@ -63,6 +74,7 @@ class Injector:
             Kind.CONTROL_PLANE: self._control_plane,
             Kind.DISK: self._disk,
             Kind.OUTPUT: self._read_only,
+            Kind.STORE: self._store,
             Kind.HUB: self._hub,
             Kind.MOVE: self._move,
             Kind.SCALED: self._scaled,
@@ -255,6 +267,13 @@ class Injector:
         filler = self.own.small_disk / "filler"
         fill(filler)
         self._later(0.5 + 3 * strength, lambda: filler.unlink(missing_ok=True))
+
+    def _store(self, rank: int, strength: float) -> None:
+        """What the worker's successor wants of a checkpoint, it cannot have either."""
+        assert self.storage is not None
+        self.storage.stop()
+        self._worker(rank, strength)
+        self._later(0.5 + 10 * strength, self.storage.start)
 
     def _hub(self, rank: int, strength: float) -> None:
         self.hub.always = 429 if strength < 0.5 else 503

@@ -139,6 +139,11 @@ class ClusterJob:
     def kubectl(self, *arguments: str, stdin: bytes | None = None) -> str:
         return self.target.kubectl(*arguments, stdin=stdin)
 
+    def secret(self, name: str, content: Mapping[str, str]) -> None:
+        """Make a Secret in the job's namespace."""
+        literals = [f"--from-literal={key}={value}" for key, value in content.items()]
+        self.kubectl("create", "secret", "generic", name, "-n", self.namespace, *literals)
+
     def get(self, what: str) -> Any:
         return json.loads(self.kubectl("get", what, "-n", self.namespace, "-o", "json"))
 

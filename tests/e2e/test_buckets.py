@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from azurite import Azurite
 from bucket_fixture import lead
 from s3_server import S3Server, serving
+from storage_server import StorageServer
 
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.store.registry import open_place
@@ -34,7 +34,7 @@ def steps(place: str) -> list[int]:
 
 
 def test_another_machine_goes_on_from_the_bucket(
-    server: S3Server | Azurite, undisturbed_of: Callable[[int], Undisturbed], tmp_path: Path, runs: list[Run]
+    server: StorageServer, undisturbed_of: Callable[[int], Undisturbed], tmp_path: Path, runs: list[Run]
 ) -> None:
     """Nothing else is left: neither the output folder nor a process, and nobody could save a last checkpoint."""
     place, whole = f"{server.bucket('jobs')}/{tmp_path.name}", undisturbed_of(STEPS).job.losses()
@@ -109,7 +109,7 @@ def with_model(job: Job, source: str) -> Job:
 
 @pytest.mark.slow
 def test_rows_and_a_model_in_a_bucket_train_as_those_of_a_folder(
-    server: S3Server | Azurite, tmp_path: Path, runs: list[Run]
+    server: StorageServer, tmp_path: Path, runs: list[Run]
 ) -> None:
     """To the same bits; and what was fetched is not asked for again, by no rank and no later start: the bucket is empty by then."""
     model = small_model(tmp_path / "tiny-bert")

@@ -41,8 +41,7 @@ def test_all_pods_die_and_the_next_ones_go_on_from_the_bucket(
     job.apply()
 
     wait_for_words(job, 'secret "bucket" not found')
-    literals = [f"--from-literal={name}={value}" for name, value in server.environment.items()]
-    job.kubectl("create", "secret", "generic", "bucket", "-n", job.namespace, *literals)
+    job.secret("bucket", server.environment)
 
     def saved() -> int:
         return max((found.info.step for found in survey(open_place(place), None) if found.info.problem is None), default=0)

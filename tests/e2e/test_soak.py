@@ -1,5 +1,6 @@
 """A hundred faults of all kinds in one job on a cluster: it ends with the losses and weights of a run that was left alone. Once of two
-stages with snapshots in memory and a standby, and once of two replicas, whose number changes meanwhile.
+stages with snapshots in memory and a standby, once of two replicas, whose number changes meanwhile, and once of two stages with its
+checkpoints in object storage.
 
 ``LMJ_SOAK_SEED`` repeats a row of faults, ``LMJ_SOAK_FAULTS`` makes it shorter, ``LMJ_SOAK_KINDS`` has faults of some kinds only
 (``WORKER PARTED``).
@@ -20,7 +21,7 @@ import yaml
 from clocks import Clocks
 from cluster import Cluster
 from cluster.images import BASE
-from cluster_fault_plan import WITHOUT_REPLICAS, Kind, plan
+from cluster_fault_plan import OF_A_BUCKET, OF_REPLICAS, OF_STAGES, Kind, plan
 from cluster_faults import Storm
 from cluster_fixture import Target
 from cluster_injection import Injector
@@ -30,6 +31,7 @@ from jobs import Job, job_document
 from operator_fixture import forget_volumes
 from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
 from parity_jobs import make_model
+from s3_server import Restartable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -37,7 +39,7 @@ MODEL = "someone/tiny"
 SEED = int(os.environ.get("LMJ_SOAK_SEED", random.SystemRandom().randrange(1 << 32)))
 FAULTS = int(os.environ.get("LMJ_SOAK_FAULTS", "100"))
 KINDS = [Kind[name] for name in os.environ.get("LMJ_SOAK_KINDS", "").split()]
-STEPS_EACH = 80
+STEPS_EACH = 120
 """Steps of the job for each fault: what passes between two, and while one is under way."""
 STEPS = 300 + STEPS_EACH * FAULTS
 STALL_SECONDS = 120.0
@@ -82,12 +84,28 @@ def operator(cluster: Target, own_cluster: Cluster, clocks: Clocks, tmp_path: Pa
 
 STAGES = {"recovery": {"memorySnapshot": {"everySteps": 5}, "standby": 1}}
 REPLICAS = {"pipeline": {"stages": 1, "microBatches": 4}, "dataParallel": {"shards": 4, "replicas": 2}, "recovery": {}}
+BUCKET = {**STAGES, "checkpoint": {"everySteps": 20, "secretName": "bucket"}}
 """What the jobs' specs differ in."""
+KINDS_OF = {"stages": OF_STAGES, "replicas": OF_REPLICAS, "bucket": OF_A_BUCKET}
+"""What happens to each."""
+
+
+@pytest.fixture
+def storage(own_cluster: Cluster, tmp_path: Path) -> Iterator[Restartable]:
+    made = Restartable(tmp_path, own_cluster.host)
+    yield made
+    made.stop()
 
 
 @pytest.fixture
 def job(
-    request: pytest.FixtureRequest, cluster: Target, own_cluster: Cluster, operator: OperatorProcess, clocks: Clocks, hub: Hub
+    request: pytest.FixtureRequest,
+    cluster: Target,
+    own_cluster: Cluster,
+    operator: OperatorProcess,
+    clocks: Clocks,
+    hub: Hub,
+    storage: Restartable,
 ) -> Iterator[ClusterJob]:
     environment = own_cluster.environment_mounts()
     disk = {"name": "small", "hostPath": {"path": str(own_cluster.small_disk), "type": "Directory"}}
@@ -108,6 +126,9 @@ def job(
         made.spec["checkpoint"] = {"everySteps": 20, "path": f"/small/{made.namespace}"}
         made.spec["migration"] = {"onCordon": "Never"}  # else no eviction is let through: moves are asked for
         made.spec |= deepcopy(request.param)
+        if "secretName" in made.spec["checkpoint"]:
+            made.spec["checkpoint"]["path"] = f"{storage.server.bucket('jobs')}/{made.namespace}"
+            made.secret("bucket", storage.server.environment)
         made.spec["recovery"] |= {
             "maxRestarts": 100_000,
             "backoffSeconds": 0.1,
@@ -121,18 +142,33 @@ def job(
         forget_volumes(cluster, made.namespace)
 
 
-@pytest.mark.parametrize("job", [pytest.param(STAGES, id="stages"), pytest.param(REPLICAS, id="replicas")], indirect=True)
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [
+        pytest.param(STAGES, "stages", id="stages"),
+        pytest.param(REPLICAS, "replicas", id="replicas"),
+        pytest.param(BUCKET, "bucket", id="bucket"),
+    ],
+    indirect=["job"],
+)
 def test_a_hundred_faults_change_nothing(
-    job: ClusterJob, operator: OperatorProcess, own_cluster: Cluster, clocks: Clocks, hub: Hub, tmp_path: Path
+    job: ClusterJob,
+    name: str,
+    operator: OperatorProcess,
+    own_cluster: Cluster,
+    clocks: Clocks,
+    hub: Hub,
+    storage: Restartable,
+    tmp_path: Path,
 ) -> None:
     say(f"LMJ_SOAK_SEED={SEED} LMJ_SOAK_FAULTS={FAULTS}, {STEPS} steps")
     assert job.output is not None
     metrics = job.output / "out" / "metrics.jsonl"
     job.apply()
     job.wait_for_step(10)
-    injector = Injector(own_cluster, job, operator, job.output, clocks, hub)
+    injector = Injector(own_cluster, job, operator, job.output, clocks, hub, storage)
     storm = Storm(injector, job, metrics, say)
-    kinds = tuple(Kind) if "dataParallel" in job.spec else WITHOUT_REPLICAS
+    kinds = KINDS_OF[name]
     storm.go_through(plan(SEED, FAULTS, only=[kind for kind in kinds if kind in (KINDS or kinds)]), STEPS)
     say(f"all faults are over at step {storm.highest}\n{storm.figures()}")
     storm.go_to_the_end(STALL_SECONDS)

@@ -330,7 +330,8 @@ def test_a_data_file_is_a_path_even_before_it_exists_and_home_is_known() -> None
     ("assignment", "line"),
     [
         ("output.path=s3://bucket/run", "spec.output.path: 's3://bucket/run': s3:// cannot be read or written yet; write a path"),
-        ("checkpoint.path=gs://c/x", "spec.checkpoint.path: 'gs://c/x': gs:// cannot be read or written yet; write a path"),
+        ("checkpoint.path=hdfs://c/x", "spec.checkpoint.path: 'hdfs://c/x': hdfs:// cannot be read or written yet; write a path"),
+        ("checkpoint.path=gs://c/x", "spec.checkpoint.path: gs://c/x: write gs://BUCKET/FOLDER"),
         ("checkpoint.path=s3://c/x", "spec.checkpoint.path: s3://c/x: write s3://BUCKET/FOLDER"),
         ("checkpoint.path=azblob://runs/../x", "spec.checkpoint.path: azblob://runs/../x: write azblob://CONTAINER/FOLDER"),
         ("checkpoint.secretName=keys", "spec.checkpoint.secretName: no place of this job is in object storage: leave it out"),

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from azurite import Azurite
-from bucket_fixture import azblob, azblob_of_session, lead, s3, s3_of_session, server
-from s3_server import S3Server
+from bucket_fixture import azblob, azblob_of_session, gs, gs_of_session, lead, s3, s3_of_session, server
+from storage_server import StorageServer
 from way import Fate, way_to
 
 from lmj_api.manifest import Manifest, ManifestFile
@@ -22,7 +21,7 @@ from lmj_trainer.store import buckets, objects
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import open_place
 
-__all__ = ["azblob", "azblob_of_session", "s3", "s3_of_session", "server"]
+__all__ = ["azblob", "azblob_of_session", "gs", "gs_of_session", "s3", "s3_of_session", "server"]
 
 pytestmark = pytest.mark.integration
 
@@ -57,7 +56,7 @@ def name(step: int) -> str:
 
 @pytest.fixture(params=[Fate.LOST, Fate.UNHEARD], ids=["lost", "unheard"])
 def every_crash(
-    request: pytest.FixtureRequest, server: S3Server | Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, server: StorageServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Act], Iterator[tuple[Ref, bool]]]:
     """``act`` in a fresh folder with checkpoints 10 and 20, without a way to the server from each of its requests on; then once to its end.
 

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from cluster_fault_plan import NODE_KINDS, NODES_APART, Kind, plan
+from cluster_fault_plan import NODE_KINDS, NODES_APART, OF_A_BUCKET, OF_REPLICAS, OF_STAGES, Kind, plan
 
 
 def test_a_seed_gives_the_same_faults_again() -> None:
@@ -15,7 +15,7 @@ def test_a_seed_gives_the_same_faults_again() -> None:
 def test_a_hundred_are_of_all_kinds_and_leave_a_node_the_time_to_come_back(seed: int) -> None:
     kinds = [fault.kind for fault in plan(seed, 100)]
     assert len(kinds) == 100
-    assert set(kinds) == set(Kind)
+    assert set(kinds) == set(Kind) == {*OF_STAGES, *OF_REPLICAS, *OF_A_BUCKET}
     away = [number for number, kind in enumerate(kinds) if kind in NODE_KINDS]
     assert min(after - before for before, after in pairwise(away)) > NODES_APART
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lmj_api.protocol import Progress
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -43,12 +44,14 @@ def leave(pair: Pair, *ranks: int) -> None:
         pair.trainers[rank]._transport.inbox.supersede(2, "a newer view")
 
 
-def test_the_follower_then_the_file_then_the_ledger_then_the_others(
+def test_the_follower_then_the_ledger_then_the_file_then_the_others(
     job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = Pair(job, monkeypatch)
     first = pair.trainers[0]
     told, sends = first._source.committed, first._transport.send
+    assert first._recorder is not None
+    records = first._recorder.step
     seen: list[tuple[str, int, int]] = []
 
     def look(what: str) -> None:
@@ -68,12 +71,18 @@ def test_the_follower_then_the_file_then_the_ledger_then_the_others(
             leave(pair, 0, 1)
         sends(rank, envelope)
 
+    def record(progress: Progress, now: float) -> None:
+        if progress.step == STEP:
+            look("the file")
+        records(progress, now)
+
+    monkeypatch.setattr(first._recorder, "step", record)
     monkeypatch.setattr(first._source, "committed", tells)
     monkeypatch.setattr(first._transport, "send", send)
     for thread in run(pair):
         thread.join(SECONDS)
         assert not thread.is_alive()
-    assert seen == [("the follower", STEP - 1, STEP - 1), ("the others", STEP, STEP)]
+    assert seen == [("the follower", STEP - 1, STEP - 1), ("the file", STEP - 1, STEP), ("the others", STEP, STEP)]
 
 
 def test_a_rank_0_that_gives_the_step_up_says_so_to_all(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:

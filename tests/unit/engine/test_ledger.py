@@ -17,7 +17,7 @@ import torch
 from lmj_api.protocol import Holding
 from lmj_api.spec import Model, Training
 from lmj_trainer.model.stage import Stage
-from lmj_trainer.state.ledger import Count, Ledger
+from lmj_trainer.state.ledger import HEADER, Count, Ledger
 from lmj_trainer.state.optimizer import AdamW, Optimizer, optimizer_of
 from lmj_trainer.state.stage_state import Best, StageState
 from lmj_trainer.state.weights import freeze, initialise
@@ -326,6 +326,25 @@ def test_killed_at_any_moment(memory: int, steps: int) -> None:
             os.waitpid(child, 0)
     assert kills >= 5
     assert torch.equal(state.saved, undisturbed(steps))
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_of_a_text_that_a_killed_process_wrote_all_is_there_or_nothing(memory: int, after: bool) -> None:
+    for last in range(3):
+        ledger, left = Ledger(64, "layout", memory), itertools.count(last, -1)
+        ledger.text = "the one before"
+        ledger.counts = Words(ledger.counts, lambda left=left: next(left) > 0, after)
+        try:
+            ledger.text = "another\u2026"
+        except Killed:
+            assert last < 2
+        assert Ledger(64, "layout", memory).text in (["another\u2026", None] if last or after else ["the one before"])
+    assert Ledger(64, "layout", memory).text == "another\u2026"
+    ledger = Ledger(64, "layout", memory)
+    for none in ("x" * HEADER, "", None):
+        ledger.text = "before"
+        ledger.text = none
+        assert ledger.text is None
 
 
 def test_memory_that_is_made_before_is_not_made_while_it_is_written(memory: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from lmj_api.names import checkpoint_name, parse_checkpoint_name
-from lmj_api.protocol import EventKind, Snapshots, WorkerPhase
+from lmj_api.protocol import EventKind, Progress, Snapshots, WorkerPhase
 from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Member, Resume
@@ -130,6 +131,34 @@ def test_a_worker_that_lived_on_goes_where_the_next_view_says(job: LiveMigration
     assert 0.2 <= paused[-1][1] <= time.monotonic() - began + 1
     assert losses(job) == losses(whole)
     assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(job).items())
+
+
+def test_a_step_is_in_the_ledger_with_what_is_to_be_recorded_before_it_is_recorded(
+    job: LiveMigrationJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads the metrics sees no step that is done again because a process died right after it had recorded it."""
+    whole = elsewhere(job, tmp_path / "whole")
+    make(whole, Line()).run(view(1, start()))
+    memory = os.memfd_create("state")
+    first = make(job, Line(), memory=memory)
+    assert first._recorder is not None
+    record = first._recorder.step
+
+    def die(progress: Progress, now: float) -> None:
+        if progress.step == 6:
+            raise KeyboardInterrupt
+        record(progress, now)
+
+    monkeypatch.setattr(first._recorder, "step", die)
+    with pytest.raises(KeyboardInterrupt):
+        first.run(view(1, start()))
+    assert len(losses(job)) == 5
+    line = Line()
+    second = make(job, line, memory=memory)
+    assert second._state.step == 6
+    assert second.run(view(2, Resume(step=6, told_by=0))) is WorkerPhase.COMPLETED
+    assert [d["progress"].step for _, d in line.of(EventKind.COMMITTED)] == list(range(7, 13))
+    assert losses(job) == losses(whole)
 
 
 @pytest.mark.parametrize("step", [0, 4])

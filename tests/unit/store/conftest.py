@@ -1,5 +1,5 @@
 """Stores that are servers."""
 
-from bucket_fixture import azblob, azblob_of_session, s3, s3_of_session, server
+from bucket_fixture import azblob, azblob_of_session, gs, gs_of_session, s3, s3_of_session, server
 
-__all__ = ["azblob", "azblob_of_session", "s3", "s3_of_session", "server"]
+__all__ = ["azblob", "azblob_of_session", "gs", "gs_of_session", "s3", "s3_of_session", "server"]

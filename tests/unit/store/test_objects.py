@@ -5,11 +5,14 @@ import threading
 import time
 from pathlib import Path
 
+import gcs_server
 import pytest
 from azurite import Azurite
 from bucket_fixture import lead
+from gcs_server import GcsServer
 from obstore.store import S3Store
 from s3_server import S3Server, serving
+from storage_server import StorageServer
 from tests.on_disk import commit_manifest, file_digest, make_folder
 
 from lmj_api.manifest import Manifest, ManifestFile
@@ -25,7 +28,7 @@ LARGE = bytes(range(256)) * ((2 * adapter.CHUNK + 12_345) // 256)
 
 
 @pytest.fixture
-def root(server: S3Server | Azurite, tmp_path: Path) -> Ref:
+def root(server: StorageServer, tmp_path: Path) -> Ref:
     return open_place(f"{server.bucket('own')}/{tmp_path.name}")
 
 
@@ -89,7 +92,8 @@ def test_who_may_not_is_told_in_a_line_without_a_key(
 
 
 @pytest.mark.parametrize(("kind", "uri", "said"), [
-    ("s3", "s3://nothing-here/x", "NoSuchBucket: "), ("azblob", "azblob://nothing-here/x", "ContainerNotFound: "),
+    ("s3", "s3://nothing-here/x", "NoSuchBucket: "), ("gs", "gs://nothing-here/x", "NoSuchBucket: "),
+    ("azblob", "azblob://nothing-here/x", "ContainerNotFound: "),
 ])  # fmt: skip
 def test_a_bucket_that_is_not_there(kind: str, uri: str, said: str, request: pytest.FixtureRequest) -> None:
     request.getfixturevalue(kind)
@@ -109,7 +113,25 @@ def test_another_key_of_azure_is_refused_in_a_line(azblob: Azurite, monkeypatch:
         assert not any(secret in str(raised.value) for secret in (azblob.secret, "d3Jvbmc=", "\n"))
 
 
-def test_what_a_jobs_secret_has_goes_before_the_environment(server: S3Server | Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_account_of_google_is_refused_in_a_line(gs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gcs_server.serving() as other:
+        monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", other.key)
+    root = open_place(f"{gs.bucket('own')}/x")
+    for call in (root.files, lambda: (root / "f").put([b"x"])):
+        with pytest.raises(OSError, match=r"^gs://own/x(/f)?: AuthenticationRequired: ") as raised:
+            call()
+        assert not any(secret in str(raised.value) for secret in ("PRIVATE KEY", "Bearer", "\n"))
+
+
+@pytest.mark.parametrize("key", ["{", "{}", "no JSON", '{"private_key": "sesame", "client_email": "a", "private_key_id": "b"}'])
+def test_a_key_of_google_that_is_none_is_told_in_a_line(key: str, gs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"{STORE}GOOGLE_SERVICE_ACCOUNT_KEY", key)
+    with pytest.raises((UserError, OSError), match=r"^gs://own/x") as raised:
+        open_place(f"{gs.bucket('own')}/x").files()
+    assert not any(part in str(raised.value) for part in ("sesame", "\n"))
+
+
+def test_what_a_jobs_secret_has_goes_before_the_environment(server: StorageServer, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"{server.bucket('own')}/secret"
     for name, value in server.environment.items():
         monkeypatch.setenv(f"{STORE}{name}", f"{value}\n")
@@ -121,6 +143,8 @@ def test_what_a_jobs_secret_has_goes_before_the_environment(server: S3Server | A
         "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
         "AZURE_STORAGE_SAS_TOKEN": "sv=2020&sig=x",
         "AZURE_ENDPOINT": "http://127.0.0.1:9",
+        "GOOGLE_SKIP_SIGNATURE": "true",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/nonexistent",
         "AZURE_CLIENT_ID": "c",
         "AZURE_TENANT_ID": "t",
         "AZURE_FEDERATED_TOKEN_FILE": "/nonexistent",
@@ -196,10 +220,11 @@ def test_a_panic_of_the_library_is_an_error_as_others(s3: S3Server) -> None:
         "s3://bucket/a/./b",
         "s3://bucket/a\tb",
         "azblob://bucket/a\nb",
+        "gs://b",
     ],
 )
 def test_what_is_no_place(uri: str) -> None:
-    with pytest.raises(UserError, match=r"write (s3://BUCKET|azblob://CONTAINER)/FOLDER$"):
+    with pytest.raises(UserError, match=r"write (s3://BUCKET|azblob://CONTAINER|gs://BUCKET)/FOLDER$"):
         open_place(uri)
 
 

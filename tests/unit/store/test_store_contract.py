@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 import torch
+from bucket_fixture import KINDS
 from tests.unit.engine.small_job import Line, elsewhere, losses, make, small_job, start, view, weights
 from tests.unit.store.memory import MemoryStore
 
@@ -20,17 +23,22 @@ from lmj_trainer.store.port import NotAFileError, Ref
 from lmj_trainer.store.posix import folder
 from lmj_trainer.store.registry import STORES, open_place
 
+CLOUD = "LMJ_TEST_PLACE"
+"""The variable with a folder in a bucket of a real cloud, where the tests may write one. Unset: that is not tested."""
+
 
 @pytest.fixture(
     params=[
         "memory",
         "posix",
-        pytest.param("s3", marks=pytest.mark.integration),
-        pytest.param("azblob", marks=pytest.mark.integration),
+        *(pytest.param(kind, marks=pytest.mark.integration) for kind in KINDS),
+        *(pytest.param("cloud", marks=pytest.mark.integration) for name in (CLOUD,) if name in os.environ),
     ]
 )
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Ref:
-    if request.param in ("s3", "azblob"):
+    if request.param == "cloud":
+        return open_place(f"{os.environ[CLOUD]}/{uuid.uuid4()}")
+    if request.param in KINDS:
         return open_place(f"{request.getfixturevalue(request.param).bucket('contract')}/{tmp_path.name}")
     return folder(tmp_path / "root") if request.param == "posix" else Ref(MemoryStore())
 
@@ -160,10 +168,10 @@ def test_links_are_no_files_and_no_folders(tmp_path: Path) -> None:
 
 
 def test_a_scheme_that_nobody_knows_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"^ftp://b/x: ftp:// is not known here: use a path, s3://, azblob://$"):
+    with pytest.raises(UserError, match=r"^ftp://b/x: ftp:// is not known here: use a path, s3://, azblob://, gs://$"):
         open_place("ftp://b/x")
     monkeypatch.setitem(STORES, "memory", lambda place: Ref(MemoryStore()))
-    with pytest.raises(UserError, match=r"use a path, s3://, azblob://, memory://$"):
+    with pytest.raises(UserError, match=r"use a path, s3://, azblob://, gs://, memory://$"):
         open_place("ftp://b/x")
     assert str(open_place("/tmp/x") / "y") == "/tmp/x/y"
 

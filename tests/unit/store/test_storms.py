@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from azurite import Azurite
 from bucket_fixture import lead
-from s3_server import S3Server
+from storage_server import StorageServer
 from way import Fate, Way, way_to
 
 from lmj_trainer.store import buckets
@@ -45,7 +44,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def through(
-    server: S3Server | Azurite,
+    server: StorageServer,
     fate: Callable[[int], Fate | int],
     monkeypatch: pytest.MonkeyPatch,
     act: Callable[[Ref], None],
@@ -61,20 +60,20 @@ def through(
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("trouble", [429, 500, 503, Fate.LOST, Fate.UNHEARD], ids=str)
 def test_every_other_request_fails(
-    server: S3Server | Azurite, trouble: Fate | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StorageServer, trouble: Fate | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     way = through(server, lambda number: trouble if number % 2 else Fate.PASSES, monkeypatch, all_calls, tmp_path.name)
     assert len(way.requests) > 20
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_storm_ends(server: S3Server | Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storm_ends(server: StorageServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     way = through(server, lambda number: 503 if number <= 50 else Fate.PASSES, monkeypatch, all_calls, tmp_path.name)
     assert len(way.requests) > 60
 
 
 def test_credentials_that_expired_are_told_and_renewed_ones_are_taken(
-    server: S3Server | Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: StorageServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No request is tried again for a minute that is refused."""
 

@@ -95,6 +95,7 @@ def agree(
     rate: float,
     decide: Callable[[Wish], Decision],
     decided: Callable[[Commit], None] = lambda commit: None,
+    recorded: Callable[[], None] = lambda: None,
     prepared: Callable[[], None] = lambda: None,
     abandoned: Callable[[], None] = lambda: None,
     wish: Wish | None = None,
@@ -104,7 +105,8 @@ def agree(
     ``whole``: as of :class:`~lmj_trainer.strategy.port.Strategy`. ``wish``: what this rank needs at the boundary. ``decide`` is asked on
     rank 0 only, when all are prepared, with what anybody needs.
     ``decided`` is told on every rank before the commit can be seen by anybody: of a step whose process dies after that, everything is
-    known. ``prepared`` is called when this rank has all gradients, before anybody hears of it;
+    known. ``recorded`` is called on rank 0 when its state has the commit, before the others hear of it: what it records is never done again
+    because this process died. ``prepared`` is called when this rank has all gradients, before anybody hears of it;
     ``abandoned`` when rank 0 has said that it will not commit the step in this view.
     """
     step, wish = state.step, wish or Wish()
@@ -138,6 +140,7 @@ def agree(
     decided(commit)
     # Before the others hear of it: when this process dies in between, its successor knows that the step counts.
     state.commit(commit.coefficient, rate)
+    recorded()
     group.tell(Kind.COMMIT, step, payload={**vars(commit), "decision": vars(commit.decision)})
     return commit
 

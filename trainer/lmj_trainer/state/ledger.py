@@ -15,6 +15,8 @@ from enum import IntEnum
 
 HEADER = mmap.ALLOCATIONGRANULARITY
 """Bytes before what the ledger is about."""
+_TEXT = 512
+"""Where the text of the ledger begins, behind its words; it may be as long as the header has room."""
 _POPULATE_WRITE = 23
 """``MADV_POPULATE_WRITE``, which Python has no name for."""
 
@@ -40,6 +42,8 @@ class Count(IntEnum):
     """Step of the best validation; -1: none."""
     WAITED = 8
     """Evaluations in a row of which none was better, and the step of the newest of them: see :func:`packed_wait`."""
+    TEXT = 9
+    """Bytes of the text; 0: there is none."""
 
 
 class Measure(IntEnum):
@@ -90,6 +94,21 @@ class Ledger:
             for count in (Count.STEP, Count.PREPARED, Count.COMMIT, Count.EVALUATED, Count.BEST_STEP):
                 self.counts[count] = -1
             self.counts[Count.LAYOUT] = int.from_bytes(digest, "little")
+
+    @property
+    def text(self) -> str | None:
+        """What was written last; None: nothing, or a process died while it wrote, or it was too long."""
+        size = self.counts[Count.TEXT]
+        return self.memory[_TEXT : _TEXT + size].decode() if 0 < size <= HEADER - _TEXT else None
+
+    @text.setter
+    def text(self, value: str | None) -> None:
+        content = (value or "").encode()
+        # What stands there meanwhile is neither the old one nor the new one.
+        self.counts[Count.TEXT] = 0
+        if 0 < len(content) <= HEADER - _TEXT:
+            self.memory[_TEXT : _TEXT + len(content)] = content
+            self.counts[Count.TEXT] = len(content)
 
     def populate(self) -> None:
         """Have all pages made now, where the system can (Linux 5.14): else each is when it is first written, in the middle of something."""

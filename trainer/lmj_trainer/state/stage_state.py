@@ -123,8 +123,6 @@ class StageState:
         """All of the block, in the order in which it changes."""
         self.dirty = True
         """The gradients may not be zero: what an earlier process left there is not known."""
-        self.line: str | None = None
-        """What is to be recorded of the newest step that was committed in this process, as JSON of its Progress; None: not known."""
         self.journal = Journal()
         """What is to be recorded of all steps of which nobody has said that it is."""
         stage.materialise(device)
@@ -251,6 +249,15 @@ class StageState:
             self.dirty = False
 
     # --- what rank 0 remembers ---------------------------------------------------------------------------------------------
+
+    @property
+    def line(self) -> str | None:
+        """What is to be recorded of the newest step that was committed here, as JSON of its Progress; None: not known."""
+        return self._ledger.text
+
+    @line.setter
+    def line(self, value: str | None) -> None:
+        self._ledger.text = value
 
     @property
     def seconds(self) -> float:

@@ -1,8 +1,10 @@
-"""Where buckets are, and how they are reached: by the environment, as for every program of AWS or Azure. Nothing of it is in a job.
+"""Where buckets are, and how they are reached: by the environment, as for every program of AWS, Azure or Google. Nothing of it is in a job.
 
 * ``s3://BUCKET/FOLDER``: ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, a web identity token.
 * ``azblob://CONTAINER/FOLDER``: ``AZURE_STORAGE_ACCOUNT_NAME``, ``AZURE_STORAGE_ACCOUNT_KEY`` or ``AZURE_STORAGE_SAS_TOKEN``,
   ``AZURE_STORAGE_ENDPOINT``, a workload identity.
+* ``gs://BUCKET/FOLDER``: ``GOOGLE_SERVICE_ACCOUNT_KEY`` (the content of a key file), ``GOOGLE_APPLICATION_CREDENTIALS`` (its path),
+  ``GOOGLE_BASE_URL``, a workload identity.
 
 What a job's Secret has under these names (``checkpoint.secretName``) comes first. A pod has it under other names
 (:data:`lmj_api.tokens.STORE`), which none of the processes beside the worker is given.
@@ -13,12 +15,14 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import certifi
 from obstore.exceptions import BaseError
-from obstore.store import AzureStore, S3Store
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from lmj_api.buckets import split
 from lmj_api.tokens import STORE
@@ -27,17 +31,53 @@ from lmj_trainer.store.objects import CLIENT, RETRY, ObjectStore
 from lmj_trainer.store.port import Ref
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from obstore.store import ClientConfig
 
-_ENDPOINTS = {
-    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-    "azblob": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+Given = Mapping[str, str]
+"""Variables of the job's Secret, by the names that the library knows."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How buckets of one scheme are reached."""
+
+    store: Callable[..., Any]
+    variables: str
+    """How the names of its variables begin."""
+    endpoints: tuple[str, ...]
+    """The names of one setting; the first goes before the others."""
+    credential: Callable[[Given], dict[str, Any] | None]
+    """That of the job's Secret, by which the library signs with nothing of the environment; None: the Secret has none, or it is a setting."""
+    signs: Callable[[Given], bool]
+    """Whether the Secret has what requests are signed with, whatever the environment says."""
+
+
+def _key_of_aws(given: Given) -> dict[str, Any] | None:
+    if not _signs_for_aws(given):
+        return None
+    key = {"access_key_id": given["AWS_ACCESS_KEY_ID"], "secret_access_key": given["AWS_SECRET_ACCESS_KEY"]}
+    return {**key, "token": given.get("AWS_SESSION_TOKEN"), "expires_at": None}
+
+
+def _signs_for_aws(given: Given) -> bool:
+    return {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} <= given.keys()
+
+
+def _key_of_azure(given: Given) -> dict[str, Any] | None:
+    for name, kind in (("AZURE_STORAGE_ACCOUNT_KEY", "access_key"), ("AZURE_STORAGE_SAS_TOKEN", "sas_token")):
+        if name in given:
+            return {kind: given[name], "expires_at": None}
+    return None
+
+
+_KINDS = {
+    "s3": _Kind(S3Store, "AWS_", ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"), _key_of_aws, _signs_for_aws),
+    "azblob": _Kind(AzureStore, "AZURE_", ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"), _key_of_azure, lambda given: False),
+    # The library makes tokens of the key itself.
+    "gs": _Kind(
+        GCSStore, "GOOGLE_", ("GOOGLE_BASE_URL",), lambda given: None, lambda given: "GOOGLE_SERVICE_ACCOUNT_KEY" in given
+    ),
 }
-"""The names of one setting; the first goes before the others."""
-_OWN = {"s3": "AWS_", "azblob": "AZURE_"}
-"""How the names of their variables begin."""
 
 
 def open_bucket(uri: str) -> Ref:
@@ -46,13 +86,15 @@ def open_bucket(uri: str) -> Ref:
         scheme, name, folder = split(uri)
     except ValueError as error:
         raise UserError(str(error)) from None
-    given = _given(_OWN[scheme])
+    kind = _KINDS[scheme]
+    given = _given(kind.variables)
     _require_roots()
-    client, config = _client(scheme, given), _config(scheme, given)
-    kind = cast("Any", S3Store if scheme == "s3" else AzureStore)
-    own: dict[str, Any] = {"credential_provider": lambda: credential} if (credential := _credential(given)) is not None else {}
+    client, config = _client(kind, given), _config(kind, given)
+    own: dict[str, Any] = (
+        {"credential_provider": lambda: credential} if (credential := kind.credential(given)) is not None else {}
+    )
     try:
-        bucket = kind(name, prefix=folder or None, config=config, client_options=client, retry_config=RETRY, **own)
+        bucket = kind.store(name, prefix=folder or None, config=config, client_options=client, retry_config=RETRY, **own)
     except (BaseError, ValueError) as error:
         # It names the setting, and no value.
         raise UserError(f"{uri}: {str(error).partition(chr(10))[0]}") from None
@@ -72,37 +114,22 @@ def _given(prefix: str) -> dict[str, str]:
     return {name.removeprefix(STORE): value.strip() for name, value in os.environ.items() if name.startswith(own)}
 
 
-def _credential(given: dict[str, str]) -> dict[str, Any] | None:
-    """That of the job's Secret, by which the library signs with nothing of the environment; None: the Secret has none."""
-    if _signs(given):
-        key = {"access_key_id": given["AWS_ACCESS_KEY_ID"], "secret_access_key": given["AWS_SECRET_ACCESS_KEY"]}
-        return {**key, "token": given.get("AWS_SESSION_TOKEN"), "expires_at": None}
-    for name, kind in (("AZURE_STORAGE_ACCOUNT_KEY", "access_key"), ("AZURE_STORAGE_SAS_TOKEN", "sas_token")):
-        if name in given:
-            return {kind: given[name], "expires_at": None}
-    return None
-
-
-def _signs(given: dict[str, str]) -> bool:
-    return {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} <= given.keys()
-
-
-def _config(scheme: str, given: dict[str, str]) -> dict[str, str]:
+def _config(kind: _Kind, given: Given) -> dict[str, str]:
     """What the library is told of the job's Secret, so that it goes before what the environment has under another name."""
-    endpoints = _endpoints(scheme, given)
+    endpoints = _endpoints(kind, given)
     config = {name: value for name, value in given.items() if name not in endpoints}
     if endpoints:
-        config[_ENDPOINTS[scheme][0]] = next(iter(endpoints.values()))
-    return ({"AWS_SKIP_SIGNATURE": "false"} if _signs(given) else {}) | config
+        config[kind.endpoints[0]] = next(iter(endpoints.values()))
+    return ({f"{kind.variables}SKIP_SIGNATURE": "false"} if kind.signs(given) else {}) | config
 
 
-def _endpoints(scheme: str, variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name in _ENDPOINTS[scheme] if (value := variables.get(name))}
+def _endpoints(kind: _Kind, variables: Given) -> dict[str, str]:
+    return {name: value for name in kind.endpoints if (value := variables.get(name))}
 
 
-def _client(scheme: str, given: dict[str, str]) -> ClientConfig:
+def _client(kind: _Kind, given: Given) -> ClientConfig:
     """Without TLS where the endpoint is said to be so, as of a server in the same cluster. Raises UserError."""
-    said = _endpoints(scheme, given) or _endpoints(scheme, os.environ)
+    said = _endpoints(kind, given) or _endpoints(kind, os.environ)
     for name, endpoint in said.items():
         if not _is_url(endpoint):  # the library would panic
             raise UserError(f"the variable {name}: write http:// or https:// and the server's name")

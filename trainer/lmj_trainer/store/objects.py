@@ -1,4 +1,4 @@
-"""A bucket of S3, a container of Azure Blob Storage: the keys below a prefix of it.
+"""A bucket of S3 or of Google Cloud Storage, a container of Azure Blob Storage: the keys below a prefix of it.
 
 There are no folders: one is there as long as a file lies in it. An object is there as a whole or not at all.
 """
@@ -23,9 +23,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedEr
 from lmj_trainer.store.port import Entry, Piece, Ref, RefusedError, aside_of
 
 if TYPE_CHECKING:
-    from obstore.store import AzureStore, ClientConfig, RetryConfig, S3Store
+    from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
 
-    Bucket = S3Store | AzureStore
+    Bucket = S3Store | AzureStore | GCSStore
 
 CHUNK = 8 << 20
 """Bytes of a part of a large file: S3 wants 5 MiB at least, and takes ten thousand of them; Azure takes fifty thousand."""

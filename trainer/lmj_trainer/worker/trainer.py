@@ -312,6 +312,10 @@ class Trainer:
             nonlocal progress
             progress = self._decided(commit, rate, recorder)
 
+        def recorded() -> None:
+            if recorder is not None:
+                recorder.step(progress, time.time())
+
         state.dirty = True
         limit, waited, begun = training.max_grad_norm, self._group.waited, time.monotonic()
         kept, source = self.snapshots, self._source
@@ -327,6 +331,7 @@ class Trainer:
                 rate,
                 decide,
                 decided,
+                recorded,
                 source.prepared,
                 source.abandoned,
                 wish,
@@ -337,12 +342,7 @@ class Trainer:
             source.abandoned()
             raise
         self._take_step()
-        took = time.monotonic() - begun
-        self._times.add(self.strategy.compute_seconds, self._group.waited - waited, took)
-        self._source.stepped(took)
-        times: dict[str, Any] = {"compute_seconds": self._times.compute, "waiting_seconds": self._times.waiting}
-        self._control.emit(EventKind.COMMITTED, progress=progress, paused_seconds=self._paused, **times)
-        self._paused = None
+        self._stepped(progress, time.monotonic() - begun, self._group.waited - waited)
         if not evaluates:
             return commit.decision
         decision = self._boundary(recorder)
@@ -350,23 +350,30 @@ class Trainer:
         self._pace.begin()
         return decision
 
+    def _stepped(self, progress: Progress, took: float, waited: float) -> None:
+        """Report the step, which is done: seconds in all, and those of them that it waited for others."""
+        self._times.add(self.strategy.compute_seconds, waited, took)
+        self._source.stepped(took)
+        times: dict[str, Any] = {"compute_seconds": self._times.compute, "waiting_seconds": self._times.waiting}
+        self._control.emit(EventKind.COMMITTED, progress=progress, paused_seconds=self._paused, **times)
+        self._paused = None
+
     def _decided(self, commit: Commit, rate: float, recorder: Recorder | None) -> Progress:
-        """Before anybody can see the ``commit`` of the state's next step: have it recorded, and known where this rank's state is copied to."""
+        """Before anybody can see the ``commit`` of the state's next step: have what is to be recorded of it known here, and where this rank's
+        state is copied to.
+        """
         state, committed = self._state, self._state.step + 1
         if recorder is not None:
             recorder.check()
         replicas = len(self._group.topology.present) if self._batches.shards > 1 else None
         progress, took = self._pace.committed(committed, commit, rate, replicas)
         state.seconds += took
-        state.line = progress.to_json()
+        line = state.line = progress.to_json()
         # What is recorded must not be lost with this pod.
-        self._source.committed(commit.coefficient, rate, state.line, first=recorder is not None)
-        now = time.time()
-        if recorder is not None:
-            recorder.step(progress, now)
-        else:
+        self._source.committed(commit.coefficient, rate, line, first=recorder is not None)
+        if recorder is None:
             state.journal.settle(commit.decision.recorded)
-            state.journal.add(Line(committed, state.line, now))
+            state.journal.add(Line(committed, line, time.time()))
         return progress
 
     def _decision(self, step: int, wish: Wish, *, best: bool = False) -> Decision:
