@@ -18,16 +18,19 @@ class Layout:
     """Where a script saves its own, in a format of its own; None: it is not known, or there is no script."""
     bucket: str | None = None
     """The URI of the checkpoints in object storage; None: they lie in ``checkpoints``."""
+    results: str | None = None
+    """The URI of the results in object storage, of which ``output`` is one machine's part then; None: they lie in ``output``."""
 
     @classmethod
     def of(cls, spec: JobSpec) -> "Layout":
         """The layout of a job with ``spec``."""
-        output = Path(spec.output.path)
+        results = spec.output.path if in_bucket(spec.output.path) else None
+        output = Path(spec.output.path if results is None else spec.output.scratch or results.rpartition("/")[2])
         saved = spec.command.checkpoints if spec.command is not None else None
-        place = spec.checkpoint.path
+        place = spec.checkpoint.path or (f"{results}/checkpoints" if results is not None else None)
         bucket = place if place is not None and in_bucket(place) else None
         checkpoints = Path(place) if place is not None and bucket is None else output / "checkpoints"
-        return cls(output, checkpoints, Path(saved) if saved is not None else None, bucket)
+        return cls(output, checkpoints, Path(saved) if saved is not None else None, bucket, results)
 
     @property
     def model(self) -> Path:

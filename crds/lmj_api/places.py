@@ -12,11 +12,14 @@ from lmj_api.spec.command import Command
 from lmj_api.spec.dataset import Dataset
 from lmj_api.spec.job import JobSpec
 from lmj_api.spec.model import Model
+from lmj_api.spec.output import Output
 
 DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
 """Extensions that make a dataset's ``source`` a file and no hub id."""
 
-_IN_BUCKETS = frozenset({"dataset.source", "dataset.splits.validation", "dataset.splits.test", "model.source", "checkpoint.path"})
+_IN_BUCKETS = frozenset(
+    {"dataset.source", "dataset.splits.validation", "dataset.splits.test", "model.source", "checkpoint.path", "output.path"}
+)
 """Fields whose place may be in object storage."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
@@ -29,13 +32,20 @@ def resolve(spec: JobSpec, base: Path, outputs: Path, here: bool) -> JobSpec:
     if not here:
         _refuse_home(spec)
     written = {
-        "output": spec.output.model_copy(update={"path": _absolute(spec.output.path, outputs)}),
+        "output": spec.output.model_copy(update=_output(spec.output, outputs)),
         "checkpoint": spec.checkpoint.model_copy(
             update={"path": _place(spec.checkpoint.path, outputs) if spec.checkpoint.path else None}
         ),
     }
     read = _trained(spec, base, here) if spec.command is None else {"command": _command(spec.command, base, outputs, here)}
     return spec.model_copy(update=read | written)
+
+
+def _output(output: Output, outputs: Path) -> dict[str, str]:
+    if not in_bucket(output.path):
+        return {"path": _absolute(output.path, outputs)}
+    place = output.path.rstrip("/")
+    return {"path": place, "scratch": _absolute(output.scratch or place.rpartition("/")[2], outputs)}
 
 
 def _command(command: Command, base: Path, outputs: Path, here: bool) -> Command:
@@ -139,6 +149,7 @@ def _named(spec: JobSpec) -> dict[str, str]:
         "model.source": spec.model.source,
         "model.python": spec.model.python,
         "output.path": spec.output.path,
+        "output.scratch": spec.output.scratch,
         "checkpoint.path": spec.checkpoint.path,
     }
     if (command := spec.command) is not None:
@@ -167,6 +178,8 @@ def _refuse_schemes(spec: JobSpec) -> None:
         for part, revision in (("dataset", spec.dataset.revision), ("model", spec.model.revision))
         if revision is not None and f"{part}.source" in places
     ]
+    scripted = spec.strategy.stateless or spec.model.is_script
+    wrong += _wrong_results(spec.output, scripted, in_bucket(spec.output.path))
     if not places and spec.checkpoint.secret_name is not None:
         wrong.append("spec.checkpoint.secretName: no place of this job is in object storage: leave it out")
     if wrong:
@@ -182,10 +195,28 @@ def _wrong_in_bucket(field: str, name: str) -> str | None:
     if field == "checkpoint.path":
         return None
     if not folder:
-        return f"{name}: this is a whole bucket: name a {'folder' if field == 'model.source' else 'file or folder'} in it"
+        kind = "file or folder" if field.startswith("dataset.") else "folder"
+        return f"{name}: this is a whole bucket: name a {kind} in it"
     if field.startswith("dataset.splits.") and Path(folder).suffix.lower() not in DATA_SUFFIXES:
         return f"{name}: name a file there ({', '.join(sorted(DATA_SUFFIXES))})"
     return None
+
+
+def _wrong_results(output: Output, scripted: bool, in_a_bucket: bool) -> list[str]:
+    """What does not go together with results where they are. ``scripted``: they are those of a script."""
+    if not in_a_bucket:
+        return (
+            ["spec.output.scratch: output.path is no place in object storage: leave it out"] if output.scratch is not None else []
+        )
+    asked = {"trackers": output.trackers, "tensorboard": output.tensorboard, "hub": output.hub}
+    wrong = [
+        f"spec.output.{name}: needs results on a volume, and output.path {output.path} is in object storage: leave one of them out"
+        for name, value in asked.items()
+        if value
+    ]
+    if scripted:
+        wrong.append(f"spec.output.path: {output.path}: a script writes into a folder: write a path")
+    return wrong
 
 
 def _refuse_home(spec: JobSpec) -> None:

@@ -108,9 +108,7 @@ def with_model(job: Job, source: str) -> Job:
 
 
 @pytest.mark.slow
-def test_rows_and_a_model_in_a_bucket_train_as_those_of_a_folder(
-    server: StorageServer, tmp_path: Path, runs: list[Run]
-) -> None:
+def test_rows_and_a_model_in_a_bucket_train_as_those_of_a_folder(server: StorageServer, tmp_path: Path, runs: list[Run]) -> None:
     """To the same bits; and what was fetched is not asked for again, by no rank and no later start: the bucket is empty by then."""
     model = small_model(tmp_path / "tiny-bert")
     plain = with_model(Job(tmp_path / "plain"), str(model))

@@ -23,7 +23,11 @@ class Output(Message):
     """The output folder: ``model/`` (``save_pretrained``), ``evaluation.json``, ``metrics.jsonl``, ``checkpoints/``, ``logs/``."""
 
     path: Annotated[str, Field(min_length=1)]
-    """The folder, made when it is not there. A relative path is relative to the job's file; on a cluster it lies on the volume ``storage.output``."""
+    """The folder, made when it is not there. A relative path is relative to the job's file; on a cluster it lies on the volume ``storage.output``.
+    Or a folder in object storage (``s3://BUCKET/FOLDER``, see ``checkpoint.path``): then pods share no volume."""
+    scratch: Annotated[str, Field(min_length=1)] | None = None
+    """Where ``path`` is in object storage: the folder of each machine for what is written before it is there. A relative path as of ``path``.
+    Unset: called as the last part of ``path``."""
     weights: Weights = Weights.LAST
     """Which weights become the final model."""
     int8: bool = False

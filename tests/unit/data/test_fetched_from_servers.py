@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azurite import Azurite
-from bucket_fixture import azblob, azblob_of_session, s3, s3_of_session, server
 from s3_server import S3Server
+from storage_server import StorageServer
+from bucket_fixture import azblob, azblob_of_session, gs, gs_of_session, s3, s3_of_session, server
 
 from lmj_api.layout import Layout
 from lmj_api.tokens import STORE
@@ -19,13 +19,13 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.fetched import fetch
 from lmj_trainer.store.registry import open_place
 
-__all__ = ["azblob", "azblob_of_session", "s3", "s3_of_session", "server"]
+__all__ = ["azblob", "azblob_of_session", "gs", "gs_of_session", "s3", "s3_of_session", "server"]
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def put(server: S3Server | Azurite, tmp_path: Path) -> Callable[[str, Path], str]:
+def put(server: StorageServer, tmp_path: Path) -> Callable[[str, Path], str]:
     """Puts a file, or all of a folder, into a bucket, under a name; its URI."""
     place = f"{server.bucket('data')}/{tmp_path.name}"
 
@@ -75,7 +75,7 @@ def test_a_saved_dataset_comes_with_its_splits(job: Any, put: Callable[[str, Pat
     assert check(job(dataset__source=uri, dataset__splits={"validation": "held"})).rows == {"train": 40, "validation": 8}
 
 
-def test_a_bucket_that_is_not_there_is_the_user_s_to_name(job: Any, server: S3Server | Azurite) -> None:
+def test_a_bucket_that_is_not_there_is_the_user_s_to_name(job: Any, server: StorageServer) -> None:
     scheme = server.bucket("data").partition("://")[0]
     with pytest.raises(UserError, match=r"^dataset.source: .*: name the bucket as it is called, and give credentials"):
         check(job(dataset__source=f"{scheme}://no-such-bucket/rows.csv"))

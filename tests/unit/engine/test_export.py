@@ -21,6 +21,7 @@ from lmj_trainer.worker import ending as ending_module
 from lmj_trainer.worker import export as export_module
 from lmj_trainer.worker import recorder as recorder_module
 from lmj_trainer.worker.export import begin, finish
+from lmj_trainer.worker.claims import FolderClaims
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.record_files import RecordFiles
 from lmj_trainer.worker.recorder import Recorder
@@ -239,7 +240,7 @@ def test_one_that_was_followed_while_its_storage_was_in_trouble_exports_nothing(
                 patch.setattr(RecordFiles, "write", broken)
                 recorder._pause = 60.0
                 recorder.check()
-            Fence(layout.recorders, Claim(run=job.metadata.run, view=2, pod="small-r0-2")).hold()
+            Fence(FolderClaims(layout.recorders), Claim(run=job.metadata.run, view=2, pod="small-r0-2")).hold()
             recorder.check()
 
     def broken(self: RecordFiles) -> None:

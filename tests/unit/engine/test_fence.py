@@ -13,6 +13,7 @@ from lmj_api.run import Run
 from lmj_trainer.errors import UserError
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import fence as fence_module
+from lmj_trainer.worker.claims import FolderClaims
 from lmj_trainer.worker.fence import Claim, Fence
 
 
@@ -21,7 +22,7 @@ def run(number: int, begun: float = 1.0) -> Run:
 
 
 def fence(folder: Path, view: int, of: Run | None = None, pod: str = "a") -> Fence:
-    return Fence(folder, Claim(run=of or run(1), view=view, pod=pod))
+    return Fence(FolderClaims(folder), Claim(run=of or run(1), view=view, pod=pod))
 
 
 def test_the_newest_view_holds_whoever_comes_last(tmp_path: Path) -> None:

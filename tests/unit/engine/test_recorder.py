@@ -22,6 +22,7 @@ from lmj_trainer.state.journal import Journal
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import metrics_file
 from lmj_trainer.worker import recorder as recorder_module
+from lmj_trainer.worker.claims import FolderClaims
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.recorder import Recorder
 
@@ -444,7 +445,7 @@ def test_to_hold_is_to_have_looked(layout: Layout, outage: Outage, monkeypatch: 
     with pytest.raises(OSError, match="cannot be told: it does not answer"):
         recorder.hold()
     recorder.check()
-    Fence(layout.recorders, claim(2)).hold()
+    Fence(FolderClaims(layout.recorders), claim(2)).hold()
     outage.hangs = False
     outage.over.set()
     monkeypatch.setattr(recorder_module, "_LAST_PATIENCE", SECONDS)
@@ -458,7 +459,7 @@ def test_one_whose_metrics_cannot_be_written_may_hold(layout: Layout) -> None:
     recorder = begin(layout, 0)
     recorder.step(progress(1), 1.0)
     recorder.hold()
-    Fence(layout.recorders, claim(2)).hold()
+    Fence(FolderClaims(layout.recorders), claim(2)).hold()
     with pytest.raises(ViewBrokenError, match="view 2 has begun"):
         recorder.hold()
     recorder.end()

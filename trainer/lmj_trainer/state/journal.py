@@ -122,10 +122,12 @@ class Journal:
         """Whether a line waits."""
         return bool(self._lines)
 
-    def first(self, count: int, turn: int) -> list[Line]:
-        """The first ``count`` lines that wait; none for one whose turn is over."""
+    def first(self, count: int, turn: int, after: int = 0) -> list[Line]:
+        """The first ``count`` lines that wait, of steps after ``after``; none for one whose turn is over."""
         with self._lock:
-            return list(islice(self._lines.values(), count)) if turn == self._turn else []
+            if turn != self._turn or not self._lines or next(reversed(self._lines)) <= after:
+                return []
+            return list(islice((line for line in self._lines.values() if line.step > after), count))
 
     def lines(self) -> list[Line]:
         """All lines that wait."""

@@ -72,7 +72,7 @@ class Ending:
         results = [e for e in recorder.evaluations if e.step == chosen]
         attempt = self._save(layout, folder, step, results, recorder)
         # Told to the agent before the others leave: from here on the job has succeeded, whatever dies.
-        self.control.emit(EventKind.COMPLETED, f"model of step {chosen} saved in {layout.model}")
+        self.control.emit(EventKind.COMPLETED, f"model of step {chosen} saved in {_place(layout)}")
         tell_finished(self.group, step, attempt)
 
     def _save(self, layout: Layout, folder: Ref, step: int, results: list[Evaluation], recorder: Recorder) -> int:
@@ -93,8 +93,9 @@ class Ending:
                     export_own(layout, folder, job, spec, results, by, allowed)
                 else:
                     export(layout, folder, self.stage.config, self.prepared, job, spec, results, by, allowed)
+                recorder.publish()
             except OSError as error:
-                problem = f"{layout.model} cannot be written: {error}"
+                problem = f"{_place(layout)} cannot be written: {error}"
                 if time.monotonic() >= deadline:
                     raise UserError(
                         f"{problem}, nor could it within {limit:g} s (checkpoint.retrySeconds); make room or fix the storage, and run the"
@@ -134,3 +135,8 @@ class Ending:
         folder = max((c.name for c in self.checkpointer.known if c.step == chosen), key=parse_checkpoint_name)
         self.group.tell(Kind.BOUNDARY, step, _CHOICE, {"step": chosen, "folder": folder})
         return chosen, folder
+
+
+def _place(layout: Layout) -> str:
+    """Where the model is, for people."""
+    return str(layout.model) if layout.results is None else f"{layout.results}/{layout.model.name}"

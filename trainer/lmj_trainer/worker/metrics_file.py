@@ -29,13 +29,13 @@ class MetricsFile:
         """``newest``: the last step that is recorded; 0: none."""
         if path.exists():
             with path.open("rb") as file:
-                for step, offset, line in _kept(file, last):
+                for step, offset, line in kept_lines(file, last):
                     clean = clean and offset == end
                     end, self.newest = offset + len(line), step
         allowed()
         if not clean:
             with path.open("rb") as file, atomically(path) as partial, partial.open("wb") as out:
-                for _, _, line in _kept(file, last):
+                for _, _, line in kept_lines(file, last):
                     out.write(line)
                 out.flush()
                 end = out.tell()
@@ -58,8 +58,10 @@ class MetricsFile:
         os.close(self._file)
 
 
-def _kept(file: BinaryIO, last: int) -> Iterator[tuple[int, int, bytes]]:
-    """Steps, offsets and lines that stay."""
+def kept_lines(file: BinaryIO, last: int) -> Iterator[tuple[int, int, bytes]]:
+    """Steps, offsets and lines of ``file``, from where it is, that count: whole ones of ours, each of a later step than those before, up to
+    ``last``.
+    """
     offset = newest = 0
     whole = True
     while line := file.readline(_LONGEST):

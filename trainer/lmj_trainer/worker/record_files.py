@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +17,24 @@ from pydantic import ValidationError
 
 from lmj_api.protocol import Evaluation, Progress
 from lmj_trainer.durable import sync_folder, write_atomically
+from lmj_trainer.errors import UserError
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.claims import FolderClaims
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.metrics_file import MetricsFile
+from lmj_trainer.worker.mirror import Mirror, as_json, merged
 
 if TYPE_CHECKING:
     from lmj_api.layout import Layout
     from lmj_trainer.state.journal import Journal, Line
+    from lmj_trainer.worker.results import Results
 
 log = logging.getLogger(__name__)
 
 _SYNC_SECONDS = 1.0
 """Between two beginnings to make the lines durable: until they are, the other ranks keep them."""
+_PUSH_SECONDS = 30.0
+"""The same where they go to object storage, which is asked for each time."""
 _BATCH = 512
 """Lines that are written at once."""
 
@@ -35,14 +43,26 @@ class RecordFiles:
     """For the recorder's thread, but for :attr:`newest` and :attr:`evaluations`."""
 
     def __init__(
-        self, layout: Layout, claim: Claim, resume: int, journal: Journal, tensorboard: bool, warn: Callable[[str], None]
+        self,
+        layout: Layout,
+        claim: Claim,
+        resume: int,
+        journal: Journal,
+        tensorboard: bool,
+        warn: Callable[[str], None],
+        results: Results | None = None,
     ) -> None:
+        """``results``: where they are to be besides, so that they outlive this machine; None: the folder does."""
         self._layout, self._resume, self._journal, self._warn = layout, resume, journal, warn
         self._turn = journal.begin(resume)
-        self._fence = Fence(layout.recorders, claim)
+        self._fence = Fence(FolderClaims(layout.recorders), claim)
+        self._mirror = Mirror(results, claim, journal, self._turn) if results is not None else None
         self._metrics: MetricsFile | None = None
         self._syncing: threading.Thread | None = None
         self._synced, self._unsure = float("-inf"), False
+        self._unreached = False
+        self._told: list[Evaluation] = []
+        """Evaluations that are in the file, and wait to be elsewhere too."""
         self._tensorboard = tensorboard
         self._board: Any = None
         self.newest: int | None = None
@@ -52,22 +72,37 @@ class RecordFiles:
 
     def hold(self) -> None:
         """As :meth:`Fence.hold`."""
+        if self._mirror is not None:
+            self._mirror.check()
         self._fence.hold()
+
+    def push(self) -> None:
+        """Have all that was written outlive this machine. Any thread may. Raises as :meth:`hold`, and OSError."""
+        if self._mirror is not None:
+            self._mirror.push()
+
+    def publish(self) -> None:
+        """As :meth:`push`, of all results, when training is over."""
+        if self._mirror is not None:
+            self._mirror.publish()
 
     def write(self) -> None:
         """Write what waits, after :meth:`hold`. Raises as that, and OSError."""
         if self._metrics is None:
             self._open()
-        while lines := self._journal.first(_BATCH, self._turn):
+        while lines := self._journal.first(_BATCH, self._turn, self.newest or 0):
             self._append(lines)
         self._make_durable()
-        if waiting := self._journal.evaluations():
+        if (waiting := self._journal.evaluations()) and waiting != self._told:
             entries = merged(self.evaluations, waiting)
-            text = json.dumps([e.model_dump(mode="json", by_alias=True) for e in entries], indent=1)
-            write_atomically(self._layout.evaluation, text.encode() + b"\n")
+            write_atomically(self._layout.evaluation, as_json(entries))
             self.evaluations = entries
             self._show(waiting)
-            self._journal.filed(waiting, self._turn)
+            if self._mirror is None:
+                self._journal.filed(waiting, self._turn)
+            else:
+                self._told = waiting
+                self._mirror.evaluated(entries, waiting)
 
     def close(self) -> None:
         """Close them; the next :meth:`write` opens them again, which a file server that was away asks for."""
@@ -82,14 +117,30 @@ class RecordFiles:
     def _make_durable(self) -> None:
         """In a thread of its own: a disk that is busy with a checkpoint takes seconds, and training waits for this one."""
         assert self._metrics is not None and self.newest is not None  # noqa: PT018 - opened
-        if time.monotonic() < self._synced + _SYNC_SECONDS or (self._syncing is not None and self._syncing.is_alive()):
+        between = _SYNC_SECONDS if self._mirror is None else _PUSH_SECONDS
+        if time.monotonic() < self._synced + between or (self._syncing is not None and self._syncing.is_alive()):
             return
         if self._journal.recorded >= self.newest or self._unsure:
             return
         self._synced = time.monotonic()
-        arguments = (self._metrics.duplicate(), self.newest)
-        self._syncing = threading.Thread(target=self._sync, args=arguments, name="metrics-sync", daemon=True)
+        if self._mirror is None:
+            work = partial(self._sync, self._metrics.duplicate(), self.newest)
+        else:
+            work = partial(self._push, self._mirror)
+        self._syncing = threading.Thread(target=work, name="metrics-sync", daemon=True)
         self._syncing.start()
+
+    def _push(self, mirror: Mirror) -> None:
+        try:
+            mirror.push()
+        except OSError as error:
+            if not self._unreached:
+                self._warn(f"metrics cannot be written: {error}; training goes on, and they are written later")
+            self._unreached = True
+        except (ViewBrokenError, UserError) as error:
+            log.info("records no more: %s", error)  # whoever looks next hears of it
+        else:
+            self._unreached = False
 
     def _sync(self, file: int, step: int) -> None:
         try:
@@ -109,11 +160,15 @@ class RecordFiles:
         for path in (self._layout.metrics, self._layout.evaluation):
             _clear(path)
         first = self.newest is None
+        if self._mirror is not None:
+            if first:
+                self._mirror.pull(self._resume)
+            self._mirror.rewind()
         if first:
             self.evaluations = [e for e in self._read_evaluations() if e.step <= self._resume]
         self._metrics = MetricsFile(self._layout.metrics, last, self._fence.hold)
         self.newest = self._metrics.newest
-        self._journal.written(self.newest, self._turn)
+        self._journal.written(self.newest if self._mirror is None else self._mirror.sent, self._turn)
         if self._tensorboard:
             self._board = _board(self._layout, self.newest)
 
@@ -132,7 +187,8 @@ class RecordFiles:
                 for key in ("loss", "gradNorm", "learningRate"):
                     self._board.add_scalar(f"train/{key}", _line(progress, at)[key], progress.step, walltime=at)
         self.newest = before
-        self._journal.written(before, self._turn)
+        if self._mirror is None:
+            self._journal.written(before, self._turn)
 
     def _show(self, results: list[Evaluation]) -> None:
         if self._board is None:
@@ -160,12 +216,6 @@ class RecordFiles:
         if wrong:
             self._warn(f"{path}: {wrong} entries are no evaluations, and go when it is written next")
         return good
-
-
-def merged(old: list[Evaluation], new: list[Evaluation]) -> list[Evaluation]:
-    """``old``, then ``new``, which takes the place of those of the same split and step."""
-    newer = {(e.split, e.step) for e in new}
-    return [e for e in old if (e.split, e.step) not in newer] + new
 
 
 def _line(progress: Progress, at: float) -> dict[str, Any]:

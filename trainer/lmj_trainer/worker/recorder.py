@@ -12,12 +12,14 @@ from lmj_api.protocol import Evaluation, Progress
 from lmj_trainer.errors import UserError
 from lmj_trainer.state.journal import Line
 from lmj_trainer.transport.inbox import ViewBrokenError
-from lmj_trainer.worker.record_files import RecordFiles, merged
+from lmj_trainer.worker.mirror import merged
+from lmj_trainer.worker.record_files import RecordFiles
 
 if TYPE_CHECKING:
     from lmj_api.layout import Layout
     from lmj_trainer.state.journal import Journal
     from lmj_trainer.worker.fence import Claim
+    from lmj_trainer.worker.results import Results
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +37,18 @@ class Recorder:
     A recorder that another came after, of a newer view or run, records nothing any more. Methods are for the compute thread.
     """
 
-    def __init__(self, layout: Layout, journal: Journal, *, tensorboard: bool, warn: Callable[[str], None] = log.warning) -> None:
-        """``warn`` is told once when something cannot be written, until it can again. Any thread may call it."""
+    def __init__(
+        self,
+        layout: Layout,
+        journal: Journal,
+        *,
+        tensorboard: bool,
+        warn: Callable[[str], None] = log.warning,
+        results: Results | None = None,
+    ) -> None:
+        """``results``: where all is to be besides, see :class:`RecordFiles`. ``warn`` is told once when something cannot be written, until it can again. Any thread may call it."""
         self._layout, self._journal, self._warn, self._board = layout, journal, warn, tensorboard
+        self._results = results
         if tensorboard:
             _check_tensorboard()
         self._turn = threading.Condition()
@@ -58,7 +69,7 @@ class Recorder:
         """A view begins. Records of steps up to ``resume`` stay; later ones are of work that is done again, and go."""
         self.claim = claim
         with self._turn:
-            self._files = RecordFiles(self._layout, claim, resume, self._journal, self._board, self._warn)
+            self._files = RecordFiles(self._layout, claim, resume, self._journal, self._board, self._warn, self._results)
             self._over, self._again = None, 0.0
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -86,6 +97,24 @@ class Recorder:
             raise self._over
         if not held:
             raise OSError(f"whether another writes into {self._layout.output} cannot be told: {problem}")
+
+    def push(self) -> None:
+        """Have all that is recorded so far outlive this machine. Any thread may. Raises OSError."""
+        self._elsewhere(RecordFiles.push)
+
+    def publish(self) -> None:
+        """As :meth:`push`, of all results, when training is over."""
+        self._elsewhere(RecordFiles.publish)
+
+    def _elsewhere(self, work: Callable[[RecordFiles], None]) -> None:
+        files = self._files
+        if files is None:
+            return
+        try:
+            work(files)
+        except (ViewBrokenError, UserError) as error:
+            self._give_up(files, error)
+            raise OSError(str(error)) from error
 
     def lacks(self, step: int) -> bool:
         """Whether a line of a step up to ``step`` may be neither on storage nor in the journal."""

@@ -36,6 +36,7 @@ from lmj_trainer.worker.pace import Pace
 from lmj_trainer.worker.recorder import Recorder
 from lmj_trainer.worker.recut import shares_of
 from lmj_trainer.worker.restoring import Restoring
+from lmj_trainer.worker.results import Results
 from lmj_trainer.worker.saving import Saving
 from lmj_trainer.worker.snapshots import MemorySnapshots
 from lmj_trainer.worker.step_times import StepTimes
@@ -100,7 +101,7 @@ class Trainer:
         self._claimant = Claimant(job, self._warn)
         kept = spec.checkpoint
         self._checkpointer = Checkpointer(
-            checkpoints_of(spec), kept.keep, state, transport, control, owner, self._claimant.ensure, kept.keep_every
+            checkpoints_of(spec), kept.keep, state, transport, control, owner, self._before_commit, kept.keep_every
         )
         self._pace = Pace(batches.steps, steps_per_epoch(batches.rows, spec.training), batches.samples)
         self._times = StepTimes()
@@ -114,7 +115,10 @@ class Trainer:
         self.snapshots = MemorySnapshots(every, rank, spec.topology, state, transport, shelves, self._patience, self._warn)
         board = spec.output.tensorboard
         may_lead = spec.topology.stage(rank) == 0
-        self._recorder = Recorder(self._layout, state.journal, tensorboard=board, warn=self._warn) if may_lead else None
+        results = Results.of(spec)
+        self._recorder = (
+            Recorder(self._layout, state.journal, tensorboard=board, warn=self._warn, results=results) if may_lead else None
+        )
         self._asked = _UNASKED
         """On the leader: what anybody needs at a boundary, once its evaluation is over."""
         # The others wait for this rank meanwhile.
@@ -157,6 +161,12 @@ class Trainer:
         finally:
             if recorder is not None:
                 recorder.end()
+
+    def _before_commit(self) -> None:
+        """What a checkpoint must not be without, on rank 0: the record of whose it is, and where results outlive no machine those up to it."""
+        self._claimant.ensure()
+        if self._recorder is not None:
+            self._recorder.push()
 
     def _warn(self, message: str) -> None:
         self._control.emit(EventKind.WARNING, message)

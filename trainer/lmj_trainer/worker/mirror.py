@@ -1,0 +1,151 @@
+"""What one view's rank 0 records on its machine, in object storage too: another machine goes on from there.
+
+The other ranks, and the journal, keep what is not there yet. Lines are taken from the file of this machine, which outlives the process.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from lmj_api.protocol import Evaluation
+from lmj_trainer.durable import write_atomically
+from lmj_trainer.errors import UserError
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.fence import Claim, Fence
+from lmj_trainer.worker.metrics_file import kept_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lmj_trainer.state.journal import Journal
+    from lmj_trainer.worker.results import Results
+
+
+class Mirror:
+    """Of the files of ``results`` on this machine. Any thread may use it, one at a time writes there."""
+
+    def __init__(self, results: Results, claim: Claim, journal: Journal, turn: int) -> None:
+        self._results, self._journal, self._turn = results, journal, turn
+        self._fence = Fence(results.claims, claim)
+        self._lock = threading.Lock()
+        self._offset = self._number = 0
+        self.sent = 0
+        """The last step whose line is there."""
+        self._evaluations: Sequence[Evaluation] = ()
+        self._waiting: Sequence[Evaluation] = ()
+        self._over: ViewBrokenError | UserError | None = None
+
+    def check(self) -> None:
+        """Raise ViewBrokenError or UserError when another has come after this one, as far as it has been seen."""
+        if self._over is not None:
+            raise self._over
+
+    def pull(self, resume: int) -> None:
+        """Have the files of this machine say what is there, of steps up to ``resume``. What they say beyond that stays. Raises OSError, and as
+        :meth:`check`.
+        """
+        layout = self._results.layout
+        with self._lock:
+            self._hold()
+            there = _by_step(self._results.lines(), resume)
+            evaluations = [e for content in self._results.evaluations() for e in _read(content) if e.step <= resume]
+        here = _by_step([layout.metrics.read_bytes()] if layout.metrics.exists() else [], resume)
+        layout.output.mkdir(parents=True, exist_ok=True)
+        if lost := there.keys() - here.keys():
+            here |= {step: there[step] for step in lost}
+            write_atomically(layout.metrics, b"".join(here[step] for step in sorted(here)))
+        if evaluations:
+            here_too = _read(layout.evaluation.read_bytes()) if layout.evaluation.exists() else []
+            write_atomically(layout.evaluation, as_json(merged(evaluations, here_too)))
+        self.sent = max(there, default=0)
+
+    def rewind(self) -> None:
+        """The file of the metrics may have been written anew."""
+        with self._lock:
+            self._offset = 0
+
+    def evaluated(self, all_: Sequence[Evaluation], waiting: Sequence[Evaluation]) -> None:
+        """``all_`` evaluations that are known, of which those ``waiting`` are not there."""
+        self._evaluations, self._waiting = all_, waiting
+
+    def push(self) -> None:
+        """Have what is in the files of this machine be there. Raises OSError, and as :meth:`check`."""
+        with self._lock:
+            self._hold()
+            claim = self._fence.number
+            assert claim is not None  # held
+            self._push_lines(claim)
+            if waiting := self._waiting:
+                self._results.add_evaluations(claim, as_json(self._evaluations))
+                self._waiting = ()
+                self._journal.filed(waiting, self._turn)
+
+    def publish(self) -> None:
+        """Have all results be there as users look for them, when training is over. Raises as :meth:`push`."""
+        self.push()
+        with self._lock:
+            self._results.publish()
+            self._hold()
+            self._results.clear()
+
+    def _push_lines(self, claim: int) -> None:
+        path = self._results.layout.metrics
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            file.seek(self._offset)
+            # A line that is being written ends without a line feed, and is none yet.
+            new = list(kept_lines(file, 1 << 62))
+        lines = [line for step, _, line in new if step > self.sent]
+        if lines:
+            self._results.add_lines(claim, self._number, b"".join(lines))
+            self._number += 1
+            self.sent = new[-1][0]
+            self._journal.written(self.sent, self._turn)
+            self._journal.durable(self.sent, self._turn)
+        if new:
+            self._offset = self._offset + new[-1][1] + len(new[-1][2])
+
+    def _hold(self) -> None:
+        try:
+            self._fence.hold()
+        except (ViewBrokenError, UserError) as error:
+            self._over = error
+            raise
+
+
+def as_json(evaluations: Sequence[Evaluation]) -> bytes:
+    """A file of evaluations."""
+    return json.dumps([e.model_dump(mode="json", by_alias=True) for e in evaluations], indent=1).encode() + b"\n"
+
+
+def merged(old: Sequence[Evaluation], new: Sequence[Evaluation]) -> list[Evaluation]:
+    """``old``, then ``new``, which takes the place of those of the same split and step."""
+    newer = {(e.split, e.step) for e in new}
+    return [e for e in old if (e.split, e.step) not in newer] + list(new)
+
+
+def _by_step(contents: Iterable[bytes], resume: int) -> dict[int, bytes]:
+    from io import BytesIO
+
+    return {step: line for content in contents for step, _, line in kept_lines(BytesIO(content), resume)}
+
+
+def _read(content: bytes) -> list[Evaluation]:
+    """Those in ``content``, which may be anything."""
+    try:
+        entries = json.loads(content)
+    except (ValueError, RecursionError):
+        return []
+    found: list[Evaluation] = []
+    for entry in entries if isinstance(entries, list) else []:
+        try:
+            found.append(Evaluation.model_validate(entry))
+        except ValidationError:
+            continue
+    return found
