@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -169,6 +171,10 @@ def test_adapters_on_a_model_in_a_bucket_and_a_standby_that_takes_over(s3: S3Ser
 def test_rows_that_are_wrong_are_told_before_anything_starts_and_leave_nothing(s3: S3Server, tmp_path: Path) -> None:
     job = Job(tmp_path / "job")
     rows = put(s3.bucket("data"), job.folder / "data.csv")
+    command = [sys.executable, "-m", "lmj_operator.cli.main", "validate", str(job.file), "--set", f"dataset.source={rows}"]
+    valid = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (valid.returncode, valid.stdout.splitlines()[-1]) == (0, f"{job.file}: valid")
+    assert not job.output.exists(), "it writes nothing"
     done = job.run("--set", f"dataset.source={rows}", "--set", "dataset.label=lable")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"error: {rows} has no column 'lable'; did you mean label? (columns: text, label)"

@@ -348,6 +348,12 @@ def test_what_a_good_job_has_fetched_is_there_for_its_training(spec: JobSpec, bu
     assert not bucket.asked
 
 
+def test_a_check_without_a_training_leaves_nothing(spec: JobSpec, bucket: Bucket, tmp_path: Path) -> None:
+    with trying(spec, silent, bucket.open, forget=True) as found:
+        assert Path(found.dataset.source).read_bytes() == ROWS
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_command_borrows_rows(bucket: Bucket) -> None:
     with borrowed("s3://rows/data/train.csv", "DATA", silent, bucket.open) as path:
         assert Path(path).read_bytes() == ROWS
