@@ -294,6 +294,14 @@ def test_a_disk_that_fills_meanwhile_is_told(spec: JobSpec, bucket: Bucket, monk
     assert "No space left on device: make room there" in said
 
 
+def test_an_output_folder_that_cannot_be_written_is_told(job: Any, bucket: Bucket) -> None:
+    spec = job(dataset__source="s3://rows/test.csv", output__path="/dev/null/out").spec
+    with pytest.raises(
+        UserError, match=r"^dataset.source s3://rows/test.csv: cannot be kept in /dev/null/out/fetched: Not a directory"
+    ):
+        fetch(spec, silent, patience=0, open_=bucket.open)
+
+
 def test_bytes_are_told_every_two_seconds(spec: JobSpec, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fetched.SECONDS <= 2
     monkeypatch.setattr(fetched, "SECONDS", 0.01)
