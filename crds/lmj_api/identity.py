@@ -11,6 +11,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from lmj_api.base import Message
+from lmj_api.buckets import in_bucket
 from lmj_api.spec.dataset import Dataset, Splits
 from lmj_api.spec.job import JobSpec
 from lmj_api.spec.model import Model, Task
@@ -21,7 +22,7 @@ Fields = dict[str, str]
 """Field: why it is where it is."""
 
 MODEL: Fields = {
-    "source": "the initial weights; by its last part when it is a folder, so that a job may move to another place",
+    "source": "the initial weights; by its last part when it is a folder, of a volume or a bucket, so that a job may move to another place",
     "revision": "the initial weights",
     "scratch": "sizes of all tensors",
     "python": "the model and the loss; by the file's last part and the class",
@@ -32,7 +33,7 @@ MODEL: Fields = {
     "lora": "which weights are trained, and the forward pass",
 }
 DATASET: Fields = {
-    "source": "the rows; by its last part when it is a file or folder",
+    "source": "the rows; by its last part when it is a file or folder, of a volume or a bucket",
     "config": "the rows",
     "revision": "the rows",
     "text": "the input",
@@ -243,7 +244,9 @@ def _pick(part: Message, fields: Fields) -> dict[str, Any]:
 
 
 def _name(source: str | None) -> str | None:
-    """``source`` by name: a path (a job's paths are absolute, a hub id never is) by its last part."""
+    """``source`` by name: a path (a job's paths are absolute, a hub id never is) and a place in object storage by its last part."""
+    if source is not None and in_bucket(source):
+        return source.rstrip("/").rpartition("/")[2]
     return PurePath(source).name if source is not None and PurePath(source).is_absolute() else source
 
 

@@ -70,6 +70,11 @@ class Layout:
         return self.output / "pretrained"
 
     @property
+    def fetched(self) -> Path:
+        """What the job has of object storage: rows and the model, a folder for each place."""
+        return self.output / "fetched"
+
+    @property
     def tensorboard(self) -> Path:
         """TensorBoard event files."""
         return self.output / "tensorboard"

@@ -16,7 +16,8 @@ from lmj_api.spec.model import Model
 DATA_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".parquet"})
 """Extensions that make a dataset's ``source`` a file and no hub id."""
 
-_CHECKPOINTS = "checkpoint.path"
+_IN_BUCKETS = frozenset({"dataset.source", "dataset.splits.validation", "dataset.splits.test", "model.source", "checkpoint.path"})
+"""Fields whose place may be in object storage."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -83,7 +84,9 @@ def _trained(spec: JobSpec, base: Path, here: bool) -> dict[str, Dataset | Model
         }
     )
     source = spec.model.source
-    if source is not None and ((base / _home(source)).is_dir() if here else _looks_like_path(source)):
+    if source is not None and in_bucket(source):
+        source = source.rstrip("/")
+    elif source is not None and ((base / _home(source)).is_dir() if here else _looks_like_path(source)):
         source = _absolute(source, base)
     return {"dataset": dataset, "model": spec.model.model_copy(update={"source": source, **_python(spec.model, base, here)})}
 
@@ -107,6 +110,8 @@ def _python(model: Model, base: Path, here: bool) -> dict[str, str]:
 
 def _data_path(name: str, base: Path, here: bool) -> str:
     """The file or folder that ``name`` says, or ``name`` itself: a hub id."""
+    if in_bucket(name):
+        return name.rstrip("/")
     path = _home(name)
     there = (base / path).exists() if here else _looks_like_path(name)
     return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there else name
@@ -114,6 +119,8 @@ def _data_path(name: str, base: Path, here: bool) -> str:
 
 def _split(name: str, base: Path, here: bool) -> str:
     """The file that ``name`` says, or ``name`` itself: a split. A folder that happens to be called ``test`` is no split."""
+    if in_bucket(name):
+        return name.rstrip("/")
     path = _home(name)
     there = (base / path).is_file() if here else _looks_like_path(name)
     return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there else name
@@ -132,7 +139,7 @@ def _named(spec: JobSpec) -> dict[str, str]:
         "model.source": spec.model.source,
         "model.python": spec.model.python,
         "output.path": spec.output.path,
-        _CHECKPOINTS: spec.checkpoint.path,
+        "checkpoint.path": spec.checkpoint.path,
     }
     if (command := spec.command) is not None:
         named |= {
@@ -145,20 +152,40 @@ def _named(spec: JobSpec) -> dict[str, str]:
 
 def _refuse_schemes(spec: JobSpec) -> None:
     """As a path, ``s3://bucket/x`` would be a folder ``s3:`` here: results would be where nobody looks for them."""
+    named = _named(spec)
+    places = {field: name for field, name in named.items() if field in _IN_BUCKETS and in_bucket(name)}
     wrong = [
         f"spec.{field}: {name!r}: {name.partition('://')[0]}:// cannot be read or written yet; write a path"
-        for field, name in _named(spec).items()
-        if _SCHEME.match(name) and not (field == _CHECKPOINTS and in_bucket(name))
+        for field, name in named.items()
+        if _SCHEME.match(name) and field not in places
     ]
-    if spec.checkpoint.path is not None and in_bucket(spec.checkpoint.path):
-        try:
-            split(spec.checkpoint.path)
-        except ValueError as error:
-            wrong.append(f"spec.{_CHECKPOINTS}: {error}")
-    elif spec.checkpoint.secret_name is not None:
-        wrong.append(f"spec.checkpoint.secretName: {_CHECKPOINTS} is no place in object storage: leave it out")
+    wrong += [
+        f"spec.{field}: {problem}" for field, name in places.items() if (problem := _wrong_in_bucket(field, name)) is not None
+    ]
+    wrong += [
+        f"spec.{part}.revision: {places[f'{part}.source']} is in object storage, which has no revisions: leave it out"
+        for part, revision in (("dataset", spec.dataset.revision), ("model", spec.model.revision))
+        if revision is not None and f"{part}.source" in places
+    ]
+    if not places and spec.checkpoint.secret_name is not None:
+        wrong.append("spec.checkpoint.secretName: no place of this job is in object storage: leave it out")
     if wrong:
         raise SpecError(*wrong)
+
+
+def _wrong_in_bucket(field: str, name: str) -> str | None:
+    """What is wrong with ``name``, a place in object storage, as what ``field`` names; None: nothing."""
+    try:
+        _, _, folder = split(name)
+    except ValueError as error:
+        return str(error)
+    if field == "checkpoint.path":
+        return None
+    if not folder:
+        return f"{name}: this is a whole bucket: name a {'folder' if field == 'model.source' else 'file or folder'} in it"
+    if field.startswith("dataset.splits.") and Path(folder).suffix.lower() not in DATA_SUFFIXES:
+        return f"{name}: name a file there ({', '.join(sorted(DATA_SUFFIXES))})"
+    return None
 
 
 def _refuse_home(spec: JobSpec) -> None:

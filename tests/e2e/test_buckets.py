@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+import yaml
 from bucket_fixture import lead
 from s3_server import S3Server, serving
 from storage_server import StorageServer
@@ -16,8 +21,9 @@ from storage_server import StorageServer
 from lmj_trainer.checkpoint.scan import survey
 from lmj_trainer.store.registry import open_place
 
-from .jobs import Job, wait_until
+from .jobs import WORDS, Job, wait_until, write_data
 from .runs import Run, runs
+from .test_standby import wait_until_warm
 from .undisturbed_fixture import STEPS, Undisturbed
 
 __all__ = ["runs"]
@@ -69,6 +75,108 @@ def test_who_may_not_write_there_is_told_before_anything_starts(
     assert last.startswith("error: checkpoint.path cannot be used: s3://jobs/x/.lmj-check-")
     assert "SignatureDoesNotMatch" in last
     assert "another" not in done.stderr + done.stdout
+
+
+def put(place: str, path: Path) -> str:
+    """Put a file, or the files of a folder, into ``place``, a bucket; its URI."""
+    for file in [path] if path.is_file() else sorted(path.iterdir()):
+        key = path.name if file == path else f"{path.name}/{file.name}"
+        (open_place(place) / key).put([file.read_bytes()])
+    return f"{place}/{path.name}"
+
+
+def with_sets(*sets: str) -> list[str]:
+    return [word for each in sets for word in ("--set", each)]
+
+
+def small_model(folder: Path) -> Path:
+    """A model of two layers with weights and a tokenizer."""
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "bad", "good"]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    torch.manual_seed(3)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(words), max_position_embeddings=32, **sizes)).save_pretrained(folder)
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    return folder
+
+
+def with_model(job: Job, source: str) -> Job:
+    document = yaml.safe_load(job.file.read_text())
+    document["spec"]["model"] = {"source": source, "labels": ["negative", "positive"]}
+    job.file.write_text(yaml.safe_dump(document))
+    return job
+
+
+@pytest.mark.slow
+def test_rows_and_a_model_in_a_bucket_train_as_those_of_a_folder(server: StorageServer, tmp_path: Path, runs: list[Run]) -> None:
+    """To the same bits; and what was fetched is not asked for again, by no rank and no later start: the bucket is empty by then."""
+    model = small_model(tmp_path / "tiny-bert")
+    plain = with_model(Job(tmp_path / "plain"), str(model))
+    held = tmp_path / "held.csv"
+    write_data(held, 16)
+    rest = ["training.maxSteps=200", "dataset.splits.validationFraction=0"]
+    done = plain.run(*with_sets(*rest, f"dataset.splits.validation={held}"))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    place = server.bucket("data")
+    job = with_model(Job(tmp_path / "job"), put(place, model))
+    rows = put(place, plain.folder / "data.csv")
+    sets = [*rest, f"dataset.splits.validation={put(place, held)}", f"dataset.source={rows}"]
+    run = Run(job, *sets)
+    runs.append(run)
+    job.wait_for_step(20, run.process)
+    for key in ("data.csv", "held.csv", *(f"{model.name}/{file.name}" for file in model.iterdir())):
+        (open_place(place) / key).delete()
+    first = job.worker(0)
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: job.status()["view"]["number"] >= 2, run.process)
+    run.finish()
+    assert job.losses() == plain.losses()
+    assert len(job.losses()) == 200
+    card = (job.output / "model" / "README.md").read_text()
+    assert f"{place}/tiny-bert" in card, "where it is from, and not where a copy of it was"
+    evaluated = [json.loads((each.output / "evaluation.json").read_text()) for each in (job, plain)]
+    assert evaluated[0] == evaluated[1]
+    again = job.run(*with_sets(*sets))
+    assert (again.returncode, "finished already" in again.stdout) == (0, True)
+
+
+@pytest.mark.slow
+def test_adapters_on_a_model_in_a_bucket_and_a_standby_that_takes_over(s3: S3Server, tmp_path: Path, runs: list[Run]) -> None:
+    """The weights that stay as they are are read by each start, and by the export; the bucket has none by then."""
+    model, place = small_model(tmp_path / "tiny-bert"), s3.bucket("models")
+    job = with_model(Job(tmp_path / "job"), put(place, model))
+    run = Run(job, "model.lora.r=4", "recovery.standby=1", "training.maxSteps=1500")
+    runs.append(run)
+    wait_until_warm(job, run.process)
+    job.wait_for_step(20, run.process)
+    for file in model.iterdir():
+        (open_place(place) / f"{model.name}/{file.name}").delete()
+    os.killpg(job.agent(1), signal.SIGKILL)
+    wait_until(lambda: job.status()["view"]["number"] >= 2, run.process)
+    run.finish()
+    assert job.status()["phase"] == "Succeeded"
+    (fetched,) = (job.output / "fetched").glob("*/tiny-bert")
+    config = json.loads((job.output / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(fetched), "a library can load it from there"
+    assert (fetched / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
+    assert (job.output / "model" / "model.safetensors").is_file()
+
+
+def test_rows_that_are_wrong_are_told_before_anything_starts_and_leave_nothing(s3: S3Server, tmp_path: Path) -> None:
+    job = Job(tmp_path / "job")
+    rows = put(s3.bucket("data"), job.folder / "data.csv")
+    command = [sys.executable, "-m", "lmj_operator.cli.main", "validate", str(job.file), "--set", f"dataset.source={rows}"]
+    valid = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (valid.returncode, valid.stdout.splitlines()[-1]) == (0, f"{job.file}: valid")
+    assert not job.output.exists(), "it writes nothing"
+    done = job.run("--set", f"dataset.source={rows}", "--set", "dataset.label=lable")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == f"error: {rows} has no column 'lable'; did you mean label? (columns: text, label)"
+    assert not job.output.exists()
 
 
 @pytest.mark.slow

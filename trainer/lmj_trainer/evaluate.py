@@ -13,6 +13,7 @@ from lmj_trainer.data.packing import WHOLE, packed
 from lmj_trainer.data.source import DataSource
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.errors import UserError
+from lmj_trainer.fetched import borrowed
 from lmj_trainer.task.saved_model import SavedModel, model_folder
 from lmj_trainer.trained import read_trained
 
@@ -59,7 +60,10 @@ def main(argv: Sequence[str]) -> int:
     """``evaluate MODEL DATA [--text COL ...] [--label COL] ...``: prints the evaluation. Returns the exit code."""
     parser = Parser(prog="lmj evaluate", description="Evaluates a trained model on labelled rows.")
     parser.add_argument("model", type=Path, help="the model's folder, or its run's output folder")
-    parser.add_argument("data", help="a file (csv, tsv, jsonl, json, parquet), a saved dataset's folder or a hub id")
+    parser.add_argument(
+        "data",
+        help="a file (csv, tsv, jsonl, json, parquet), a saved dataset's folder, one of these in object storage, or a hub id",
+    )
     parser.add_argument(
         "--text", nargs="+", metavar="COL", help="column of the text, or the two of a pair (those that it was trained on)"
     )
@@ -79,19 +83,13 @@ def main(argv: Sequence[str]) -> int:
         ticker = Ticker(lambda line: print(line, file=sys.stderr))
         folder = model_folder(arguments.model)
         trained = read_trained(folder)
-        if trained.python is not None:
-            result = _of_own(folder, trained.python, arguments, ticker)
-        else:
-            result = evaluate(
-                folder,
-                arguments.data,
-                arguments.text or trained.text,
-                arguments.label or trained.label,
-                arguments.split,
-                arguments.batch_size,
-                arguments.max_length,
-                ticker,
-            )
+        with borrowed(arguments.data, "DATA", ticker.say) as data:
+            if trained.python is not None:
+                result = _of_own(folder, trained.python, data, arguments, ticker)
+            else:
+                text, label = arguments.text or trained.text, arguments.label or trained.label
+                split, batch_size, longest = arguments.split, arguments.batch_size, arguments.max_length
+                result = evaluate(folder, data, text, label, split, batch_size, longest, ticker)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR
@@ -99,14 +97,14 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _of_own(folder: Path, python: str, arguments: argparse.Namespace, ticker: Ticker) -> Evaluation:
+def _of_own(folder: Path, python: str, data: str, arguments: argparse.Namespace, ticker: Ticker) -> Evaluation:
     """Of a model of the user's class, which gets whole rows."""
     for option, value in (("--text", arguments.text), ("--label", arguments.label), ("--max-length", arguments.max_length)):
         if value is not None:
             raise UserError(f"{option}: {python} gets whole rows: leave it out")
     from lmj_trainer.own.evaluate import evaluate_own
 
-    return evaluate_own(folder, python, arguments.data, arguments.split, arguments.batch_size, ticker)
+    return evaluate_own(folder, python, data, arguments.split, arguments.batch_size, ticker)
 
 
 def as_text(result: Evaluation) -> str:

@@ -1,4 +1,4 @@
-"""How far the hub's client is with what it fetches, in bytes: told every two seconds, whether any came or not."""
+"""How far one is with what is fetched, in bytes: told every two seconds, whether any came or not."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -32,15 +32,26 @@ def telling(what: str, say: Callable[[str], None], seconds: float = SECONDS) -> 
             return True
 
     def tell() -> None:
+        # One bar has what came, and one what was written; a file counts when it is begun.
+        say(f"{what}: {amount(max((bar.n for bar in bars), default=0), max((bar.total or 0 for bar in bars), default=0))}")
+
+    with repeatedly(tell, seconds):
+        yield Bar
+
+
+@contextmanager
+def repeatedly(tell: Callable[[], None], seconds: float = SECONDS) -> Iterator[None]:
+    """Have ``tell`` called every ``seconds`` meanwhile, by a thread of its own."""
+
+    def run() -> None:
         while not done.wait(seconds):
-            # One bar has what came, and one what was written; a file counts when it is begun.
-            say(f"{what}: {amount(max((bar.n for bar in bars), default=0), max((bar.total or 0 for bar in bars), default=0))}")
+            tell()
 
     done = threading.Event()
-    thread = threading.Thread(target=tell, name="fetching", daemon=True)
+    thread = threading.Thread(target=run, name="fetching", daemon=True)
     thread.start()
     try:
-        yield Bar
+        yield
     finally:
         done.set()
         thread.join(seconds)

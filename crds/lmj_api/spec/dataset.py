@@ -20,9 +20,9 @@ class Splits(Message):
     train: Name = "train"
     """Split name (hub and saved datasets); a file given as ``source`` is the training split whatever this says."""
     validation: Name | None = None
-    """Split name, or a file, of the validation rows."""
+    """Split name, or a file, of the validation rows; a path or a place in object storage, as in ``source``."""
     test: Name | None = None
-    """Split name, or a file, of the test rows."""
+    """Split name, or a file, of the test rows; as ``validation``."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Part of the training rows to validate on, when ``validation`` is not set."""
     test_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -54,7 +54,8 @@ class Dataset(Message):
     """The dataset: texts or pairs of texts, with labels where the task has some."""
 
     source: Name
-    """A ``.csv``, ``.tsv``, ``.jsonl``, ``.json`` or ``.parquet`` file, a folder that ``save_to_disk`` wrote, or a hub id. A relative path is relative to the job's file."""
+    """A ``.csv``, ``.tsv``, ``.jsonl``, ``.json`` or ``.parquet`` file, a folder that ``save_to_disk`` wrote, or a hub id. A relative path is relative to
+    the job's file. A file or folder in object storage, ``s3://BUCKET/FILE``, is fetched once, into the output folder."""
     config: Name | None = None
     """Configuration of a hub dataset (``sst2`` of ``glue``)."""
     revision: Name | None = None

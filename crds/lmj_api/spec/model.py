@@ -100,7 +100,8 @@ class Model(Message):
     """The model: ``source`` (pretrained weights), ``scratch`` (random ones) or ``python`` (your own)."""
 
     source: Annotated[str, Field(min_length=1)] | None = None
-    """A hub id (``bert-base-uncased``) or a folder that ``save_pretrained`` wrote; its tokenizer comes with it."""
+    """A hub id (``bert-base-uncased``) or a folder that ``save_pretrained`` wrote, here or in object storage (``s3://BUCKET/FOLDER``, fetched once, into
+    the output folder); its tokenizer comes with it."""
     revision: Annotated[str, Field(min_length=1)] | None = None
     """Branch, tag or commit of a hub id; the run keeps what that was when it began. With ``lora`` it must be a commit: a program that loads the
     adapter fetches the rest."""

@@ -112,7 +112,7 @@ async def operate(options: Options) -> None:
         served = Served(api)
         try:
             runner = await listen(
-                host, port, metrics, lambda: [wait for each in (served, *watching) if (wait := each.waits) is not None]
+                host, port, metrics, lambda: [w for w in (served.waits, *(watch.waits for watch in watching)) if w is not None]
             )
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error

@@ -180,7 +180,8 @@ def test_a_missing_field_is_explained() -> None:
     del doc["spec"]["dataset"]["source"]
     assert problem(doc) == (
         "spec.dataset.source: missing (A ``.csv``, ``.tsv``, ``.jsonl``, ``.json`` or ``.parquet`` file, a folder that ``save_to_disk`` "
-        "wrote, or a hub id. A relative path is relative to the job's file.)"
+        "wrote, or a hub id. A relative path is relative to the job's file. A file or folder in object storage, ``s3://BUCKET/FILE``, is "
+        "fetched once, into the output folder.)"
     )
 
 
@@ -333,8 +334,11 @@ def test_a_data_file_is_a_path_even_before_it_exists_and_home_is_known() -> None
         ("checkpoint.path=gs://c/x", "spec.checkpoint.path: gs://c/x: write gs://BUCKET/FOLDER"),
         ("checkpoint.path=s3://c/x", "spec.checkpoint.path: s3://c/x: write s3://BUCKET/FOLDER"),
         ("checkpoint.path=azblob://runs/../x", "spec.checkpoint.path: azblob://runs/../x: write azblob://CONTAINER/FOLDER"),
-        ("checkpoint.secretName=keys", "spec.checkpoint.secretName: checkpoint.path is no place in object storage: leave it out"),
-        ("dataset.source=gs://b/a.csv", "spec.dataset.source: 'gs://b/a.csv': gs:// cannot be read or written yet; write a path"),
+        ("checkpoint.secretName=keys", "spec.checkpoint.secretName: no place of this job is in object storage: leave it out"),
+        (
+            "dataset.source=hdfs://b/a.csv",
+            "spec.dataset.source: 'hdfs://b/a.csv': hdfs:// cannot be read or written yet; write a path",
+        ),
         ("model.source=S3://b/m", "spec.model.source: 'S3://b/m': S3:// cannot be read or written yet; write a path"),
     ],
 )
@@ -352,6 +356,67 @@ def test_checkpoints_may_lie_in_a_bucket(here: bool) -> None:
     assert layout.bucket == "s3://my-bucket/runs/1"
     assert layout.checkpoints == layout.output / "checkpoints", "no folder of that name is made here"
     assert Layout.of(load_job(document(), base=BASE, here=here).spec).bucket is None
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_rows_and_the_model_may_lie_in_buckets(here: bool) -> None:
+    sets = [
+        "dataset.source=s3://data/rows/train.CSV",
+        "dataset.splits.validation=azblob://more/validation.jsonl",
+        "dataset.splits.test=s3://data/test.parquet",
+        "model.source=s3://models/tiny/",
+        "checkpoint.secretName=keys",
+    ]
+    spec = load_job(document(model={"source": "x", "scratch": None}), base=BASE, sets=sets, here=here).spec
+    assert (spec.dataset.source, spec.model.source) == ("s3://data/rows/train.CSV", "s3://models/tiny")
+    assert (spec.dataset.splits.validation, spec.dataset.splits.test) == (
+        "azblob://more/validation.jsonl",
+        "s3://data/test.parquet",
+    )
+    assert spec.checkpoint.path is None
+    for each in sets[:-1]:
+        alone = document(model={"source": "x", "scratch": None})
+        assert load_job(alone, base=BASE, sets=[each, sets[-1]], here=here).spec.checkpoint.secret_name == "keys"
+
+
+def test_a_folder_of_rows_in_a_bucket_ends_in_no_slash() -> None:
+    assert load(document(), "dataset.source=s3://data/rows/").spec.dataset.source == "s3://data/rows"
+
+
+@pytest.mark.parametrize(
+    ("sets", "line"),
+    [
+        (["dataset.source=s3://data"], "spec.dataset.source: s3://data: this is a whole bucket: name a file or folder in it"),
+        (["model.source=azblob://tiny/"], "spec.model.source: azblob://tiny/: this is a whole bucket: name a folder in it"),
+        (["model.source=s3://models/a//b"], "spec.model.source: s3://models/a//b: write s3://BUCKET/FOLDER"),
+        (["dataset.source=s3://data/../x.csv"], "spec.dataset.source: s3://data/../x.csv: write s3://BUCKET/FOLDER"),
+        (
+            ["dataset.splits.test=s3://data/test"],
+            "spec.dataset.splits.test: s3://data/test: name a file there (.csv, .json, .jsonl, .parquet, .tsv)",
+        ),
+        (
+            ["dataset.source=s3://data/a.csv", "dataset.revision=main"],
+            "spec.dataset.revision: s3://data/a.csv is in object storage, which has no revisions: leave it out",
+        ),
+        (
+            ["model.source=s3://models/tiny", "model.revision=main"],
+            "spec.model.revision: s3://models/tiny is in object storage, which has no revisions: leave it out",
+        ),
+    ],
+)
+@pytest.mark.parametrize("here", [True, False])
+def test_what_no_place_in_a_bucket_can_be(sets: list[str], line: str, here: bool) -> None:
+    with pytest.raises(SpecError) as caught:
+        load_job(document(model={"source": "x", "scratch": None}), base=BASE, sets=sets, here=here)
+    assert str(caught.value) == line
+
+
+def test_a_script_lies_in_no_bucket() -> None:
+    parts = {"model": {"python": "s3://b1b/train.py:__main__", "scratch": None}, "dataset": {"source": "s3://b1b/train.py"}}
+    doc = document()
+    doc["spec"] = {**doc["spec"], **parts, "pipeline": {"stages": 1}}
+    del doc["spec"]["model"]["scratch"]
+    assert "spec.model.python: 's3://b1b/train.py:__main__': s3:// cannot be read" in problem(doc)
 
 
 def test_stragglers_are_looked_for_where_there_can_be_replicas() -> None:

@@ -60,6 +60,7 @@ def test_every_part_is_decided_on() -> None:
         {"training": {"gradient_checkpointing": True}},
         {"suspend": True},
         {"model": {"source": "/moved/to/model"}, "dataset": {"source": "/moved/to/reviews.csv"}},
+        {"model": {"source": "s3://models/base/model"}, "dataset": {"source": "azblob://rows/reviews.csv"}},
         {"dataset": {"splits": {"test": "/jobs/a/test.csv"}, "max_samples": {"test": 10}}},
         {"training": {"learning_rate": 0.00005}},
     ],
@@ -74,6 +75,8 @@ def test_goes_on(parts: dict[str, Any]) -> None:
     [
         {"model": {"source": "/jobs/a/another"}},
         {"model": {"source": "model/model"}},
+        {"model": {"source": "s3://models/another"}},
+        {"dataset": {"source": "s3://rows/other.csv"}},
         {"model": {"labels": ["a", "b"]}},
         {"model": {"dropout": 0.2}},
         {"model": {"lora": {}}},

@@ -7,14 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bucket_fixture import s3, s3_of_session
+from s3_server import S3Server
 
 from lmj_api.protocol import Evaluation
 from lmj_trainer import evaluate, predict
 from lmj_trainer.checkpoint import main as checkpoints
 from lmj_trainer.dataset.prepared import prepare
 from lmj_trainer.model.config import load_config
+from lmj_trainer.store.registry import open_place
 from lmj_trainer.task.saved_model import SavedModel
 from lmj_trainer.trained import write_trained
+
+__all__ = ["s3", "s3_of_session"]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +61,20 @@ def test_evaluate_counts_what_the_model_says(model: Path, write: Any, capsys: py
     assert result.loss == pytest.approx(20 / 3, rel=0.1)
     assert evaluate.main(argv) == 0
     assert "accuracy 0.6667" in capsys.readouterr().out
+
+
+def test_evaluate_takes_rows_from_a_bucket(model: Path, write: Any, s3: S3Server, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write("test.csv", "text,label\ngood,yes\nbad film,no\nfilm,yes\n")
+    (open_place(s3.bucket("data")) / "held/test.csv").put([data.read_bytes()])
+    assert evaluate.main([str(model), str(data), "-o", "json"]) == 0
+    here = capsys.readouterr().out
+    assert evaluate.main([str(model), "s3://data/held/test.csv", "-o", "json"]) == 0
+    assert capsys.readouterr().out == here
+    assert evaluate.main([str(model), "s3://data/held/no.csv"]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "error: DATA s3://data/held/no.csv: there is no such file or folder"
+    assert evaluate.main([str(model), "s3://data/held/test.csv", "--label", "lable"]) == 2
+    assert "s3://data/held/test.csv has no column 'lable'" in capsys.readouterr().err
 
 
 def test_predict_texts_and_lines(model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

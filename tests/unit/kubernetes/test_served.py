@@ -27,17 +27,20 @@ async def test_until_the_definition_is_served(
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
     monkeypatch.setattr(module, "WORD_SECONDS", 60.0)
     asked = 0
+    heard = asyncio.Event()
 
     async def handle(request: web.Request) -> web.Response:
         nonlocal asked
         asked += 1
+        heard.set()
         answer = answers.get(request.path)
         return web.json_response({"code": 404}, status=404) if answer is None else web.json_response(answer)
 
     async def stays(why: str) -> None:
         before = asked
         while asked < before + 4:
-            await asyncio.sleep(0.01)
+            heard.clear()
+            await heard.wait()
         assert not waiting.done()
         assert there.waits is not None
         assert why in there.waits
@@ -65,7 +68,9 @@ async def test_a_server_that_does_not_answer_is_asked_again(answers: dict[str, A
 
     async def handle(request: web.Request) -> web.Response:
         left[0] -= 1
-        return web.json_response({"message": "starting"}, status=503) if left[0] >= 0 else web.json_response(answers[request.path])
+        return (
+            web.json_response({"message": "starting"}, status=503) if left[0] >= 0 else web.json_response(answers[request.path])
+        )
 
     async with served(handle) as api:
         there = Served(api)

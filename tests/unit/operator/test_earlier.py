@@ -205,6 +205,18 @@ def test_checkpoints_inside_the_output_folder_go_whatever_their_folder_is_called
     assert not layout.has_results()
 
 
+def test_what_was_fetched_for_an_earlier_run_goes_and_what_the_check_of_the_first_has_fetched_stays(tmp_path: Path) -> None:
+    layout = Layout(tmp_path, tmp_path / "checkpoints")
+    layout.run.mkdir()
+    layout.fetched.mkdir()
+    assert move_aside(layout, "a") is None
+    assert layout.fetched.is_dir()
+    layout.metrics.write_text("old")
+    assert move_aside(layout, "a") == tmp_path / "earlier-1"
+    assert not layout.fetched.exists(), "a new run has what is in the bucket then"
+    assert (tmp_path / "earlier-1" / "fetched").is_dir()
+
+
 def test_what_is_aside_already_is_not_written_over(tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path / "checkpoints")
     layout.run.mkdir()

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
-from lmj_trainer.store.port import Entry, Piece, Ref, aside_of
+from lmj_trainer.store.port import Entry, Piece, Ref, RefusedError, aside_of
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
@@ -38,6 +38,16 @@ REQUEST_SECONDS = 30
 _MARK = "lmjupload"
 """Name of what is kept beside a file's content: which call wrote it."""
 _NO_KEY = {"NoSuchKey", "BlobNotFound"}
+_REFUSED = {
+    "NoSuchBucket",
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ContainerNotFound",
+    "AuthenticationFailed",
+    "AuthorizationFailure",
+    "AuthorizationPermissionMismatch",
+}
 _PUT_TOGETHER = {"InvalidBlockList", "NoSuchUpload"}
 """What a server says to the request that makes a file of parts, when it has done that before, and its answer was lost."""
 _QUERY = re.compile(r"\?\S+")
@@ -227,10 +237,16 @@ class ObjectStore:
         except FileNotFoundError as error:
             answer = _ANSWER.search(str(error))
             if answer is not None and answer[1] not in _NO_KEY:  # the bucket is not there, or the user
-                raise OSError(f"{self.describe(key)}: {_reason(str(error))}") from None
+                raise RefusedError(f"{self.describe(key)}: {_reason(str(error))}") from None
             raise FileNotFoundError(self.describe(key)) from None
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise RefusedError(f"{self.describe(key)}: {_reason(str(error))}") from None
         except BaseError as error:
-            raise OSError(f"{self.describe(key)}: {_reason(str(error))}") from None
+            answer = _ANSWER.search(str(error))
+            kind = (
+                RefusedError if answer is not None and answer[1] in _REFUSED else OSError
+            )  # a listing's error has no class of its own
+            raise kind(f"{self.describe(key)}: {_reason(str(error))}") from None
         except BaseException as error:
             # A panic of the library is no Exception: a thread that writes a checkpoint would end without a word.
             if type(error).__module__ != "pyo3_runtime":

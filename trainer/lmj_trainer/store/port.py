@@ -36,6 +36,10 @@ class NotAFileError(OSError):
     """Something else has the file's name: a link, a folder, a device. The text is its place."""
 
 
+class RefusedError(OSError):
+    """The store does not give it, however often it is asked: there is no such bucket, or no right to it. The text is one line."""
+
+
 class Store(Protocol):
     """Files by key: ``folder/name``; the key of the store's root is ``""``. All methods may raise OSError, and FileNotFoundError for a key that
     is not there. Those that write have made their work durable when they return, and after a crash at any point it is done or not.

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from lmj_trainer.checkpoint.tensors import open_tensors, require_frozen
+from lmj_trainer.fetched import local
 from lmj_trainer.model.lora import ADAPTER
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.pretrained import kept
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 def restore_adapted(checkpoint: Ref, manifest: Manifest, config: PretrainedConfig, spec: JobSpec) -> Stage:
     """The whole model on the CPU: what was trained from the checkpoint, the rest from where it came from."""
+    spec = local(spec)
     layers = range(int(config.num_hidden_layers))
     stage = Stage(
         config, TASKS[spec.model.task].heads, layers, seed=spec.training.seed, lora=spec.model.lora, source=spec.model.source

@@ -16,6 +16,7 @@ from lmj_api.protocol import CUT_OFF, USER_ERROR
 from lmj_api.spec import LiveMigrationJob
 from lmj_trainer import linux
 from lmj_trainer.errors import CutOffError, UserError
+from lmj_trainer.fetched import as_named
 from lmj_trainer.limits import allow_files
 from lmj_trainer.own.source import blame, settled
 from lmj_trainer.worker import libraries
@@ -54,7 +55,7 @@ def main(argv: list[str]) -> int:
             shelves = (arguments.snapshots_fd, arguments.kept_fd) if both else None
             code = _work(job, arguments.rank, arguments.pod, arguments.fd, arguments.memory_fd, shelves)
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {as_named(job.spec, str(error))}", file=sys.stderr)
         code = USER_ERROR
     except CutOffError as error:
         print(error, file=sys.stderr)

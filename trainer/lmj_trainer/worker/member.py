@@ -14,6 +14,7 @@ from lmj_trainer.check import check_cut, check_frozen_source, check_model, check
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.dataset.prepared import prepare_patiently
 from lmj_trainer.errors import CutOffError
+from lmj_trainer.fetched import fetch, local
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.model.config import load_config
 from lmj_trainer.model.families.registry import FAMILIES
@@ -105,6 +106,7 @@ def join(
     make_deterministic(device, spec.training.computing_threads)
     # On a cluster nobody looked before: no restart fixes what is wrong here.
     refuse_other(job, lambda message: control.emit(EventKind.WARNING, message))
+    spec = fetch(spec, say, pod)
     check_frozen_source(spec)
     if is_own(spec):
         load_own(spec.model)  # before the rows are read: it is quick
@@ -150,7 +152,7 @@ def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: PreparedDa
         bfloat16=bfloat16,
         recompute=recompute,
         lora=spec.model.lora,
-        source=job.spec.model.source,
+        source=local(job.spec).model.source,
     )
     if spec.model.lora is not None:
         say("the weights that stay as they are")

@@ -22,6 +22,7 @@ def prepare_standby(job: LiveMigrationJob, pod: str, control: Control) -> None:
     # The fork server has imported these; a process that is started cold does it here.
     from lmj_trainer.check import check_frozen_source, check_model, check_rows
     from lmj_trainer.dataset.prepared import prepare_patiently
+    from lmj_trainer.fetched import fetch
     from lmj_trainer.model.config import load_config
     from lmj_trainer.own.source import is_own, load_own
     from lmj_trainer.pretrained import keep
@@ -29,6 +30,7 @@ def prepare_standby(job: LiveMigrationJob, pod: str, control: Control) -> None:
     spec = job.spec
 
     say = teller(control, None)
+    spec = fetch(spec, say, pod)
     say("checking the model")
     check_frozen_source(spec)
     if is_own(spec):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lmj_api.protocol import EventKind
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
+from lmj_trainer.fetched import local
 from lmj_trainer.pretrained import kept
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.state.weights import initialise
@@ -83,7 +84,7 @@ class Restoring:
         if resume.step == 0 and not there:
             self.source.restart()
             state.best, state.seconds, state.evaluated = Best(), 0.0, -1
-            fresh = initialise(self.stage, state, kept(self.spec).model)
+            fresh = initialise(self.stage, state, kept(local(self.spec)).model)
             if fresh:
                 message = f"starts at random: {', '.join(fresh)}"
                 self.control.emit(EventKind.PREPARING, message, progress=self.pace.at(0))

@@ -33,7 +33,8 @@ def move_aside(layout: Layout, job: str) -> Path | None:
         target = layout.output / Path(mark.read_text()).name
     else:
         target = _unused(layout)
-        if not any(path.exists() for path, _ in _moves(layout, job, target)):
+        # What the check of a first run has fetched is no earlier run's.
+        if not any(path.exists() for path, _ in _moves(layout, job, target) if path != layout.fetched):
             return None
         write_atomically(mark, target.name.encode())
     moves = _moves(layout, job, target)
@@ -68,6 +69,7 @@ def _moves(layout: Layout, job: str, target: Path) -> list[tuple[Path, Path]]:
     """What goes, and where to. The pods' folders and the lock are this command's, and the tokenized data fits any job."""
     results = [layout.metrics, layout.evaluation, layout.recorders, layout.model, layout.int8, layout.adapter, layout.tensorboard]
     results += [layout.logs, layout.output / "checkpoints", layout.pretrained, layout.trained, layout.trackers, layout.views]
+    results += [layout.fetched]
     moves = [(path, target / path.name) for path in results]
     moves += [(path, target / layout.run.name / path.name) for path in (layout.run / name for name in _BOOKKEEPING)]
     if layout.checkpoints != layout.output / "checkpoints" and layout.checkpoints.is_dir():
