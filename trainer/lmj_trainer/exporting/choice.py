@@ -30,6 +30,11 @@ class Choice:
     """Newer ones that are damaged, and how."""
 
 
+def require_any(root: Ref, spec: JobSpec, step: int | None) -> None:
+    """Raise UserError when there is certainly none to choose: before libraries are loaded, which takes seconds. Raises OSError."""
+    candidates(survey(root, state_digest(spec), spec.training, digests=False), root, step)
+
+
 def choose(root: Ref, spec: JobSpec, step: int | None) -> Choice:
     """The newest good checkpoint of the job in ``root``, or that of ``step``. Raises GoneError, OSError, and UserError: there is none."""
     digest = state_digest(spec)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from lmj_api.buckets import scheme_of
 from lmj_api.layout import Layout
 from lmj_trainer.cli import Parser
 from lmj_trainer.errors import UserError
-from lmj_trainer.exporting.choice import Choice, GoneError, choose, is_gone
+from lmj_trainer.exporting.choice import Choice, GoneError, choose, is_gone, require_any
 from lmj_trainer.exporting.place import require_free, settle, site_of
 from lmj_trainer.exporting.telling import telling
 from lmj_trainer.own.source import blame, settled
@@ -96,11 +97,15 @@ def export_of(job: LiveMigrationJob, folder: Path, step: int | None, say: Say) -
     One that the job removes meanwhile is no error where any will do: there is a newer one.
     """
     root = _checkpoints(job)
+    with _reading(root):
+        require_any(root, job.spec, step)
+    with telling("loading libraries", say):
+        importlib.import_module("lmj_trainer.exporting.model")  # not while a checkpoint may go
     try:
         return _once(job, root, folder, step, say)
     except GoneError as gone:
         if step is not None:
-            raise UserError(_removed(gone, f"choose another step (lmj checkpoints {job.spec.output.path})")) from gone
+            raise UserError(_removed(gone, f"try again with another step (lmj checkpoints {job.spec.output.path})")) from gone
         say(f"{_removed(gone, '')}; the newest one is taken")
     try:
         return _once(job, root, folder, None, say)
@@ -123,11 +128,8 @@ def _checkpoints(job: LiveMigrationJob) -> Ref:
 
 def _once(job: LiveMigrationJob, root: Ref, folder: Path, step: int | None, say: Say) -> Exported:
     """Raises GoneError, and UserError."""
-    try:
-        with telling(f"verifying checkpoints in {root}", say):
-            choice = choose(root, job.spec, step)
-    except OSError as error:
-        raise UserError(f"{root} cannot be read: {one_line(error)}") from error
+    with _reading(root), telling(f"verifying checkpoints in {root}", say):
+        choice = choose(root, job.spec, step)
     for text in choice.passed:
         say(f"{WARNING}{text}; the one of step {choice.step} is taken")
     try:
@@ -138,6 +140,14 @@ def _once(job: LiveMigrationJob, root: Ref, folder: Path, step: int | None, say:
             return Exported(folder, settle(built, folder), choice)
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {one_line(error)}") from error
+
+
+@contextmanager
+def _reading(root: Ref) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{root} cannot be read: {one_line(error)}") from error
 
 
 def _build(job: LiveMigrationJob, choice: Choice, built: Layout, say: Say) -> None:
