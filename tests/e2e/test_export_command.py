@@ -84,6 +84,7 @@ def test_while_the_job_trains(tmp_path: Path, runs: list[Run]) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "job", "second"]
 
 
+@pytest.mark.slow
 def test_checkpoints_in_a_bucket_and_no_bookkeeping_of_a_local_run(s3: S3Server, tmp_path: Path) -> None:
     """As on a cluster's volume."""
     job = Job(tmp_path / "job")
@@ -99,6 +100,7 @@ def test_checkpoints_in_a_bucket_and_no_bookkeeping_of_a_local_run(s3: S3Server,
     )
 
 
+@pytest.mark.slow
 def test_adapters(tmp_path: Path) -> None:
     job = Job(tmp_path / "job")
     document = yaml.safe_load(job.file.read_text())

@@ -253,7 +253,7 @@ def test_checkpoints_of_another_job_are_not_its_own(trained: Path, tmp_path: Pat
     assert "was written with another model, data or hyper-parameters" in told.err
 
 
-def removing(monkeypatch: pytest.MonkeyPatch, module: object, name: str, times: int) -> None:
+def removing(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, times: int) -> None:
     """Have the job remove the checkpoint that ``name`` of ``module`` is about to read, so many ``times``."""
     real, left = getattr(module, name), [times]
 
@@ -267,7 +267,7 @@ def removing(monkeypatch: pytest.MonkeyPatch, module: object, name: str, times: 
     monkeypatch.setattr(module, name, call)
 
 
-@pytest.mark.parametrize(("module", "name"), [(choice_module, "verify"), (model_module, "build")])
+@pytest.mark.parametrize(("module", "name"), [(choice_module, "verify"), (model_module, "export")])
 def test_one_that_goes_away_meanwhile(
     trained: Path, tmp_path: Path, export: Callable[..., Told], monkeypatch: pytest.MonkeyPatch, module: object, name: str
 ) -> None:

@@ -32,7 +32,9 @@ class Choice:
 
 def require_any(root: Ref, spec: JobSpec, step: int | None) -> None:
     """Raise UserError when there is certainly none to choose: before libraries are loaded, which takes seconds. Raises OSError."""
-    candidates(survey(root, state_digest(spec), spec.training, digests=False), root, step)
+    found = candidates(survey(root, state_digest(spec), spec.training, digests=False), root, step)
+    if all(each.info.problem is not None for each in found):
+        choose(root, spec, step)
 
 
 def choose(root: Ref, spec: JobSpec, step: int | None) -> Choice:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import sys
@@ -27,6 +26,7 @@ from lmj_trainer.wording import WARNING, one_line
 
 if TYPE_CHECKING:
     from lmj_api.spec import LiveMigrationJob
+    from lmj_trainer.exporting.model import Ready
     from lmj_trainer.store.port import Ref
 
 _NICE = 10
@@ -92,29 +92,44 @@ def job_of(output: str) -> LiveMigrationJob:
 
 
 def export_of(job: LiveMigrationJob, folder: Path, step: int | None, say: Say) -> Exported:
-    """Write the model of the newest good checkpoint, or of that of ``step``, to ``folder``. Raises UserError.
-
-    One that the job removes meanwhile is no error where any will do: there is a newer one.
-    """
+    """Write the model of the newest good checkpoint, or of that of ``step``, to ``folder``. Raises UserError."""
     root = _checkpoints(job)
     with _reading(root):
         require_any(root, job.spec, step)
-    with telling("loading libraries", say):
-        importlib.import_module("lmj_trainer.exporting.model")  # not while a checkpoint may go
     try:
-        return _once(job, root, folder, step, say)
+        with site_of(folder) as site:
+            built = Layout(site, site / "checkpoints")
+            with telling("loading libraries, and what the dataset says of the model", say):
+                ready = _ready(job, built, say)
+            choice = _written(ready, root, step, say)
+            return Exported(folder, settle(built, folder), choice)
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {one_line(error)}") from error
+
+
+def _ready(job: LiveMigrationJob, built: Layout, say: Say) -> Ready:
+    from lmj_trainer.exporting.model import prepare_export
+
+    return prepare_export(job, built, say)
+
+
+def _written(ready: Ready, root: Ref, step: int | None, say: Say) -> Choice:
+    """The checkpoint whose model was written. One that the job removes meanwhile is no error where any will do: there is a newer one."""
+    job = ready.job
+    try:
+        return _once(ready, root, step, say)
     except GoneError as gone:
         if step is not None:
             raise UserError(_removed(gone, f"try again with another step (lmj checkpoints {job.spec.output.path})")) from gone
-        say(f"{_removed(gone, '')}; the newest one is taken")
+        say(_removed(gone, "the newest one is taken"))
     try:
-        return _once(job, root, folder, None, say)
+        return _once(ready, root, None, say)
     except GoneError as gone:
         raise UserError(_removed(gone, "try again")) from gone
 
 
-def _removed(gone: GoneError, what_to_do: str) -> str:
-    return f"the job removed {gone} while it was read (checkpoint.keep)" + f"; {what_to_do}" * bool(what_to_do)
+def _removed(gone: GoneError, then: str) -> str:
+    return f"the job removed {gone} while it was read (checkpoint.keep); {then}"
 
 
 def _checkpoints(job: LiveMigrationJob) -> Ref:
@@ -126,36 +141,16 @@ def _checkpoints(job: LiveMigrationJob) -> Ref:
     return checkpoints_of(job.spec)
 
 
-def _once(job: LiveMigrationJob, root: Ref, folder: Path, step: int | None, say: Say) -> Exported:
-    """Raises GoneError, and UserError."""
+def _once(ready: Ready, root: Ref, step: int | None, say: Say) -> Choice:
+    """Raises GoneError, UserError, and OSError."""
+    job = ready.job
     with _reading(root), telling(f"verifying checkpoints in {root}", say):
         choice = choose(root, job.spec, step)
     for text in choice.passed:
         say(f"{WARNING}{text}; the one of step {choice.step} is taken")
     try:
-        with site_of(folder) as site:
-            built = Layout(site, site / "checkpoints")
-            with telling(f"writing the model of step {choice.step}", say):
-                _build(job, choice, built, say)
-            return Exported(folder, settle(built, folder), choice)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written: {one_line(error)}") from error
-
-
-@contextmanager
-def _reading(root: Ref) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{root} cannot be read: {one_line(error)}") from error
-
-
-def _build(job: LiveMigrationJob, choice: Choice, built: Layout, say: Say) -> None:
-    """Raises GoneError, UserError, and OSError."""
-    from lmj_trainer.exporting.model import build
-
-    try:
-        build(job, choice.folder, choice.step, built, say)
+        with telling(f"writing the model of step {choice.step}", say):
+            ready.write(choice.folder, choice.step)
     except Exception as error:
         if is_gone(choice.folder):
             raise GoneError(choice.folder.name) from error
@@ -164,6 +159,15 @@ def _build(job: LiveMigrationJob, choice: Choice, built: Layout, say: Say) -> No
         if isinstance(error, KeyError):  # a tensor is missing
             raise UserError(f"checkpoint {choice.folder.name} is not of this job's model: {error.args[0]}") from error
         raise
+    return choice
+
+
+@contextmanager
+def _reading(root: Ref) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{root} cannot be read: {one_line(error)}") from error
 
 
 def as_json(done: Exported) -> str:
