@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 from own_jobs import TASK, own_job
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tests.on_disk import at as place
-from tests.on_disk import remove, survey
+from tests.on_disk import file_digest, remove, survey
 from tests.unit.engine.small_job import Line, make, small_job, start, view
 from transformers import AutoModelForSequenceClassification
 
@@ -304,7 +304,7 @@ def test_a_disk_that_is_full_leaves_nothing(
     monkeypatch.setattr(model_module, "export", full)
     told = export(trained, "--to", tmp_path / "model")
     assert told.code == 2
-    assert told.err == f"error: {tmp_path / 'model'} cannot be written: [Errno 28] No space left on device\n"
+    assert told.err == f"error: the model cannot be written to {tmp_path / 'model'}: [Errno 28] No space left on device\n"
     assert not (tmp_path / "model").exists()
     assert alone(tmp_path / "model")
 
@@ -325,6 +325,22 @@ def test_another_that_was_faster_keeps_its_folder(
     assert told.err == f"error: --to {target} is not empty any more: choose another folder\n"
     assert files(target) == {"file": b"another's"}
     assert alone(target)
+
+
+def test_one_that_lacks_a_weight_is_refused(trained: Path, tmp_path: Path, export: Callable[..., Told]) -> None:
+    folder = checkpoint(trained, 8)
+    path, manifest = folder / "rank-0.safetensors", folder / "manifest.json"
+    tensors = {name: value.clone() for name, value in load_file(path).items()}
+    del tensors["classifier.bias"]
+    save_file(tensors, path, metadata={"format": "pt"})
+    value = json.loads(manifest.read_text())
+    value["files"] = [{"name": path.name, "size": path.stat().st_size, "xxh128": file_digest(path)}]
+    manifest.write_text(json.dumps(value))
+    told = export(trained, "--to", tmp_path / "model", "--step", 8)
+    assert told.code == 2
+    assert told.err.startswith(f"error: checkpoint {folder.name} is not of this job's model: ")
+    assert "holds no classifier.bias" in told.err
+    assert not (tmp_path / "model").exists()
 
 
 def test_an_error_of_the_users_class_is_told_with_its_line(tmp_path: Path, export: Callable[..., Told]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from lmj_api.spec import JobSpec
@@ -34,7 +35,8 @@ def require_any(root: Ref, spec: JobSpec, step: int | None) -> None:
     """Raise UserError when there is certainly none to choose: before libraries are loaded, which takes seconds. Raises OSError."""
     found = candidates(survey(root, state_digest(spec), spec.training, digests=False), root, step)
     if all(each.info.problem is not None for each in found):
-        choose(root, spec, step)
+        with suppress(GoneError):  # it was completed meanwhile
+            choose(root, spec, step)
 
 
 def choose(root: Ref, spec: JobSpec, step: int | None) -> Choice:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,7 +104,7 @@ def export_of(job: LiveMigrationJob, folder: Path, step: int | None, say: Say) -
             choice = _written(ready, root, step, say)
             return Exported(folder, settle(built, folder), choice)
     except OSError as error:
-        raise UserError(f"{folder} cannot be written: {one_line(error)}") from error
+        raise UserError(f"the model cannot be written to {folder}: {one_line(error)}") from error
 
 
 def _ready(job: LiveMigrationJob, built: Layout, say: Say) -> Ready:
@@ -152,8 +152,11 @@ def _once(ready: Ready, root: Ref, step: int | None, say: Say) -> Choice:
         with telling(f"writing the model of step {choice.step}", say):
             ready.write(choice.folder, choice.step)
     except Exception as error:
-        if is_gone(choice.folder):
-            raise GoneError(choice.folder.name) from error
+        with suppress(OSError):  # storage that does not answer: the error says so
+            if is_gone(choice.folder):
+                raise GoneError(choice.folder.name) from error
+        if isinstance(error, UserError):
+            raise
         if (problem := blame(job, error)) is not None:
             raise UserError(problem) from error
         if isinstance(error, KeyError):  # a tensor is missing
