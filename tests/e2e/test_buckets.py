@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from lmj_trainer.store.registry import open_place
 
 from .jobs import WORDS, Job, wait_until, write_data
 from .runs import Run, runs
+from .test_standby import wait_until_warm
 from .undisturbed_fixture import STEPS, Undisturbed
 
 __all__ = ["runs"]
@@ -141,9 +144,35 @@ def test_rows_and_a_model_in_a_bucket_train_as_those_of_a_folder(server: Storage
     assert (again.returncode, "finished already" in again.stdout) == (0, True)
 
 
+@pytest.mark.slow
+def test_adapters_on_a_model_in_a_bucket_and_a_standby_that_takes_over(s3: S3Server, tmp_path: Path, runs: list[Run]) -> None:
+    """The weights that stay as they are are read by each start, and by the export; the bucket has none by then."""
+    model, place = small_model(tmp_path / "tiny-bert"), s3.bucket("models")
+    job = with_model(Job(tmp_path / "job"), put(place, model))
+    run = Run(job, "model.lora.r=4", "recovery.standby=1", "training.maxSteps=1500")
+    runs.append(run)
+    wait_until_warm(job, run.process)
+    job.wait_for_step(20, run.process)
+    for file in model.iterdir():
+        (open_place(place) / f"{model.name}/{file.name}").delete()
+    os.killpg(job.agent(1), signal.SIGKILL)
+    wait_until(lambda: job.status()["view"]["number"] >= 2, run.process)
+    run.finish()
+    assert job.status()["phase"] == "Succeeded"
+    (fetched,) = (job.output / "fetched").glob("*/tiny-bert")
+    config = json.loads((job.output / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(fetched), "a library can load it from there"
+    assert (fetched / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
+    assert (job.output / "model" / "model.safetensors").is_file()
+
+
 def test_rows_that_are_wrong_are_told_before_anything_starts_and_leave_nothing(s3: S3Server, tmp_path: Path) -> None:
     job = Job(tmp_path / "job")
     rows = put(s3.bucket("data"), job.folder / "data.csv")
+    command = [sys.executable, "-m", "lmj_operator.cli.main", "validate", str(job.file), "--set", f"dataset.source={rows}"]
+    valid = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (valid.returncode, valid.stdout.splitlines()[-1]) == (0, f"{job.file}: valid")
+    assert not job.output.exists(), "it writes nothing"
     done = job.run("--set", f"dataset.source={rows}", "--set", "dataset.label=lable")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"error: {rows} has no column 'lable'; did you mean label? (columns: text, label)"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from bucket_fixture import lead
 from cluster import Cluster
+from jobs import write_data
 from operator_fixture import Watched, wait_for_words
 from operator_jobs import ClusterJob, wait_for
 from s3_server import S3Server, serving
@@ -56,4 +57,24 @@ def test_all_pods_die_and_the_next_ones_go_on_from_the_bucket(
     assert saved() == STEPS
     assert job.output is not None
     assert not (job.output / job.spec["output"]["path"] / "checkpoints").exists()
+    assert server.secret not in job.operator.said() + str(job.get("pods,events,lmj"))
+
+
+@pytest.mark.slow
+def test_rows_in_a_bucket_are_read_with_the_keys_of_the_secret(
+    job: ClusterJob, server: S3Server, undisturbed_of: Callable[[int], Undisturbed], tmp_path: Path
+) -> None:
+    write_data(tmp_path / "data.csv")
+    place = server.bucket("rows")
+    (open_place(place) / "data.csv").put([(tmp_path / "data.csv").read_bytes()])
+    job.spec["dataset"]["source"] = f"{place}/data.csv"
+    job.spec["checkpoint"] = {"everySteps": 20, "secretName": "bucket"}
+    literals = [f"--from-literal={name}={value}" for name, value in server.environment.items()]
+    job.kubectl("create", "secret", "generic", "bucket", "-n", job.namespace, *literals)
+    job.apply()
+    job.wait_for_step(40)
+    (open_place(place) / "data.csv").delete()
+    job.kubectl("delete", "pods", "--all", "-n", job.namespace, "--force", "--grace-period=0")
+    job.wait_for_phase("Succeeded")
+    assert job.losses() == undisturbed_of(STEPS).job.losses()
     assert server.secret not in job.operator.said() + str(job.get("pods,events,lmj"))

@@ -21,6 +21,7 @@ COMMANDS = {
     "track": ("lmj_trainer.trackers.main", "send what a run recorded to its experiment trackers"),
     "predict": ("lmj_trainer.predict", "label texts with a saved model"),
     "checkpoints": ("lmj_trainer.checkpoint.main", "list and verify the checkpoints in a folder"),
+    "export": ("lmj_trainer.exporting.main", "write the model of a checkpoint as a save_pretrained folder"),
 }
 """Command: the module whose ``main(argv) -> int`` runs it, and what it does. Imported late: torch alone takes seconds."""
 

@@ -86,8 +86,11 @@ def check_command(job: LiveMigrationJob) -> ScriptSummary:
     return check_script(job.spec)
 
 
-def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
-    """What ``job``, of a model and a dataset, comes to. Raises UserError for every bad input that can be known before training."""
+def check(job: LiveMigrationJob, say: Say = lambda text: None, *, forget: bool = False) -> Summary:
+    """What ``job``, of a model and a dataset, comes to. Raises UserError for every bad input that can be known before training.
+
+    What it has in object storage is fetched for its training, or, to ``forget``, for the check alone.
+    """
     spec = job.spec
     _check_writable(Path(spec.output.path), "output.path")
     layout = Layout.of(spec)
@@ -98,7 +101,7 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None) -> Summary:
         _check_writable(layout.checkpoints, "checkpoint.path")
     _check_device(spec.training.device)
     require_trackers(spec.output.trackers)
-    with trying(spec, say) as found:
+    with trying(spec, say, forget=forget) as found:
         return _check_found(job.model_copy(update={"spec": found}), say)
 
 
@@ -357,13 +360,14 @@ def run(argv: Sequence[str]) -> int:
     parser = Parser(prog="check", description="Checks a job before anything is started for it.")
     parser.add_argument("--job", type=Path, required=True, help="the job, a JSON file")
     parser.add_argument("-o", dest="output", choices=["text", "json"], default="text", help="form of the output")
+    parser.add_argument("--forget", action="store_true", help="leave nothing of what is fetched from object storage")
     try:
         arguments: argparse.Namespace = parser.parse_args(argv)
         job = read_job(arguments.job)
         if job.spec.strategy.stateless:
             _tell_script(check_command(job), arguments.output)
             return 0
-        summary = check(job, lambda text: print(text, file=sys.stderr))
+        summary = check(job, lambda text: print(text, file=sys.stderr), forget=arguments.forget)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR

@@ -117,9 +117,11 @@ def fetch(spec: JobSpec, say: Say, who: str | None = None, patience: float | Non
 
 
 @contextmanager
-def trying(spec: JobSpec, say: Say, open_: Open = open_place) -> Iterator[JobSpec]:
-    """As :func:`fetch`, for a look at a job: when the body raises, what was fetched for it is removed again, and so is not what errors name."""
-    folder, places, own = Layout.of(spec).fetched, places_of(spec), list[Path]()
+def trying(spec: JobSpec, say: Say, open_: Open = open_place, *, forget: bool = False) -> Iterator[JobSpec]:
+    """As :func:`fetch`, for a look at a job, whose errors name places as the spec does. When the body raises, or to ``forget``, what was fetched
+    for it is removed again; else its training finds it there.
+    """
+    folder, places, own, keeps = Layout.of(spec).fetched, places_of(spec), list[Path](), False
     made = [path for path in (folder, *folder.parents) if not path.exists()] if places else []
     try:
         for place in places:
@@ -127,15 +129,16 @@ def trying(spec: JobSpec, say: Say, open_: Open = open_place) -> Iterator[JobSpe
             if _fetch_once(place, open_, say, None, 0.8 * spec.recovery.start_timeout_seconds, 0):
                 own.append(place.folder)
         yield local(spec)
-    except BaseException as error:
-        for path in own:
-            shutil.rmtree(path, ignore_errors=True)
-        for path in made:  # deepest first
-            with suppress(OSError):  # another process has something there
-                path.rmdir()
-        if isinstance(error, UserError):
-            raise UserError(as_named(spec, str(error))) from error
-        raise
+        keeps = not forget
+    except UserError as error:
+        raise UserError(as_named(spec, str(error))) from error
+    finally:
+        if not keeps:
+            for path in own:
+                shutil.rmtree(path, ignore_errors=True)
+            for path in made:  # deepest first
+                with suppress(OSError):  # another process has something there
+                    path.rmdir()
 
 
 @contextmanager

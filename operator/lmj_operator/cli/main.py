@@ -29,7 +29,7 @@ app.command()(migrate.migrate)
 app.command()(scale.scale)
 app.command()(report.report)
 app.command()(operator.operator)
-for tool in (tools.init, tools.evaluate, tools.predict, tools.checkpoints, tools.track, tools.push):
+for tool in (tools.init, tools.evaluate, tools.predict, tools.checkpoints, tools.export, tools.track, tools.push):
     app.command(context_settings=dict(tools.PASS_ON), add_help_option=False)(tool)
 
 

@@ -26,6 +26,11 @@ def checkpoints(context: typer.Context) -> None:
     _become("checkpoints", context)
 
 
+def export(context: typer.Context) -> None:
+    """Write the model of a checkpoint, also while the job trains: lmj export OUTPUT --to FOLDER [--step N]."""
+    _become("export", context)
+
+
 def track(context: typer.Context) -> None:
     """Send what a run recorded to its experiment trackers, what they do not have yet: lmj track OUTPUT."""
     _become("track", context)

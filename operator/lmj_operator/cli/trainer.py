@@ -38,13 +38,14 @@ def become(command: str, arguments: Sequence[str]) -> NoReturn:
     os.execv(sys.executable, [*PYTHON, command, *arguments])  # noqa: S606
 
 
-async def check_job(job: LiveMigrationJob, say: Callable[[str], None]) -> str:
+async def check_job(job: LiveMigrationJob, say: Callable[[str], None], *, forget: bool = False) -> str:
     """Have the trainer look at the job's data and model, or at its script, before anything is started; returns what it printed.
 
-    ``say`` gets a line at once, because it takes seconds, and each that the check says meanwhile. Raises CommandError with its ``error:`` line,
-    and exit code 2 when the job is at fault, 1 when the check is.
+    ``say`` gets a line at once, because it takes seconds, and each that the check says meanwhile. ``forget``: leave nothing of what is fetched
+    from object storage; else a run finds it. Raises CommandError with its ``error:`` line, and exit code 2 when the job is at fault, 1 when the
+    check is.
     """
-    return await _asked("check", {"--job": job}, say)
+    return await _asked("check", {"--job": job}, say, *["--forget"] * forget)
 
 
 async def continuation(job: LiveMigrationJob, old: LiveMigrationJob, say: Callable[[str], None]) -> dict[str, Any]:
@@ -54,13 +55,13 @@ async def continuation(job: LiveMigrationJob, old: LiveMigrationJob, say: Callab
     return found
 
 
-async def _asked(command: str, jobs: Mapping[str, LiveMigrationJob], say: Callable[[str], None]) -> str:
+async def _asked(command: str, jobs: Mapping[str, LiveMigrationJob], say: Callable[[str], None], *flags: str) -> str:
     """What the trainer's ``command`` about ``jobs``, by option, printed."""
     require_trainer()
     script = any(job.spec.strategy.stateless for job in jobs.values())
     say("checking the script" if script else "checking the data and the model")
     with tempfile.TemporaryDirectory(prefix="lmj-check-") as folder:
-        arguments = []
+        arguments = list(flags)
         for option, job in jobs.items():
             file = Path(folder) / f"{option.strip('-')}.json"
             file.write_text(job.to_json(), encoding="utf-8")

@@ -20,7 +20,7 @@ def validate(file: JobFile, sets: SetOption = None, output: OutputOption = Outpu
     try:
         job = read_job(file, list(sets or ()))
         check_output(job)
-        facts = asyncio.run(check_job(job, lambda line: said.append(line) if line.startswith(WARNING) else None))
+        facts = asyncio.run(check_job(job, lambda line: said.append(line) if line.startswith(WARNING) else None, forget=True))
     except CommandError as error:
         if output is Output.JSON:
             typer.echo(json.dumps({"valid": False, "errors": list(error.lines)}, ensure_ascii=False))

@@ -22,6 +22,7 @@ from lmj_operator.controller.http import listen
 from lmj_operator.controller.job_task import Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Notebook
+from lmj_operator.controller.served import Served
 
 IDENTITY = "lmj"
 GC_THRESHOLDS = (50_000, 10, 20)
@@ -108,8 +109,11 @@ async def operate(options: Options) -> None:
         api = Api(client, metrics.count_call)
         watching = watches(controller, api, options.namespaces)
         host, port = options.listen
+        served = Served(api)
         try:
-            runner = await listen(host, port, metrics, lambda: [wait for watch in watching if (wait := watch.waits) is not None])
+            runner = await listen(
+                host, port, metrics, lambda: [w for w in (served.waits, *(watch.waits for watch in watching)) if w is not None]
+            )
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         notebook = Notebook(api)
@@ -118,6 +122,7 @@ async def operate(options: Options) -> None:
         tasks += [asyncio.create_task(notebook.run(), name="events"), asyncio.create_task(_inform(controller, watching))]
         log.info("watches %s", ", ".join(options.namespaces) or "all namespaces")
         try:
+            await served.wait()
             await kopf.operator(
                 registry=registry(controller),
                 settings=kopf_settings(),

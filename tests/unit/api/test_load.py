@@ -335,7 +335,10 @@ def test_a_data_file_is_a_path_even_before_it_exists_and_home_is_known() -> None
         ("checkpoint.path=s3://c/x", "spec.checkpoint.path: s3://c/x: write s3://BUCKET/FOLDER"),
         ("checkpoint.path=azblob://runs/../x", "spec.checkpoint.path: azblob://runs/../x: write azblob://CONTAINER/FOLDER"),
         ("checkpoint.secretName=keys", "spec.checkpoint.secretName: no place of this job is in object storage: leave it out"),
-        ("dataset.source=gs://b/a.csv", "spec.dataset.source: 'gs://b/a.csv': gs:// cannot be read or written yet; write a path"),
+        (
+            "dataset.source=hdfs://b/a.csv",
+            "spec.dataset.source: 'hdfs://b/a.csv': hdfs:// cannot be read or written yet; write a path",
+        ),
         ("model.source=S3://b/m", "spec.model.source: 'S3://b/m': S3:// cannot be read or written yet; write a path"),
     ],
 )

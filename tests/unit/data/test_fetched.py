@@ -294,6 +294,14 @@ def test_a_disk_that_fills_meanwhile_is_told(spec: JobSpec, bucket: Bucket, monk
     assert "No space left on device: make room there" in said
 
 
+def test_an_output_folder_that_cannot_be_written_is_told(job: Any, bucket: Bucket) -> None:
+    spec = job(dataset__source="s3://rows/test.csv", output__path="/dev/null/out").spec
+    with pytest.raises(
+        UserError, match=r"^dataset.source s3://rows/test.csv: cannot be kept in /dev/null/out/fetched: Not a directory"
+    ):
+        fetch(spec, silent, patience=0, open_=bucket.open)
+
+
 def test_bytes_are_told_every_two_seconds(spec: JobSpec, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fetched.SECONDS <= 2
     monkeypatch.setattr(fetched, "SECONDS", 0.01)
@@ -346,6 +354,12 @@ def test_what_a_good_job_has_fetched_is_there_for_its_training(spec: JobSpec, bu
     bucket.asked.clear()
     assert fetch(spec, silent, open_=bucket.open) == local(spec) != spec
     assert not bucket.asked
+
+
+def test_a_check_without_a_training_leaves_nothing(spec: JobSpec, bucket: Bucket, tmp_path: Path) -> None:
+    with trying(spec, silent, bucket.open, forget=True) as found:
+        assert Path(found.dataset.source).read_bytes() == ROWS
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_command_borrows_rows(bucket: Bucket) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bucket_fixture import azblob, azblob_of_session, gs, gs_of_session, s3, s3_of_session, server
 from s3_server import S3Server
 from storage_server import StorageServer
-from bucket_fixture import azblob, azblob_of_session, gs, gs_of_session, s3, s3_of_session, server
 
 from lmj_api.layout import Layout
 from lmj_api.tokens import STORE

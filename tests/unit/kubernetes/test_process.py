@@ -90,6 +90,7 @@ async def test_it_starts_under_a_user_id_that_has_no_name(monkeypatch: pytest.Mo
         told.update(options)
 
     monkeypatch.setattr(kopf, "operator", run)
+    monkeypatch.setattr(module.Served, "wait", lambda self: found())
     await operate(Options((), ("127.0.0.1", 0), Settings()))
     assert told["identity"], "Kopf would ask for the user's name"
     assert told["clusterwide"]

@@ -61,7 +61,9 @@ def lmj(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
 def test_help_and_version() -> None:
     told = lmj("--help")
     assert told.returncode == 0
-    assert all(name in told.stdout for name in ("run", "validate", "status", "evaluate", "predict", "checkpoints", "report"))
+    assert all(
+        name in told.stdout for name in ("run", "validate", "status", "evaluate", "predict", "checkpoints", "export", "report")
+    )
     assert lmj("--version").stdout.startswith("lmj ")
 
 

@@ -125,8 +125,8 @@ def test_a_files_mistake_names_the_file(tmp_path: Path) -> None:
     assert told.value.lines == (f"{file}: spec.model.scratch.hiddenSise: unknown field; did you mean hiddenSize?",)
     with pytest.raises(lmj.JobError, match="No such file"):
         lmj.Job.from_yaml(tmp_path / "none.yaml")
-    with pytest.raises(lmj.JobError, match=r"^dataset.source: 's3://a/b.csv': s3:// cannot be read"):
-        job(dataset={**DATASET, "source": "s3://a/b.csv"}).here()
+    with pytest.raises(lmj.JobError, match=r"^dataset.source: 'ftp://a/b.csv': ftp:// cannot be read"):
+        job(dataset={**DATASET, "source": "ftp://a/b.csv"}).here()
 
 
 def test_a_job_is_scaled_or_cannot_be() -> None:

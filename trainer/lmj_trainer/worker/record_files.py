@@ -165,7 +165,8 @@ class RecordFiles:
                 self._mirror.pull(self._resume)
             self._mirror.rewind()
         if first:
-            self.evaluations = [e for e in self._read_evaluations() if e.step <= self._resume]
+            found = read_evaluations(self._layout.evaluation, lambda text: self._warn(f"{text}, and it is written again"))
+            self.evaluations = [e for e in found if e.step <= self._resume]
         self._metrics = MetricsFile(self._layout.metrics, last, self._fence.hold)
         self.newest = self._metrics.newest
         self._journal.written(self.newest if self._mirror is None else self._mirror.sent, self._turn)
@@ -198,24 +199,25 @@ class RecordFiles:
                 if (value := getattr(result, key)) is not None:
                     self._board.add_scalar(f"{result.split}/{key}", value, result.step)
 
-    def _read_evaluations(self) -> list[Evaluation]:
-        path = self._layout.evaluation
+
+def read_evaluations(path: Path, warn: Callable[[str], None]) -> list[Evaluation]:
+    """The evaluations in the file at ``path``; what is none is left out, and ``warn`` gets a line. Raises OSError."""
+    try:
+        entries = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return []
+    except (ValueError, RecursionError) as error:
+        warn(f"{path} is no list of evaluations: {error}")
+        return []
+    good, wrong = [], 0
+    for entry in entries if isinstance(entries, list) else [entries]:
         try:
-            entries = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return []
-        except (ValueError, RecursionError) as error:
-            self._warn(f"{path} is no list of evaluations, and is written again: {error}")
-            return []
-        good, wrong = [], 0
-        for entry in entries if isinstance(entries, list) else [entries]:
-            try:
-                good.append(Evaluation.model_validate(entry))
-            except ValidationError:
-                wrong += 1
-        if wrong:
-            self._warn(f"{path}: {wrong} entries are no evaluations, and go when it is written next")
-        return good
+            good.append(Evaluation.model_validate(entry))
+        except ValidationError:
+            wrong += 1
+    if wrong:
+        warn(f"{path}: {wrong} entries are no evaluations")
+    return good
 
 
 def _line(progress: Progress, at: float) -> dict[str, Any]:

@@ -77,6 +77,21 @@ class Api:
                 return None
             raise
 
+    async def serves(self, resource: Resource) -> bool:
+        """Whether the server says that it has this kind: in the list of its groups, and in that of the group's kinds. Raises
+        :class:`ApiError`.
+        """
+        groups = await self._call("get", "GET", resource, "/apis")
+        if all(group.get("name") != resource.group for group in groups.get("groups") or ()):
+            return False
+        try:
+            kinds = await self._call("get", "GET", resource, f"/apis/{resource.group}/{resource.version}")
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return any(kind.get("name") == resource.plural for kind in kinds.get("resources") or ())
+
     async def list(
         self, resource: Resource, namespace: str | None, query: Mapping[str, str], *, metadata: bool = False
     ) -> Object:
