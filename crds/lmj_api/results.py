@@ -53,12 +53,19 @@ def _of_a_script(path: Path) -> LiveMigrationJob | None:
 
 def _job(path: Path) -> LiveMigrationJob | None:
     content = _read(path)
-    if content is None:
-        return None
+    return None if content is None else job_in(content, path)
+
+
+def job_in(content: bytes, place: object) -> LiveMigrationJob:
+    """The job that is written down in ``place`` with this ``content``. Raises ResultsError."""
+    if len(content) > LARGEST_JOB:
+        raise ResultsError(f"{place} has more than {LARGEST_JOB} bytes, so it is no job: choose another output.path")
     try:
         return LiveMigrationJob.model_validate_json(content, extra="ignore")
     except ValidationError as error:
-        raise ResultsError(f"{path} is not a job, so nobody knows whose results are there: choose another output.path") from error
+        raise ResultsError(
+            f"{place} is not a job, so nobody knows whose results are there: choose another output.path"
+        ) from error
 
 
 def _went_on(layout: Layout, old: Training, new: Training) -> bool:
@@ -92,9 +99,6 @@ def other_job(output: object, old: JobSpec, new: JobSpec, *, finished: bool) -> 
 def _read(path: Path) -> bytes | None:
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST_JOB + 1)
+            return file.read(LARGEST_JOB + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    if len(content) > LARGEST_JOB:
-        raise ResultsError(f"{path} has more than {LARGEST_JOB} bytes, so it is no job: choose another output.path")
-    return content

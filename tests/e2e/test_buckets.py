@@ -166,6 +166,38 @@ def test_adapters_on_a_model_in_a_bucket_and_a_standby_that_takes_over(s3: S3Ser
     assert (job.output / "model" / "model.safetensors").is_file()
 
 
+def test_results_in_a_bucket_outlive_the_machine(
+    server: StorageServer, undisturbed_of: Callable[[int], Undisturbed], tmp_path: Path, runs: list[Run]
+) -> None:
+    """Nothing else is left of the first machine, not the lines since the newest checkpoint either."""
+    place, whole = f"{server.bucket('jobs')}/{tmp_path.name}", undisturbed_of(STEPS).job
+    job = Job(tmp_path / "job")
+    sets = [f"output.path={place}", f"output.scratch={job.output}"]
+    run = Run(job, *sets)
+    runs.append(run)
+    job.wait_for_step(60, run.process)
+    wait_until(lambda: bool(steps(f"{place}/checkpoints")), run.process)
+    run.process.kill()
+    run.process.wait(timeout=60)
+    wait_until(lambda: not job.processes(), seconds=10)
+    shutil.rmtree(job.output)
+
+    done = job.run(*with_sets(*sets))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"model: {place}/model, and {job.output / 'model'} here" in done.stdout
+    root = open_place(place)
+    recorded = [json.loads(line) for line in (root / "metrics.jsonl").get().splitlines()]
+    assert {line["step"]: line["loss"] for line in recorded} == whole.losses()
+    assert len(recorded) == STEPS
+    assert (root / "model" / "model.safetensors").get() == (whole.output / "model" / "model.safetensors").read_bytes()
+    assert sorted(root.folders()) == [".recorders", "checkpoints", "model"]
+    again = job.run(*with_sets(*sets))
+    assert (again.returncode, "finished already" in again.stdout) == (0, True)
+    other = Job(tmp_path / "other").run(*with_sets(f"output.path={place}", "training.learningRate=0.5"))
+    assert other.returncode == 2
+    assert f"{place} has the results of another job (training.learningRate" in other.stdout + other.stderr
+
+
 def test_rows_that_are_wrong_are_told_before_anything_starts_and_leave_nothing(s3: S3Server, tmp_path: Path) -> None:
     job = Job(tmp_path / "job")
     rows = put(s3.bucket("data"), job.folder / "data.csv")

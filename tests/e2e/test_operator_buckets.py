@@ -1,5 +1,6 @@
-"""Checkpoints in object storage on a real cluster: a Secret leads the pods there, and no volume has any."""
+"""Object storage on a real cluster: a Secret leads the pods there, and no volume has any of it."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -69,12 +70,46 @@ def test_rows_in_a_bucket_are_read_with_the_keys_of_the_secret(
     (open_place(place) / "data.csv").put([(tmp_path / "data.csv").read_bytes()])
     job.spec["dataset"]["source"] = f"{place}/data.csv"
     job.spec["checkpoint"] = {"everySteps": 20, "secretName": "bucket"}
-    literals = [f"--from-literal={name}={value}" for name, value in server.environment.items()]
-    job.kubectl("create", "secret", "generic", "bucket", "-n", job.namespace, *literals)
+    job.secret("bucket", server.environment)
     job.apply()
     job.wait_for_step(40)
     (open_place(place) / "data.csv").delete()
     job.kubectl("delete", "pods", "--all", "-n", job.namespace, "--force", "--grace-period=0")
     job.wait_for_phase("Succeeded")
     assert job.losses() == undisturbed_of(STEPS).job.losses()
+    assert server.secret not in job.operator.said() + str(job.get("pods,events,lmj"))
+
+
+@pytest.mark.slow
+def test_data_and_results_are_in_a_bucket_and_no_pod_shares_a_volume(
+    job: ClusterJob, server: S3Server, undisturbed_of: Callable[[int], Undisturbed], tmp_path: Path
+) -> None:
+    write_data(tmp_path / "data.csv")
+    place = server.bucket("jobs")
+    (open_place(place) / "data.csv").put([(tmp_path / "data.csv").read_bytes()])
+    results = open_place(f"{place}/{job.namespace}")
+    job.spec["dataset"]["source"] = f"{place}/data.csv"
+    job.spec["output"]["path"] = str(results)
+    job.spec["checkpoint"] = {"everySteps": 20, "secretName": "bucket"}
+    del job.spec["storage"]
+    job.secret("bucket", server.environment)
+    job.apply()
+
+    def saved() -> int:
+        return max((f.info.step for f in survey(results / "checkpoints", None) if f.info.problem is None), default=0)
+
+    wait_for("a checkpoint", lambda: saved() >= 20, job.describe)
+    claims = [volume for pod in job.get("pods")["items"] for volume in pod["spec"]["volumes"] if "persistentVolumeClaim" in volume]
+    assert not claims
+    rank_0 = str(job.status["ranks"][0]["pod"])
+    job.kubectl("delete", "pod", rank_0, "-n", job.namespace, "--force", "--grace-period=0")
+    wait_for("another pod of rank 0", lambda: job.status["view"]["number"] > 1, job.describe)
+    wait_for("a later checkpoint", lambda: saved() >= 60, job.describe)
+    job.kubectl("delete", "pods", "--all", "-n", job.namespace, "--force", "--grace-period=0")
+    job.wait_for_phase("Succeeded")
+    whole = undisturbed_of(STEPS).job
+    recorded = [json.loads(line) for line in (results / "metrics.jsonl").get().splitlines()]
+    assert [line["step"] for line in recorded] == list(range(1, STEPS + 1))
+    assert {line["step"]: line["loss"] for line in recorded} == whole.losses()
+    assert (results / "model" / "model.safetensors").get() == (whole.output / "model" / "model.safetensors").read_bytes()
     assert server.secret not in job.operator.said() + str(job.get("pods,events,lmj"))

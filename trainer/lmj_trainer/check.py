@@ -46,7 +46,7 @@ from lmj_trainer.own.source import is_own, load_own, settled
 from lmj_trainer.pretrained import kept
 from lmj_trainer.script_check import ScriptSummary, check_script
 from lmj_trainer.store.port import Ref
-from lmj_trainer.store.registry import checkpoints_of
+from lmj_trainer.store.registry import checkpoints_of, open_place
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.trackers.registry import require_trackers
 from lmj_trainer.wording import one_line
@@ -92,11 +92,14 @@ def check(job: LiveMigrationJob, say: Say = lambda text: None, *, forget: bool =
     What it has in object storage is fetched for its training, or, to ``forget``, for the check alone.
     """
     spec = job.spec
-    _check_writable(Path(spec.output.path), "output.path")
     layout = Layout.of(spec)
-    if layout.bucket is not None:
+    _check_writable(layout.output, "output.path" if layout.results is None else "output.scratch")
+    if layout.results is not None:
+        say(f"trying to write to {layout.results}")
+        _check_bucket(open_place(layout.results), "output.path")
+    if layout.bucket is not None and spec.checkpoint.path is not None:
         say(f"trying to write to {layout.bucket}")
-        _check_bucket(checkpoints_of(spec))
+        _check_bucket(checkpoints_of(spec), "checkpoint.path")
     elif spec.checkpoint.path is not None:
         _check_writable(layout.checkpoints, "checkpoint.path")
     _check_device(spec.training.device)
@@ -328,7 +331,7 @@ def _check_writable(folder: Path, field: str) -> None:
                 path.rmdir()
 
 
-def _check_bucket(place: Ref) -> None:
+def _check_bucket(place: Ref, field: str) -> None:
     """Really does in ``place`` what checkpoints need, with an object that it removes again. UserError: something cannot be done."""
     file = place / f".lmj-check-{secrets.token_hex(8)}"
     try:
@@ -341,7 +344,7 @@ def _check_bucket(place: Ref) -> None:
         finally:
             file.delete()
     except OSError as error:
-        raise UserError(f"checkpoint.path cannot be used: {error}") from error
+        raise UserError(f"{field} cannot be used: {error}") from error
 
 
 def read_job(path: Path) -> LiveMigrationJob:

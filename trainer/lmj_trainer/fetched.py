@@ -13,12 +13,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
+
+from xxhash import xxh3_128
 
 from lmj_api.buckets import in_bucket, split
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
+from lmj_trainer.agreed import agreed
 from lmj_trainer.data.files import SUFFIXES, is_file_name
 from lmj_trainer.durable import clear_sites, publish, write_all
 from lmj_trainer.errors import OutageError, UserError
@@ -38,6 +42,8 @@ PART = 32 << 20
 """Bytes that are read at a time: so many are in memory, and a bucket is asked for four parts of it at once."""
 MOST_FILES = 10_000
 MOST_DEPTH = 16
+_ORIGIN = ".origin"
+"""Ends the name of what says where the rest of the folder is from."""
 _LONGEST_NAME = 255
 """Bytes, of all usual file systems."""
 
@@ -74,8 +80,6 @@ class _Member:
 
 def places_of(spec: JobSpec) -> tuple[Place, ...]:
     """What ``spec`` has in object storage, but for checkpoints."""
-    from xxhash import xxh3_128
-
     splits, folder = spec.dataset.splits, Layout.of(spec).fetched
     named = {
         "dataset.source": spec.dataset.source,
@@ -111,8 +115,11 @@ def fetch(spec: JobSpec, say: Say, who: str | None = None, patience: float | Non
     Raises UserError for what cannot be had, or kept here; OutageError where storage does not answer, or another is not done in time.
     """
     seconds = 0.8 * spec.recovery.start_timeout_seconds
+    asking, results = seconds if patience is None else patience, Layout.of(spec).results
     for place in places_of(spec):
-        _fetch_once(place, open_, say, who, seconds, seconds if patience is None else patience)
+        _fetch_once(place, open_, say, who, seconds, asking)
+        if results is not None:
+            patiently(partial(_require_agreed, place, results), asking, say)
     return local(spec)
 
 
@@ -212,30 +219,47 @@ def _fetch(place: Place, open_: Open, say: Say) -> None:
             if not any(not member.names for member in members):
                 own.mkdir()
             buffer = memoryview(bytearray(min(PART, max((member.entry.size for member in members), default=0))))
-            for member in members:
-                _copy(place, member, own.joinpath(*member.names), buffer, count)
+            whole = xxh3_128()
+            for member in sorted(members, key=lambda member: member.names):
+                whole.update("/".join(member.names).encode() + b"\0")
+                whole.update(_copy(place, member, own.joinpath(*member.names), buffer, count))
             files = {"/".join(member.names) or own.name: member.entry.size for member in members}
-            (site / f"{own.name}.origin").write_text(json.dumps({"source": place.uri, "files": files}, indent=1) + "\n")
+            origin = {"source": place.uri, "digest": whole.hexdigest(), "files": files}
+            (site / f"{own.name}{_ORIGIN}").write_text(json.dumps(origin, indent=1) + "\n")
             publish(site, place.folder)
         finally:
             shutil.rmtree(site, ignore_errors=True)
 
 
-def _copy(place: Place, member: _Member, target: Path, buffer: memoryview, count: Callable[[int], None]) -> None:
-    """Write the file, in parts. Raises OutageError when it is another one by the end: parts of two would make neither."""
+def _copy(place: Place, member: _Member, target: Path, buffer: memoryview, count: Callable[[int], None]) -> bytes:
+    """Write the file, in parts; its digest. Raises OutageError when it is another one by the end: parts of two would make neither."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    size = member.entry.size
+    size, digest = member.entry.size, xxh3_128()
     with target.open("xb", buffering=0) as file:
         for start in range(0, size, max(1, len(buffer))):
             part = buffer[: min(len(buffer), size - start)]
             with _asking(place):
                 member.ref.fill(start, [part])
             write_all(file, part)
+            digest.update(part)
             count(len(part))
     with _asking(place):
         same = member.ref.entry() == member.entry
     if not same or target.stat().st_size != size:
         raise OutageError(f"{place.field}: {member.ref} was changed while it was fetched")
+    return digest.digest()
+
+
+def _require_agreed(place: Place, results: str) -> None:
+    """Raise UserError where another machine of the job has fetched something else from there. What is here goes then."""
+    origin = place.folder / f"{place.path.name}{_ORIGIN}"
+    try:
+        digest = str(json.loads(origin.read_bytes())["digest"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{origin} cannot be read ({error}): remove {place.folder}, and it is fetched again") from error
+    if agreed(results, f"{place.field} {place.uri}", digest) != digest:
+        shutil.rmtree(place.folder, ignore_errors=True)
+        raise UserError(f"{place.field} {place.uri}: is not what the run began with: put it back, or choose another output.path")
 
 
 def _members(place: Place, root: Ref) -> list[_Member]:

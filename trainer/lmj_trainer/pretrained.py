@@ -23,6 +23,7 @@ from lmj_trainer.once import once
 from lmj_trainer.wording import WARNING
 
 Say = Callable[[str], None]
+Agree = Callable[[str, str], str]
 
 SMALL = ("*.json", *(name for name in FILES if not name.endswith(".json")))
 WEIGHTS = ("*.safetensors",)
@@ -34,9 +35,9 @@ _cached: dict[Path, Path] = {}
 """Where this process has what could not be copied, by the folder that was to hold it."""
 
 
-def keep(spec: JobSpec, say: Say, who: str | None = None) -> JobSpec:
+def keep(spec: JobSpec, say: Say, who: str | None = None, agree: Agree = lambda what, content: content) -> JobSpec:
     """As :func:`kept`; a model that is not there yet is fetched first. Of several ranks one does, and the others wait for it. ``who``: this
-    process, see :func:`once`.
+    process, see :func:`once`. ``agree``: what all machines have as something, as :func:`~lmj_trainer.agreed.agreed` has it.
 
     A folder that cannot hold it ends no job: this process goes on with the hub's cache, and a later start tries again. Raises
     UserError when the hub says that there is no such model, or that it is not for everybody; OutageError when it does not answer for
@@ -50,17 +51,22 @@ def keep(spec: JobSpec, say: Say, who: str | None = None) -> JobSpec:
         return kept(spec)
     seconds = 0.8 * spec.recovery.start_timeout_seconds  # less than what counts as a start that failed: so it is known why
     once(
-        folder, lambda tell: _fetch(source, spec.model.revision, folder, seconds, tell), f"the model {source}", say, seconds, who
+        folder,
+        lambda tell: _fetch(source, spec.model.revision, folder, seconds, tell, agree),
+        f"the model {source}",
+        say,
+        seconds,
+        who,
     )
     return kept(spec)
 
 
-def _fetch(source: str, revision: str | None, folder: Path, seconds: float, say: Say) -> None:
+def _fetch(source: str, revision: str | None, folder: Path, seconds: float, say: Say, agree: Agree) -> None:
     """Put the model into ``folder``, or where this process finds it."""
     small = patiently(lambda: _snapshot(source, revision, SMALL), seconds, say)
     read_config(str(small), None)  # before gigabytes of what cannot be trained
     # The folder that the hub's client made is called by the commit.
-    commit = small.name
+    commit = agree(f"the commit of {folder.name}", small.name)
     fetching = f"fetching {source} at commit {commit}"
     say(fetching)
 

@@ -56,7 +56,7 @@ def summary(
         "testAccuracy": test.accuracy if test is not None else None,
         "evaluations": [e.model_dump(mode="json", by_alias=True) for e in status.evaluations],
         "model": str(layout.model) if status.phase is Phase.SUCCEEDED and not stateless else None,
-        "output": str(layout.output),
+        "output": layout.results or str(layout.output),
         "seconds": round(seconds, 3) if seconds is not None else None,
         "restarts": status.restarts,
         "stepsLost": status.steps_lost,
@@ -77,7 +77,7 @@ def summary(
 
 
 def _of_model(layout: Layout) -> list[str]:
-    lines = [f"model: {layout.model}"]
+    lines = [f"model: {layout.model}"] if layout.results is None else [f"model: {layout.results}/model, and {layout.model} here"]
     # A model of a class of the user's own has its file beside it, and is used by programs.
     return lines + ([f'try: lmj predict {layout.model} "a text of yours"'] if not any(layout.model.glob("*.py")) else [])
 

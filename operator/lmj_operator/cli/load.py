@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lmj_api.layout import Layout
 from lmj_api.load import SpecError, load_job, read_document
 from lmj_api.overrides import override
 from lmj_api.spec.job import LiveMigrationJob
@@ -47,16 +48,17 @@ def _parsed(file: Path) -> object:
 
 def check_output(job: LiveMigrationJob) -> None:
     """The output folder is there and can be written, or can be made; nothing is made. Raises CommandError."""
-    path = Path(job.spec.output.path)
+    layout = Layout.of(job.spec)
+    path, field = layout.output, "output.path" if layout.results is None else "output.scratch"
     for folder in (path, *path.parents):
         try:
             there = folder.exists()
         except OSError as error:
-            raise CommandError(f"spec.output.path {path}: {error.strerror}") from error
+            raise CommandError(f"spec.{field} {path}: {error.strerror}") from error
         if not there:
             continue
         if not folder.is_dir():
-            raise CommandError(f"spec.output.path {path}: {folder} is a file, not a folder; choose another path")
+            raise CommandError(f"spec.{field} {path}: {folder} is a file, not a folder; choose another path")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise CommandError(f"spec.output.path {path}: {folder} cannot be written; choose another path")
+            raise CommandError(f"spec.{field} {path}: {folder} cannot be written; choose another path")
         return

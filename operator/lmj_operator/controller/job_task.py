@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 
 from lmj_api.clock import steady_time
+from lmj_api.layout import Layout
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
@@ -226,7 +227,8 @@ class JobTask:
         self._backend.job = job
         self._backend.deleted = "deletionTimestamp" in self._metadata
         self._backend.move_request = self._request
-        if self._store.status.started is None and job.spec.storage.output is None and job.spec.world_size == 1:
+        kept = job.spec.storage.output is not None or Layout.of(job.spec).results is not None
+        if self._store.status.started is None and not kept and job.spec.world_size == 1:
             text = "spec.storage.output is not set: unless the template mounts a volume, results go when the pod does"
             place.notebook.post(self._metadata, Note("NoOutputVolume", text, warning=True), place.clock())
         if self._reconciler is None:

@@ -329,7 +329,9 @@ def test_a_data_file_is_a_path_even_before_it_exists_and_home_is_known() -> None
 @pytest.mark.parametrize(
     ("assignment", "line"),
     [
-        ("output.path=s3://bucket/run", "spec.output.path: 's3://bucket/run': s3:// cannot be read or written yet; write a path"),
+        ("output.path=hdfs://b/run", "spec.output.path: 'hdfs://b/run': hdfs:// cannot be read or written yet; write a path"),
+        ("output.path=s3://bucket", "spec.output.path: s3://bucket: this is a whole bucket: name a folder in it"),
+        ("output.scratch=/tmp/x", "spec.output.scratch: output.path is no place in object storage: leave it out"),
         ("checkpoint.path=hdfs://c/x", "spec.checkpoint.path: 'hdfs://c/x': hdfs:// cannot be read or written yet; write a path"),
         ("checkpoint.path=gs://c/x", "spec.checkpoint.path: gs://c/x: write gs://BUCKET/FOLDER"),
         ("checkpoint.path=s3://c/x", "spec.checkpoint.path: s3://c/x: write s3://BUCKET/FOLDER"),
@@ -356,6 +358,32 @@ def test_checkpoints_may_lie_in_a_bucket(here: bool) -> None:
     assert layout.bucket == "s3://my-bucket/runs/1"
     assert layout.checkpoints == layout.output / "checkpoints", "no folder of that name is made here"
     assert Layout.of(load_job(document(), base=BASE, here=here).spec).bucket is None
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_results_may_lie_in_a_bucket(here: bool) -> None:
+    sets = ["output.path=gs://my-bucket/runs/reviews/", "checkpoint.secretName=keys"]
+    spec = load_job(document(), base=BASE, sets=sets, here=here).spec
+    layout = Layout.of(spec)
+    assert (spec.output.path, layout.results) == ("gs://my-bucket/runs/reviews", "gs://my-bucket/runs/reviews")
+    assert layout.output == BASE / "reviews"
+    assert layout.bucket == "gs://my-bucket/runs/reviews/checkpoints"
+    sets.append("checkpoint.path=/checkpoints")
+    sets.append("output.scratch=fast/x")
+    layout = Layout.of(load_job(document(), base=BASE, sets=sets, here=here).spec)
+    assert (layout.output, layout.bucket, layout.checkpoints) == (BASE / "fast" / "x", None, Path("/checkpoints"))
+
+
+@pytest.mark.parametrize(("assignment", "named"), [
+    ("output.tensorboard=true", "output.tensorboard"), ('output.trackers=[{"kind": "MLflow", "project": "p", "uri": "http://a"}]', "output.trackers"),
+    ('output.hub={"repository": "me/x"}', "output.hub"),
+])  # fmt: skip
+def test_what_needs_results_on_a_volume(assignment: str, named: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(document(), "output.path=s3://bucket/run", assignment)
+    assert str(caught.value) == (
+        f"spec.{named}: needs results on a volume, and output.path s3://bucket/run is in object storage: leave one of them out"
+    )
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -20,8 +20,8 @@ from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import ending as ending_module
 from lmj_trainer.worker import export as export_module
 from lmj_trainer.worker import recorder as recorder_module
-from lmj_trainer.worker.export import begin, finish
 from lmj_trainer.worker.claims import FolderClaims
+from lmj_trainer.worker.export import begin, finish
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.record_files import RecordFiles
 from lmj_trainer.worker.recorder import Recorder

@@ -13,6 +13,7 @@ from tempfile import mkdtemp
 
 from lmj_api.layout import Layout
 from lmj_api.spec import JobSpec
+from lmj_trainer.agreed import agreed
 from lmj_trainer.data.files import is_file_name
 from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.durable import clear_sites, publish
@@ -29,6 +30,8 @@ class Pin:
     folder: Path
     source: str
     revision: str | None
+    results: str | None = None
+    """Those of the job, in object storage, where its machines agree; None: they share the folder."""
 
     @classmethod
     def of(cls, spec: JobSpec) -> "Pin | None":
@@ -41,7 +44,8 @@ class Pin:
             return None
         name = dataset.source if dataset.revision is None else f"{dataset.source}@{dataset.revision}"
         # A model's folder is called by its id, which has no such sign.
-        return cls(Layout.of(spec).pretrained / f"dataset={name.replace('/', '--')}", dataset.source, dataset.revision)
+        layout = Layout.of(spec)
+        return cls(layout.pretrained / f"dataset={name.replace('/', '--')}", dataset.source, dataset.revision, layout.results)
 
     def commit(self) -> str | None:
         """The commit; None: none was kept yet. UserError: it cannot be read."""
@@ -60,6 +64,7 @@ class Pin:
 
     def keep(self, commit: str) -> str:
         """Keep ``commit``; the one that is kept, which is another's where that was faster. Raises OSError when there is no room."""
+        commit = agreed(self.results, f"the commit of {self.folder.name}", commit)
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         clear_sites(self.folder.parent, SITE, time.time())
         site = Path(mkdtemp(prefix=SITE, dir=self.folder.parent))

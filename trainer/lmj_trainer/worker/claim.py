@@ -5,11 +5,17 @@ import json
 from collections.abc import Callable
 
 from lmj_api.layout import Layout
-from lmj_api.results import ResultsError, other_job, trained_job
+from lmj_api.results import LARGEST_JOB, ResultsError, job_in, other_job, trained_job
 from lmj_api.spec import JobSpec, LiveMigrationJob, Training
+from lmj_trainer.beside import beside
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.durable import write_atomically
 from lmj_trainer.errors import UserError
+from lmj_trainer.worker.background import answered
+from lmj_trainer.worker.results import Results
+
+_SECONDS = 10.0
+"""For which a view waits for storage to say whose the results are."""
 
 Warn = Callable[[str], None]
 
@@ -20,18 +26,30 @@ def refuse_other(job: LiveMigrationJob, warn: Warn) -> None:
     Storage that cannot be read now is no reason not to train, as it is none to stop.
     """
     layout = Layout.of(job.spec)
+    place = layout.results or layout.output
     try:
-        old = trained_job(layout)
+        old = _trained_job(job.spec, layout)
     except ResultsError as error:
         raise UserError(str(error)) from error
     except OSError as error:
-        warn(f"whose results are in {layout.output} cannot be told now: {error}")
+        warn(f"whose results are in {place} cannot be told now: {error}")
         return
     if old is None or _continues(job.spec, old.spec):
         return
     # A finished one of which nothing but the end is to be another gets another end: its steps stay.
-    if (wrong := other_job(layout.output, old.spec, job.spec, finished=False)) is not None:
+    if (wrong := other_job(place, old.spec, job.spec, finished=False)) is not None:
         raise UserError(wrong[0])
+
+
+def _trained_job(spec: JobSpec, layout: Layout) -> LiveMigrationJob | None:
+    """As :func:`trained_job`, wherever results lie. Raises as that, and UserError."""
+    results = Results.of(spec)
+    if results is None:
+        return trained_job(layout)
+    try:
+        return job_in(results.trained.get(0, LARGEST_JOB + 1), results.trained)
+    except FileNotFoundError:
+        return None
 
 
 def _continues(new: JobSpec, old: JobSpec) -> bool:
@@ -54,7 +72,11 @@ class Claimant:
             if self._layout.trained.read_bytes() == self._content:
                 self._claimed = True
                 return
-        self._claimed = claim(self._job, self._warn)
+        # In object storage a request may take a minute.
+        try:
+            self._claimed = answered(beside(lambda: claim(self._job, self._warn), "claim"), _SECONDS)
+        except TimeoutError as error:
+            self._warn(f"whose results are in {self._layout.results or self._layout.output} is written later: {error}")
 
     def ensure(self) -> None:
         """As :meth:`claim`, if that could not write. Any thread may."""
@@ -69,11 +91,14 @@ def claim(job: LiveMigrationJob, warn: Warn) -> bool:
     refuse_other(job, warn)
     layout, content = Layout.of(job.spec), _content(job)
     try:
+        if (results := Results.of(job.spec)) is not None:
+            results.trained.put([content])
+        # Where results lie elsewhere too, it says that this was done.
         if not layout.trained.exists() or layout.trained.read_bytes() != content:
             layout.output.mkdir(parents=True, exist_ok=True)
             write_atomically(layout.trained, content)
     except OSError as error:
-        warn(f"{layout.trained} cannot be written: {error}")
+        warn(f"whose results are in {layout.results or layout.output} cannot be written: {error}")
         return False
     return True
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob, Precision
 from lmj_trainer import linux
+from lmj_trainer.agreed import agreed
 from lmj_trainer.check import check_cut, check_frozen_source, check_model, check_rows
 from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.dataset.prepared import prepare_patiently
@@ -111,7 +114,7 @@ def join(
     if is_own(spec):
         load_own(spec.model)  # before the rows are read: it is quick
     else:
-        spec = keep(spec, say, pod)
+        spec = keep(spec, say, pod, partial(agreed, Layout.of(spec).results))
         check_model(spec)
     prepared = prepare_patiently(spec, say, pod)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})

@@ -1,6 +1,7 @@
 """What a worker does before its rank matters, done ahead: a standby's part of a start."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from lmj_api.layout import Layout
@@ -20,6 +21,7 @@ def prepare_standby(job: LiveMigrationJob, pod: str, control: Control) -> None:
     Raises UserError for what is wrong with them.
     """
     # The fork server has imported these; a process that is started cold does it here.
+    from lmj_trainer.agreed import agreed
     from lmj_trainer.check import check_frozen_source, check_model, check_rows
     from lmj_trainer.dataset.prepared import prepare_patiently
     from lmj_trainer.fetched import fetch
@@ -36,7 +38,7 @@ def prepare_standby(job: LiveMigrationJob, pod: str, control: Control) -> None:
     if is_own(spec):
         load_own(spec.model)
     else:
-        spec = keep(spec, say, pod)
+        spec = keep(spec, say, pod, partial(agreed, Layout.of(spec).results))
         check_model(spec)
     prepared = prepare_patiently(spec, say, pod)
     check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})

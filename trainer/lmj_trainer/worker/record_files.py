@@ -123,10 +123,8 @@ class RecordFiles:
         if self._journal.recorded >= self.newest or self._unsure:
             return
         self._synced = time.monotonic()
-        if self._mirror is None:
-            work = partial(self._sync, self._metrics.duplicate(), self.newest)
-        else:
-            work = partial(self._push, self._mirror)
+        mirror, sync = self._mirror, partial(self._sync, self._metrics.duplicate, self.newest)
+        work = sync if mirror is None else partial(self._push, mirror)
         self._syncing = threading.Thread(target=work, name="metrics-sync", daemon=True)
         self._syncing.start()
 
@@ -142,7 +140,8 @@ class RecordFiles:
         else:
             self._unreached = False
 
-    def _sync(self, file: int, step: int) -> None:
+    def _sync(self, duplicate: Callable[[], int], step: int) -> None:
+        file = duplicate()
         try:
             os.fdatasync(file)
             sync_folder(self._layout.output)

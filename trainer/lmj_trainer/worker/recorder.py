@@ -46,7 +46,10 @@ class Recorder:
         warn: Callable[[str], None] = log.warning,
         results: Results | None = None,
     ) -> None:
-        """``results``: where all is to be besides, see :class:`RecordFiles`. ``warn`` is told once when something cannot be written, until it can again. Any thread may call it."""
+        """``results``: where all is to be besides, see :class:`RecordFiles`.
+
+        ``warn`` is told once when something cannot be written, until it can again. Any thread may call it.
+        """
         self._layout, self._journal, self._warn, self._board = layout, journal, warn, tensorboard
         self._results = results
         if tensorboard:
@@ -54,6 +57,8 @@ class Recorder:
         self._turn = threading.Condition()
         self._files: RecordFiles | None = None
         """What the view that runs writes to; None: no view runs."""
+        self._newest: RecordFiles | None = None
+        """What the newest view wrote to, over or not: a checkpoint of it may be completed later."""
         self._served: RecordFiles | None = None
         """The newest that the thread has seen."""
         self._asked = self._answered = self._held = 0
@@ -70,6 +75,7 @@ class Recorder:
         self.claim = claim
         with self._turn:
             self._files = RecordFiles(self._layout, claim, resume, self._journal, self._board, self._warn, self._results)
+            self._newest = self._files
             self._over, self._again = None, 0.0
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -107,8 +113,7 @@ class Recorder:
         self._elsewhere(RecordFiles.publish)
 
     def _elsewhere(self, work: Callable[[RecordFiles], None]) -> None:
-        files = self._files
-        if files is None:
+        if (files := self._newest) is None:
             return
         try:
             work(files)

@@ -154,7 +154,7 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of this pod
         {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
     ]
-    if job.spec.storage.output is not None or job.spec.world_size == 1:
+    if job.spec.storage.output is not None or _alone(job):
         mounts.append({"name": "output", "mountPath": labels.OUTPUT})
     if job.spec.storage.data is not None:
         mounts.append({"name": "data", "mountPath": labels.DATA, "readOnly": True})
@@ -232,12 +232,17 @@ def _volumes(job: LiveMigrationJob) -> list[Object]:
     ]
     if storage.output is not None:
         volumes.append({"name": "output", "persistentVolumeClaim": {"claimName": _claim(job, "output", storage.output)}})
-    elif job.spec.world_size == 1:
+    elif _alone(job):
         volumes.append({"name": "output", "emptyDir": {}})
     if storage.data is not None:
         claim = {"claimName": _claim(job, "data", storage.data), "readOnly": True}
         volumes.append({"name": "data", "persistentVolumeClaim": claim})
     return volumes
+
+
+def _alone(job: LiveMigrationJob) -> bool:
+    """Whether a pod's own folder will do for its output: nobody else writes, or all that counts lies in object storage."""
+    return job.spec.world_size == 1 or Layout.of(job.spec).results is not None
 
 
 def _shared_memory(job: LiveMigrationJob) -> dict[str, str]:
@@ -260,7 +265,8 @@ def _check_places(job: LiveMigrationJob, spec: Object, trainer: Object) -> None:
     layout = Layout.of(job.spec)
     saved = [("command.checkpoints", layout.script_checkpoints)] if layout.script_checkpoints is not None else []
     own = [("checkpoint.path", layout.checkpoints)] if layout.bucket is None else []
-    for field, path in (("output.path", layout.output), *own, *saved):
+    output = "output.path" if layout.results is None else "output.scratch"
+    for field, path in ((output, layout.output), *own, *saved):
         mounts = [m for m in trainer.get("volumeMounts", []) if path.is_relative_to(m["mountPath"])]
         mount = max(mounts, key=lambda m: len(m["mountPath"]), default=None)
         if mount is None or mount.get("readOnly"):
@@ -272,7 +278,7 @@ def _check_places(job: LiveMigrationJob, spec: Object, trainer: Object) -> None:
             raise SpecError(
                 f"spec.{field}: {path} is on no volume that the pods can write; make it relative (it lies below /output then)"
             )
-        if job.spec.world_size > 1 and "emptyDir" in volumes.get(mount["name"], {}):
+        if not _alone(job) and "emptyDir" in volumes.get(mount["name"], {}):
             raise SpecError(
                 f"spec.{field}: {path} is on {mount['mountPath']}, a volume of each pod alone; all ranks must share it: "
                 "make it relative, and set spec.storage.output"

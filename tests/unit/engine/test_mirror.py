@@ -1,0 +1,372 @@
+"""What rank 0 records is in object storage too, in pieces that nobody writes over: another machine goes on from there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from lmj_api.layout import Layout
+from lmj_api.protocol import EventKind, Progress, WorkerPhase
+from lmj_api.run import Run
+from lmj_api.spec import LiveMigrationJob
+from lmj_api.view import Resume
+from lmj_trainer.errors import UserError
+from lmj_trainer.metrics import evaluate_counts
+from lmj_trainer.state.journal import Journal, Line
+from lmj_trainer.store import posix, registry
+from lmj_trainer.store.port import Ref
+from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker import record_files as record_files_module
+from lmj_trainer.worker.claim import claim as claim_results
+from lmj_trainer.worker.claim import refuse_other
+from lmj_trainer.worker.fence import Claim
+from lmj_trainer.worker.record_files import RecordFiles
+from lmj_trainer.worker.results import Results
+
+from .small_job import Line as AgentLine
+from .small_job import at, elsewhere, losses, make, start, view, weights
+
+pytestmark = pytest.mark.integration
+
+URI = "s3://bucket/run"
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where what is in buckets lies."""
+    root = tmp_path / "buckets"
+    monkeypatch.setitem(registry.STORES, "s3", lambda uri: posix.folder(root / uri.removeprefix("s3://")))
+    return root / "bucket" / "run"
+
+
+class Machine:
+    """One that a rank 0 records on."""
+
+    def __init__(self, folder: Path, bucket: Path) -> None:
+        self.layout = Layout(folder, folder / "checkpoints", results=URI)
+        self.results = Results(posix.folder(bucket), self.layout)
+        self.warnings: list[str] = []
+
+    def files(self, number: int, resume: int, run: Run | None = None, journal: Journal | None = None) -> RecordFiles:
+        """Of a view."""
+        claim = Claim(run=run or Run(), view=number, pod=f"pod-{number}")
+        self.layout.output.mkdir(parents=True, exist_ok=True)
+        self.journal = journal or Journal()
+        return RecordFiles(self.layout, claim, resume, self.journal, False, self.warnings.append, self.results)
+
+    def record(self, files: RecordFiles, *steps: int) -> None:
+        for step in steps:
+            told = Progress(
+                step=step, steps=100, epoch=0.1, loss=step / 3, learning_rate=1e-3, grad_norm=1.0, samples_per_second=1.0
+            )
+            self.journal.add(Line(step, told.to_json(), 100.0 + step))
+        files.hold()
+        files.write()
+
+    @property
+    def steps(self) -> list[int]:
+        return [json.loads(line)["step"] for line in self.layout.metrics.read_text().splitlines()]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Machine]:
+    monkeypatch.setattr(record_files_module, "_PUSH_SECONDS", 1e9)  # by hand
+    return lambda name: Machine(tmp_path / name, bucket)
+
+
+def evaluation(step: int, hits: int = 3) -> Any:
+    return evaluate_counts([[hits, 1], [1, hits]], 1.0, ["a", "b"], "validation", step)
+
+
+def first_push(files: RecordFiles) -> None:
+    """Of the thread, which is over then."""
+    assert files._syncing is not None
+    files._syncing.join(30)
+
+
+def test_another_machine_has_what_was_pushed(machine: Callable[[str], Machine]) -> None:
+    one = machine("one")
+    files = one.files(1, 0)
+    one.record(files, 1, 2)
+    one.journal.evaluated(evaluation(2))
+    one.record(files, 3)
+    files.push()
+    assert (one.journal.waits, one.journal.evaluations(), one.journal.recorded) == (False, [], 3)
+    one.record(files, 4)
+    assert one.journal.recorded == 3, "the others keep it"
+
+    two = machine("two")
+    newer = two.files(2, 3)
+    two.record(newer)
+    assert two.steps == [1, 2, 3]
+    assert [e.step for e in newer.evaluations] == [2]
+    two.record(newer, 4, 5)
+    newer.push()
+    for number, machine_ in ((3, machine("three")), (4, two)):
+        again = machine_.files(number, 5)
+        machine_.record(again)
+        assert machine_.steps == [1, 2, 3, 4, 5]
+
+
+def test_what_the_machine_has_beyond_is_pushed_by_the_next_process(machine: Callable[[str], Machine]) -> None:
+    """The journal ends with the process; the file does not."""
+    one = machine("one")
+    files = one.files(1, 0)
+    one.record(files, 1)
+    files.push()
+    one.record(files, 2, 3)
+    again = one.files(2, 3)
+    one.record(again)
+    assert one.steps == [1, 2, 3]
+    again.push()
+    two = machine("two")
+    two.record(two.files(3, 3))
+    assert two.steps == [1, 2, 3]
+
+
+def test_steps_that_are_done_again_go(machine: Callable[[str], Machine]) -> None:
+    one, two = machine("one"), machine("two")
+    files = one.files(1, 0)
+    one.record(files, 1, 2, 3, 4)
+    one.journal.evaluated(evaluation(4))
+    one.record(files)
+    files.push()
+    newer = two.files(2, 2)
+    two.record(newer)
+    assert (two.steps, newer.evaluations) == ([1, 2], [])
+    two.record(newer, 3)
+    newer.push()
+    three = machine("three")
+    three.record(three.files(3, 3))
+    assert three.steps == [1, 2, 3]
+
+
+def test_who_was_followed_writes_no_more(machine: Callable[[str], Machine]) -> None:
+    one, two = machine("one"), machine("two")
+    files = one.files(1, 0)
+    one.record(files, 1)
+    files.push()
+    newer = two.files(2, 1)
+    two.record(newer)
+    one.record(files, 2)
+    with pytest.raises(ViewBrokenError, match="view 2 has begun, in pod-2"):
+        files.push()
+    with pytest.raises(ViewBrokenError, match="view 2 has begun"):
+        files.hold()
+    with pytest.raises(ViewBrokenError, match="view 2 has begun"):
+        files.publish()
+    later = machine("three").files(1, 0, Run(id="00000002-0000-4000-8000-000000000000", begun=2.0))
+    later.hold()
+    later.write()
+    with pytest.raises(UserError, match=r"a later run writes there .* or remove .*\.recorders if that run is gone"):
+        newer.push()
+
+
+def test_storage_that_is_away_loses_nothing(machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = machine("one")
+    files = one.files(1, 0)
+    one.record(files)
+    first_push(files) if files._syncing is not None else None
+
+    def away(*_: Any) -> None:
+        raise OSError("it does not answer")
+
+    one.record(files, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Results, "add_lines", away)
+        with pytest.raises(OSError, match="does not answer"):
+            files.push()
+        one.record(files, 2)
+        assert (one.steps, one.journal.waits) == ([1, 2], True)
+    files.push()
+    assert not one.journal.waits
+    two = machine("two")
+    two.record(two.files(2, 2))
+    assert two.steps == [1, 2]
+
+
+def test_it_is_pushed_unasked_and_told_of_once_when_it_cannot(
+    machine: Callable[[str], Machine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_files_module, "_PUSH_SECONDS", 0.0)
+    one = machine("one")
+    files = one.files(1, 0)
+    one.record(files, 1)
+    first_push(files)
+    assert one.journal.recorded == 1
+
+    def away(*_: Any) -> None:
+        raise OSError("it does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Results, "add_lines", away)
+        for step in (2, 3):
+            one.record(files, step)
+            first_push(files)
+    assert one.warnings == ["metrics cannot be written: it does not answer; training goes on, and they are written later"]
+    one.record(files, 4)
+    first_push(files)
+    assert one.journal.recorded == 4
+
+
+def test_the_end_leaves_files_and_no_pieces(machine: Callable[[str], Machine], bucket: Path) -> None:
+    one = machine("one")
+    files = one.files(1, 0)
+    one.record(files, 1, 2)
+    one.journal.evaluated(evaluation(2))
+    one.record(files)
+    model = one.layout.model
+    (model / "deep").mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "deep/tokens.txt"):
+        (model / name).write_text(name)
+    (bucket / "model").mkdir(parents=True)
+    (bucket / "model" / "old.safetensors").write_text("of another run")
+    (bucket / "model-int8").mkdir()
+    (bucket / "model-int8" / "config.json").write_text("of another run")
+    files.publish()
+    assert (bucket / "metrics.jsonl").read_bytes() == one.layout.metrics.read_bytes()
+    assert (bucket / "evaluation.json").read_bytes() == one.layout.evaluation.read_bytes()
+    there = {str(path.relative_to(bucket)) for path in bucket.rglob("*") if path.is_file() and ".recorders" not in path.parts}
+    assert there == {
+        "metrics.jsonl",
+        "evaluation.json",
+        "model/config.json",
+        "model/model.safetensors",
+        "model/deep/tokens.txt",
+    }
+    # A longer run goes on from there.
+    two = machine("two")
+    newer = two.files(1, 2, Run(id="00000002-0000-4000-8000-000000000000", begun=2.0))
+    two.record(newer, 3)
+    assert two.steps == [1, 2, 3]
+    assert [e.step for e in newer.evaluations] == [2]
+
+
+def test_a_model_is_none_before_all_of_it_is_there(machine: Callable[[str], Machine], bucket: Path) -> None:
+    """A reader finds the old one, none, or the new one."""
+    one = machine("one")
+    one.layout.model.mkdir(parents=True)
+    for name in ("a.safetensors", "config.json", "z.json"):
+        (one.layout.model / name).write_text(f"new {name}")
+    old = bucket / "model"
+    old.mkdir(parents=True)
+    for name in ("a.safetensors", "config.json"):
+        (old / name).write_text(f"old {name}")
+    seen: list[set[str]] = []
+
+    class Watched:
+        """Looks before and after each change."""
+
+        def __init__(self, store: Any) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("put", "delete"):
+                seen.append({path.read_text() for path in old.iterdir()})
+            return getattr(self._store, name)
+
+    dataclasses.replace(one.results, root=Ref(Watched(one.results.root.store), one.results.root.key)).publish()
+    seen.append({path.read_text() for path in old.iterdir()})
+    assert seen[0] == {"old a.safetensors", "old config.json"}
+    assert seen[-1] == {"new a.safetensors", "new config.json", "new z.json"}
+    for state in seen[1:-1]:
+        assert not any("config.json" in text for text in state)
+
+
+@pytest.fixture
+def there(job: LiveMigrationJob, tmp_path: Path, bucket: Path) -> Callable[[str], LiveMigrationJob]:
+    """The job with its results in the bucket, on a machine of that name."""
+
+    def on(name: str) -> LiveMigrationJob:
+        spec = job.spec
+        output = spec.output.model_copy(update={"path": URI, "scratch": str(tmp_path / name)})
+        return job.model_copy(update={"spec": spec.model_copy(update={"output": output})})
+
+    return on
+
+
+def breaks(trainer: Any, line: AgentLine, step: int) -> None:
+    def on(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is EventKind.COMMITTED and details["progress"].step == step:
+            trainer._transport.inbox.supersede(2, "the machine is gone")
+
+    line.on = on
+
+
+def test_another_machine_goes_on_from_the_newest_checkpoint(
+    there: Callable[[str], LiveMigrationJob], job: LiveMigrationJob, tmp_path: Path, bucket: Path
+) -> None:
+    whole = elsewhere(job, tmp_path / "whole")
+    make(whole, AgentLine()).run(view(1, start()))
+    first, line = there("first"), AgentLine()
+    trainer = make(first, line)
+    breaks(trainer, line, 6)
+    with pytest.raises(ViewBrokenError, match="the machine is gone"):
+        trainer.run(view(1, start()))
+    trainer._checkpointer.wait(30)
+    shutil.rmtree(tmp_path / "first")
+
+    second = there("second")
+    assert make(second, AgentLine()).run(view(2, at(4))) is WorkerPhase.COMPLETED
+    lines = [json.loads(text) for text in (bucket / "metrics.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in lines] == list(range(1, 13))
+    assert [one["loss"] for one in lines] == losses(whole)
+    model = load_file(bucket / "model" / "model.safetensors")
+    assert model.keys() == weights(whole).keys()
+    assert all(torch.equal(tensor, model[name]) for name, tensor in weights(whole).items())
+    assert [e["step"] for e in json.loads((bucket / "evaluation.json").read_bytes())] == [4, 8, 12]
+    assert not any((bucket / ".records").iterdir())
+
+
+def test_a_killed_process_s_successor_has_its_lines(
+    there: Callable[[str], LiveMigrationJob], job: LiveMigrationJob, tmp_path: Path, bucket: Path
+) -> None:
+    whole = elsewhere(job, tmp_path / "whole")
+    make(whole, AgentLine()).run(view(1, start()))
+    here, line, memory = there("here"), AgentLine(), os.memfd_create("state")
+    trainer = make(here, line, memory=memory)
+    breaks(trainer, line, 6)
+    with pytest.raises(ViewBrokenError, match="the machine is gone"):
+        trainer.run(view(1, start()))
+    trainer._checkpointer.wait(30)
+    assert make(here, AgentLine(), memory=memory).run(view(2, Resume(step=6))) is WorkerPhase.COMPLETED
+    lines = [json.loads(text) for text in (bucket / "metrics.jsonl").read_text().splitlines()]
+    assert [one["loss"] for one in lines] == losses(whole)
+
+
+def test_a_checkpoint_is_none_before_the_lines_up_to_it_are_there(
+    there: Callable[[str], LiveMigrationJob], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(there("first"), line := AgentLine())
+
+    def away(self: Results, *_: Any) -> None:
+        raise OSError("it does not answer")
+
+    monkeypatch.setattr(Results, "add_lines", away)
+    breaks(trainer, line, 6)
+    with pytest.raises(ViewBrokenError, match="the machine is gone"):
+        trainer.run(view(1, start()))
+    trainer._checkpointer.wait(30)
+    assert not trainer._checkpointer.known
+    assert any("its manifest could not be written: it does not answer" in message for message, _ in line.of(EventKind.WARNING))
+
+
+def test_results_of_another_job_are_not_written_over(there: Callable[[str], LiveMigrationJob], bucket: Path) -> None:
+    one = there("one")
+    assert claim_results(one, print)
+    refuse_other(there("two"), print)
+    other = one.spec.model_copy(update={"training": one.spec.training.model_copy(update={"learning_rate": 0.5})})
+    with pytest.raises(UserError, match=r"^s3://bucket/run has the results of another job \(training.learningRate"):
+        refuse_other(one.model_copy(update={"spec": other}), print)
+    (bucket / ".job.json").write_text("{")
+    with pytest.raises(UserError, match=r"\.job\.json is not a job"):
+        refuse_other(one, print)
