@@ -99,7 +99,9 @@ def test_data_and_results_are_in_a_bucket_and_no_pod_shares_a_volume(
         return max((f.info.step for f in survey(results / "checkpoints", None) if f.info.problem is None), default=0)
 
     wait_for("a checkpoint", lambda: saved() >= 20, job.describe)
-    claims = [volume for pod in job.get("pods")["items"] for volume in pod["spec"]["volumes"] if "persistentVolumeClaim" in volume]
+    claims = [
+        volume for pod in job.get("pods")["items"] for volume in pod["spec"]["volumes"] if "persistentVolumeClaim" in volume
+    ]
     assert not claims
     rank_0 = str(job.status["ranks"][0]["pod"])
     job.kubectl("delete", "pod", rank_0, "-n", job.namespace, "--force", "--grace-period=0")

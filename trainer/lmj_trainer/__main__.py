@@ -1,5 +1,13 @@
 """``python -m lmj_trainer COMMAND``: what runs in a trainer pod, and its tools. Each command imports only what it needs."""
 
+import os
+import signal
+
+if __name__ == "__main__" and os.getpid() == 1:
+    # The first process of a container does not get a SIGTERM that nobody listens to. A pod that is deleted while the rest is imported would
+    # stay for all of its grace period.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+
 import importlib
 import sys
 from collections.abc import Sequence

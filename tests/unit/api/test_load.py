@@ -374,10 +374,14 @@ def test_results_may_lie_in_a_bucket(here: bool) -> None:
     assert (layout.output, layout.bucket, layout.checkpoints) == (BASE / "fast" / "x", None, Path("/checkpoints"))
 
 
-@pytest.mark.parametrize(("assignment", "named"), [
-    ("output.tensorboard=true", "output.tensorboard"), ('output.trackers=[{"kind": "MLflow", "project": "p", "uri": "http://a"}]', "output.trackers"),
-    ('output.hub={"repository": "me/x"}', "output.hub"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("assignment", "named"),
+    [
+        ("output.tensorboard=true", "output.tensorboard"),
+        ('output.trackers=[{"kind": "MLflow", "project": "p", "uri": "http://a"}]', "output.trackers"),
+        ('output.hub={"repository": "me/x"}', "output.hub"),
+    ],
+)
 def test_what_needs_results_on_a_volume(assignment: str, named: str) -> None:
     with pytest.raises(SpecError) as caught:
         load(document(), "output.path=s3://bucket/run", assignment)
