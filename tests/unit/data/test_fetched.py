@@ -95,7 +95,9 @@ def test_after_it_the_spec_has_paths_and_nobody_is_asked_again(spec: JobSpec, bu
     assert fetch(spec, silent, open_=bucket.open) == found == local(spec)
     assert not bucket.asked
     origin = json.loads((Path(found.dataset.source).parent / "train.csv.origin").read_text())
-    assert origin == {"source": "s3://rows/data/train.csv", "files": {"train.csv": len(ROWS)}}
+    assert (origin["source"], origin["files"]) == ("s3://rows/data/train.csv", {"train.csv": len(ROWS)})
+    other = json.loads((Path(str(found.dataset.splits.test)).parent / "test.csv.origin").read_text())
+    assert origin["digest"] != other["digest"]
 
 
 def test_a_spec_of_paths_stays_as_it_is(job: Any) -> None:

@@ -113,12 +113,7 @@ class Trainer:
         self._ending = Ending(job, prepared, stage, state, self._group, self._checkpointer, control, self._pace)
         every = spec.recovery.memory_snapshot.every_steps if spec.recovery.memory_snapshot is not None else None
         self.snapshots = MemorySnapshots(every, rank, spec.topology, state, transport, shelves, self._patience, self._warn)
-        board = spec.output.tensorboard
-        may_lead = spec.topology.stage(rank) == 0
-        results = Results.of(spec)
-        self._recorder = (
-            Recorder(self._layout, state.journal, tensorboard=board, warn=self._warn, results=results) if may_lead else None
-        )
+        self._recorder = self._new_recorder() if spec.topology.stage(rank) == 0 else None
         self._asked = _UNASKED
         """On the leader: what anybody needs at a boundary, once its evaluation is over."""
         # The others wait for this rank meanwhile.
@@ -134,6 +129,11 @@ class Trainer:
         """Seconds from this process's last update to the view's first batch, until they are told."""
         # A worker before this one may have died within the update.
         self.optimizer.apply()
+
+    def _new_recorder(self) -> Recorder:
+        """For a rank that may lead."""
+        board, results = self._spec.output.tensorboard, Results.of(self._spec)
+        return Recorder(self._layout, self._state.journal, tensorboard=board, warn=self._warn, results=results)
 
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
