@@ -25,7 +25,7 @@ def download(
     """
     from lmj_operator.cli.errors import CommandError
     from lmj_operator.cli.volume.progress import progress, summary
-    from lmj_operator.cli.volume.running import run
+    from lmj_operator.cli.volume.running import GOES_ON, run
     from lmj_operator.client.volume.copying import download as copy
 
     place = options.place(source)
@@ -34,5 +34,5 @@ def download(
     pod = options.wanted(place.claim, image, template, read_only=True)
     begun = time.monotonic()
     with progress() as watcher:
-        tally = run(copy(options.cluster(namespace, context, seconds), pod, place, target, watcher))
+        tally = run(copy(options.cluster(namespace, context, seconds), pod, place, target, watcher), GOES_ON)
     typer.echo(summary("downloaded", tally, f"to {target}", time.monotonic() - begun))

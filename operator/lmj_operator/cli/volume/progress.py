@@ -28,7 +28,7 @@ def summary(verb: str, tally: Tally, where: str, seconds: float) -> str:
     """The line that ends a copy."""
     parts = [f"{verb} {files_text(tally.sent)} ({size_text(tally.bytes_sent)}) {where} in {seconds:.1f} s"]
     parts += [f"{files_text(tally.there)} there already"] if tally.there else []
-    parts += [f"{tally.links} links left out"] if tally.links else []
+    parts += [f"{tally.links} link{'s' * (tally.links != 1)} left out"] if tally.links else []
     parts += [f"{tally.special} sockets, pipes or devices left out"] if tally.special else []
     return ", ".join(parts)
 

@@ -25,7 +25,7 @@ def upload(
     """
     from lmj_operator.cli.errors import CommandError
     from lmj_operator.cli.volume.progress import progress, summary
-    from lmj_operator.cli.volume.running import run
+    from lmj_operator.cli.volume.running import GOES_ON, run
     from lmj_operator.client.volume.copying import upload as copy
     from lmj_operator.client.volume.far.tree import TreeError
     from lmj_operator.client.volume.source import source_of
@@ -40,5 +40,5 @@ def upload(
     pod = options.wanted(place.claim, image, template)
     begun = time.monotonic()
     with progress() as watcher:
-        tally, there = run(copy(options.cluster(namespace, context, seconds), pod, files, place, watcher))
+        tally, there = run(copy(options.cluster(namespace, context, seconds), pod, files, place, watcher), GOES_ON)
     typer.echo(summary("uploaded", tally, f"to {there}", time.monotonic() - begun))

@@ -105,7 +105,7 @@ def _raw(terminal: bool) -> Iterator[None]:
         yield
         return
     before = termios.tcgetattr(0)
-    tty.setraw(0)
+    tty.setraw(0, termios.TCSADRAIN)  # what was typed meanwhile stays
     try:
         yield
     finally:
