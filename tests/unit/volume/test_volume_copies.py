@@ -3,17 +3,21 @@
 import asyncio
 import os
 import random
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 from far_process import Watched, far_side
 
+from lmj_operator.client.volume import copying
 from lmj_operator.client.volume.download import Download, listed
 from lmj_operator.client.volume.far.tree import PART, Found, Tree, part_name
 from lmj_operator.client.volume.source import source_of
+from lmj_operator.client.volume.talk import Talk
 from lmj_operator.client.volume.transfer import Tally
 from lmj_operator.client.volume.trouble import Broken, VolumeError
 from lmj_operator.client.volume.upload import Upload
+from lmj_operator.client.volume.uri import Place
 
 NAMES = ["plain.txt", "a/b/c.bin", "new\nline", "späce 😀", os.fsdecode(b"no-utf8-\xff"), "-rf", "x" * 255, "empty"]
 
@@ -130,6 +134,35 @@ def test_a_download_goes_on_from_where_it_ended(here: Path, volume: Path, cut: i
     (here / part_name("large")).write_bytes(content[:cut])
     assert download(volume, here).bytes_sent == len(content) - cut
     assert files(here) == {"large": content}
+
+
+def test_a_connection_that_breaks_is_made_again_while_that_brings_something(
+    here: Path, volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = random.Random(4).randbytes(3_000_000)
+    (here / "large").write_bytes(content)
+    limits: list[int | None] = [1_000_000, 1_000_000, 0, 0, None]
+
+    class Pod:
+        async def alive(self) -> None:
+            pass
+
+    def connect(pod: object, place: Place) -> AbstractAsyncContextManager[Talk]:
+        return far_side(volume, limits.pop(0))
+
+    monkeypatch.setattr(copying, "_talk", connect)
+    monkeypatch.setattr(copying, "AGAIN_SECONDS", 0.0)
+    watched, tally = Watched(), Tally()
+    found = source_of(here)
+    work = Upload(found.tree, found.files, lambda path: path, watched, tally)
+    asyncio.run(copying._through(Pod(), Place("reviews"), work.run, tally, watched))  # type: ignore[arg-type]
+    assert files(volume) == {"large": content}
+    assert len(watched.said) == 4
+    assert all(line.endswith("; connecting again") for line in watched.said)
+    limits = [0] * copying.TRIES
+    with pytest.raises(Broken):
+        asyncio.run(copying._through(Pod(), Place("reviews"), work.run, tally, watched))  # type: ignore[arg-type]
+    assert limits == []
 
 
 def test_links_and_special_files_are_left_out_and_counted(here: Path, volume: Path, tmp_path: Path) -> None:

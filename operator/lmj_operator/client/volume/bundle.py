@@ -9,7 +9,7 @@ _LOADER = """
 import json, os, sys, types
 data = b""
 while not data.endswith(b"\\n"):
-    data += os.read(0, 1)
+    data += os.read(0, 1) or sys.exit("no program came")
 size, data = int(data), b""
 while len(data) < size:
     data += os.read(0, size - len(data)) or sys.exit("no program came")
