@@ -9,6 +9,7 @@ from lmj_operator.cli import convert, explain, logs, migrate, operator, run, sca
 from lmj_operator.cli import list as lists
 from lmj_operator.cli.errors import FAILED, INTERRUPTED, CommandError
 from lmj_operator.cli.report import command as report
+from lmj_operator.cli.volume import download, shell, upload
 
 app = typer.Typer(
     name="lmj",
@@ -28,6 +29,9 @@ app.command()(stop.stop)
 app.command()(migrate.migrate)
 app.command()(scale.scale)
 app.command()(report.report)
+app.command()(upload.upload)
+app.command()(download.download)
+app.command()(shell.shell)
 app.command()(operator.operator)
 for tool in (tools.init, tools.evaluate, tools.predict, tools.checkpoints, tools.export, tools.track, tools.push):
     app.command(context_settings=dict(tools.PASS_ON), add_help_option=False)(tool)

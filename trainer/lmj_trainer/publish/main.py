@@ -17,7 +17,7 @@ from lmj_trainer.trackers.main import read_run
 
 _CLUSTER = (
     "a job on a cluster keeps its model on its output volume: mount that volume in a pod with the trainer's image and HF_TOKEN, and run"
-    " lmj push with the folder there (kubectl cp brings the folder here as well)"
+    " lmj push with the folder there (lmj download brings the folder here as well)"
 )
 
 

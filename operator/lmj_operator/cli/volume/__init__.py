@@ -1,0 +1,1 @@
+"""``lmj upload``, ``lmj download`` and ``lmj shell``: files of a PersistentVolumeClaim."""
