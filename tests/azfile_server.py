@@ -157,7 +157,7 @@ class _Files:
         if method == "PUT":
             put = {"": self._create, "range": self._put_range, "properties": self._resize}[what]
             put(request, path)
-            return _answer(201)
+            return _answer(200 if what == "properties" else 201)
         file = self._file(path)
         if method == "DELETE":
             del self._nodes[path.lower()]

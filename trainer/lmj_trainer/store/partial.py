@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import secrets
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, HttpResponseError
 
 from lmj_trainer.store.patience import ABSENT, REQUEST_SECONDS, code_of, persistently, was_refused
 
@@ -19,7 +18,10 @@ FIRST_ROOM, MOST_ROOM = 64 << 20, 1 << 30
 """By how many bytes a file grows whose size is not known: it doubles at first."""
 _MARK = "lmjupload"
 """Name of what is kept beside a file's content: which call wrote it."""
+_MOVED = "its folder was moved or removed while it was written"
 _NAME = re.compile(r"\..+\.[0-9a-f]{16}\.partial")
+
+T = TypeVar("T")
 
 
 def is_partial(name: str) -> bool:
@@ -62,12 +64,12 @@ class Partial:
     def write(self, placed: tuple[int, bytes]) -> None:
         """Put a part in its place. Threads may call it."""
         at, part = placed
-        persistently(lambda: self._file().upload_range(part, offset=at, length=len(part), timeout=REQUEST_SECONDS))
+        self._ask(lambda: self._file().upload_range(part, offset=at, length=len(part), timeout=REQUEST_SECONDS))
 
     def end(self) -> None:
         """Have it be as long as what was placed."""
         self._resize(self._size)
-        found = persistently(lambda: self._file().get_file_properties(timeout=REQUEST_SECONDS))
+        found = self._ask(lambda: self._file().get_file_properties(timeout=REQUEST_SECONDS))
         if found.size != self._size:
             # A request to make it longer came late, after its caller had given it up and made it again.
             raise AzureError(f"it has {found.size} bytes in place of {self._size}: a request was late")
@@ -84,7 +86,7 @@ class Partial:
             # It may be that this was done, its answer was lost, and it was asked for again.
             if not self._has_name():
                 if code in ABSENT:
-                    raise AzureError("its folder was moved or removed while it was written") from None
+                    raise AzureError(_MOVED) from None
                 return False
         self._made.pop()
         return True
@@ -92,8 +94,22 @@ class Partial:
     def clear(self) -> None:
         """Remove what may be left of it, if the server is there: what led here matters more."""
         for name in self._made:
-            with contextlib.suppress(AzureError):
+            try:
                 self._share.get_file_client(name).delete_file(timeout=REQUEST_SECONDS)
+            except HttpResponseError:
+                continue  # it was not made, most likely
+            except AzureError:
+                return
+
+    @staticmethod
+    def _ask(ask: Callable[[], T]) -> T:
+        """Of the file, which was made."""
+        try:
+            return persistently(ask)
+        except AzureError as error:
+            if code_of(error) in ABSENT:
+                raise AzureError(_MOVED) from None
+            raise
 
     def _file(self) -> ShareFileClient:
         return self._share.get_file_client(self._made[-1])
@@ -125,7 +141,7 @@ class Partial:
                 return
 
     def _resize(self, size: int) -> None:
-        persistently(lambda: self._file().resize_file(size, timeout=REQUEST_SECONDS))
+        self._ask(lambda: self._file().resize_file(size, timeout=REQUEST_SECONDS))
         self._room = size
 
     def _has_name(self) -> bool:

@@ -76,7 +76,7 @@ def _may_pass(error: AzureError) -> bool:
     if not isinstance(error, HttpResponseError) or isinstance(error, IncompleteReadError):
         return True  # there was no answer, or not all of it
     status = error.status_code or 0
-    return status in _PASSING or status < 300 or code_of(error) in _PASSING_CODES
+    return status in _PASSING or status in (0, 200, 206) or code_of(error) in _PASSING_CODES
 
 
 def _reason(error: AzureError) -> str:

@@ -114,8 +114,8 @@ class ShareStore:
                         raise
                 else:
                     return
-            names = [name for name, _ in self._listed(key)] if again else []
-            if not names or not all(map(is_partial, names)):
+            names = [name for name, _ in self._listed(key)]
+            if not again or not all(map(is_partial, names)):
                 raise OSError(f"{self.describe(key)} is not empty")
             for name in names:
                 self.delete(f"{key}/{name}")
@@ -248,7 +248,8 @@ class ShareStore:
                     raise
             else:
                 return
-        for name, _ in list(self._listed(source)):
+        # Names that begin with a dot last: they say whose the rest is.
+        for name, _ in sorted(self._listed(source), reverse=True):
             file, path = self._file(f"{source}/{name}"), self._path(f"{target}/{name}")
             with self._asking(f"{source}/{name}"):
                 self._there(functools.partial(file.rename_file, path, overwrite=True, timeout=REQUEST_SECONDS))
