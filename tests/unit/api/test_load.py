@@ -333,6 +333,10 @@ def test_a_data_file_is_a_path_even_before_it_exists_and_home_is_known() -> None
         ("checkpoint.path=gs://c/x", "spec.checkpoint.path: gs://c/x: write gs://BUCKET/FOLDER"),
         ("checkpoint.path=s3://c/x", "spec.checkpoint.path: s3://c/x: write s3://BUCKET/FOLDER"),
         ("checkpoint.path=azblob://runs/../x", "spec.checkpoint.path: azblob://runs/../x: write azblob://CONTAINER/FOLDER"),
+        (
+            "checkpoint.path=azfile://runs/Mine",
+            "spec.checkpoint.path: azfile://runs/Mine: Azure Files does not tell capitals from small letters: write mine",
+        ),
         ("checkpoint.secretName=keys", "spec.checkpoint.secretName: checkpoint.path is no place in object storage: leave it out"),
         ("dataset.source=gs://b/a.csv", "spec.dataset.source: 'gs://b/a.csv': gs:// cannot be read or written yet; write a path"),
         ("model.source=S3://b/m", "spec.model.source: 'S3://b/m': S3:// cannot be read or written yet; write a path"),
