@@ -81,6 +81,19 @@ def test_what_a_writer_that_died_left_is_unseen_and_goes_with_its_folder(root: R
     assert not folder.is_folder()
 
 
+def test_what_is_unfinished_goes_when_it_is_old(root: Ref, azfile: AzureFiles, tmp_path: Path) -> None:
+    folder = root / "folder"
+    folder.tidy()
+    for name in ("f", "g", LEFT):
+        (folder / name).put([b"x"])
+    folder.tidy()
+    assert (folder / LEFT).exists(), "its writer may be alive"
+    for node in azfile.shares["own"].values():
+        node.time -= 25 * 3600
+    folder.tidy()
+    assert (folder.files(), (folder / LEFT).exists()) == (["f", "g"], False)
+
+
 def test_a_folder_that_is_withdrawn_while_a_file_is_written_gets_none(root: Ref) -> None:
     folder = root / "step-1"
     (folder / "part").put([b"x"])

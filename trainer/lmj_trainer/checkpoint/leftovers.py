@@ -20,7 +20,8 @@ def clear(root: Ref, view: int, owner: Owner) -> list[str]:
     """Remove what views before ``view`` of ``owner``, and its job's earlier runs, left without a manifest in ``root``: names of what went.
 
     A member of such a view may still be writing there, because nobody could tell it that its view is over. So a folder is withdrawn
-    first: whatever is written to its old name after that makes no checkpoint, and goes the next time.
+    first: whatever is written to its old name after that makes no checkpoint, and goes the next time. Of folders that stay, only what is
+    unfinished and old goes.
     Raises OSError when the disk refuses.
     """
     gone: list[str] = []
@@ -37,6 +38,8 @@ def clear(root: Ref, view: int, owner: Owner) -> list[str]:
             if older and _is_hollow(root / entry):
                 with contextlib.suppress(OSError):  # somebody writes there after all
                     (root / entry).remove()
+            else:
+                (root / entry).tidy()
             continue
         aside = (root / entry).withdraw(MANIFEST) if entry == name else root / entry
         if aside is None:

@@ -137,6 +137,9 @@ class ObjectStore:
         if self.is_folder(key):
             raise OSError(f"{self.describe(key)} is not empty")
 
+    def tidy(self, key: str) -> None:
+        """As of :class:`~lmj_trainer.store.port.Store`: what is not finished is no object; the bucket's lifecycle removes its parts."""
+
     def withdraw(self, key: str, name: str) -> str | None:
         """As of :class:`~lmj_trainer.store.port.Store`: the files are moved aside one by one, so what completes the folder late has no parts.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from azure.core.exceptions import AzureError, HttpResponseError
 
 from lmj_trainer.store.patience import ABSENT, REQUEST_SECONDS, code_of, persistently, was_refused
+from lmj_trainer.store.unfinished import unfinished_name
 
 if TYPE_CHECKING:
     from azure.storage.fileshare import ShareClient, ShareFileClient
@@ -19,14 +19,8 @@ FIRST_ROOM, MOST_ROOM = 64 << 20, 1 << 30
 _MARK = "lmjupload"
 """Name of what is kept beside a file's content: which call wrote it."""
 _MOVED = "its folder was moved or removed while it was written"
-_NAME = re.compile(r"\..+\.[0-9a-f]{16}\.partial")
 
 T = TypeVar("T")
-
-
-def is_partial(name: str) -> bool:
-    """Whether it is what a file is written under before it has its own name."""
-    return _NAME.fullmatch(name) is not None
 
 
 class Partial:
@@ -117,7 +111,7 @@ class Partial:
     def _begin(self, size: int) -> None:
         """One request. Each has a name of its own: one that the server does late would empty a file that was made since."""
         folder, _, own = self._path.rpartition("/")
-        self._made.append(f"{folder}/" * bool(folder) + f".{own}.{secrets.token_hex(8)}.partial")
+        self._made.append(f"{folder}/" * bool(folder) + unfinished_name(own))
         try:
             self._file().create_file(size, metadata=self._mark, timeout=REQUEST_SECONDS)
         except AzureError as error:

@@ -11,16 +11,18 @@ import functools
 import itertools
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from azure.core.exceptions import AzureError
 
-from lmj_trainer.store.partial import Partial, is_partial
+from lmj_trainer.store.partial import Partial
 from lmj_trainer.store.patience import ABSENT, REQUEST_SECONDS, AnswerTornError, code_of, persistently, told_as_of_files
 from lmj_trainer.store.port import Entry, NotAFileError, Piece, Ref, aside_of
 from lmj_trainer.store.ranges import ahead, in_chunks, scatter
+from lmj_trainer.store.unfinished import STALE_SECONDS, is_unfinished
 
 if TYPE_CHECKING:
     from azure.storage.fileshare import ShareClient, ShareDirectoryClient, ShareFileClient
@@ -85,7 +87,7 @@ class ShareStore:
 
     def files(self, key: str) -> list[str]:
         """As of :class:`~lmj_trainer.store.port.Store`, sorted; what is being written is none yet."""
-        return sorted(name for name, is_folder in self._listed(key) if not is_folder and not is_partial(name))
+        return sorted(name for name, is_folder in self._listed(key) if not is_folder and not is_unfinished(name))
 
     def folders(self, key: str) -> list[str]:
         """As of :class:`~lmj_trainer.store.port.Store`, sorted."""
@@ -115,10 +117,17 @@ class ShareStore:
                 else:
                     return
             names = [name for name, _ in self._listed(key)]
-            if not again or not all(map(is_partial, names)):
+            if not again or not all(map(is_unfinished, names)):
                 raise OSError(f"{self.describe(key)} is not empty")
             for name in names:
                 self.delete(f"{key}/{name}")
+
+    def tidy(self, key: str) -> None:
+        """As of :class:`~lmj_trainer.store.port.Store`."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in [name for name, is_folder in self._listed(key) if not is_folder and is_unfinished(name)]:
+                if self.entry(f"{key}/{name}" if key else name).time < time.time() - STALE_SECONDS:
+                    self.delete(f"{key}/{name}" if key else name)
 
     def withdraw(self, key: str, name: str) -> str | None:
         """As of :class:`~lmj_trainer.store.port.Store`: the folder is moved aside, so what is written to its old name completes nothing.
