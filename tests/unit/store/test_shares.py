@@ -179,6 +179,19 @@ def test_where_the_library_is_missing_it_is_said_how_it_is_installed(monkeypatch
         open_place("azfile://own/x")
 
 
+def test_answers_of_which_a_part_is_lost_are_asked_for_again(
+    azfile: AzureFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.001)
+    with way_to(azfile, lambda number: Fate.TORN if number % 2 else Fate.PASSES) as way:
+        lead(way, monkeypatch)
+        root = open_place(f"{azfile.bucket('own')}/{tmp_path.name}")
+        (root / "f").put([b"content" * 1000])
+        assert (root / "f").get() == b"content" * 1000
+        assert (root / "f").get() == b"content" * 1000
+        assert (root.files(), root.files()) == (["f"], ["f"])
+
+
 def test_a_server_that_stays_away_is_waited_for_as_long_as_is_said(
     azfile: AzureFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
