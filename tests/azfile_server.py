@@ -308,8 +308,6 @@ def _metadata(headers: dict[str, str]) -> dict[str, str]:
 def _handler(service: _Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        """The head and the content of an answer are two writes: the second would wait 40 ms for the first to be acknowledged."""
 
         def _pass(self) -> None:
             url = urlsplit(self.path)
