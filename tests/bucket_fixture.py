@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator
 
+import azfile_server
 import azurite
 import gcs_server
 import pytest
 import s3_server
+from azfile_server import AzureFiles
 from azurite import Azurite
 from gcs_server import GcsServer
 from s3_server import S3Server
 from storage_server import StorageServer
 from way import Way
 
-KINDS = ("s3", "azblob", "gs")
-"""The schemes; each is the name of a fixture."""
+OBJECTS = ("s3", "azblob", "gs")
+"""The schemes of object storage; each is the name of a fixture."""
+KINDS = (*OBJECTS, "azfile")
+"""... and of all that is a server."""
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +35,12 @@ def azblob_of_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azur
 @pytest.fixture(scope="session")
 def gs_of_session() -> Iterator[GcsServer]:
     with gcs_server.serving() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azfile_of_session() -> Iterator[AzureFiles]:
+    with azfile_server.serving() as server:
         yield server
 
 
@@ -59,6 +69,20 @@ def gs(gs_of_session: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
     """The same of Google's."""
     lead(gs_of_session, monkeypatch)
     return gs_of_session
+
+
+@pytest.fixture
+def azfile(azfile_of_session: AzureFiles, monkeypatch: pytest.MonkeyPatch) -> AzureFiles:
+    """The same of Azure's for files."""
+    lead(azfile_of_session, monkeypatch)
+    return azfile_of_session
+
+
+@pytest.fixture(params=OBJECTS)
+def bucket_server(request: pytest.FixtureRequest) -> StorageServer:
+    """One of object storage after the other."""
+    found: StorageServer = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(params=KINDS)

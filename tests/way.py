@@ -20,6 +20,7 @@ class Fate(Enum):
     PASSES = "it is done and answered"
     LOST = "it does not reach the server"
     UNHEARD = "it is done, and its answer is lost"
+    TORN = "it is done, and half of what its answer has comes"
 
 
 class Way:
@@ -57,8 +58,9 @@ def way_to(storage: StorageServer, fate: Callable[[int], Fate | int]) -> Iterato
                 self._answer(fate, [], b"")
             elif fate is not Fate.LOST:
                 answer, content = self._onward(body)
-                if fate is Fate.PASSES:
-                    self._answer(answer.status, answer.getheaders(), content)
+                if fate is not Fate.UNHEARD:
+                    end = len(content) // 2 if fate is Fate.TORN else len(content)
+                    self._answer(answer.status, answer.getheaders(), content, end)
 
         def _onward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
             connection = http.client.HTTPConnection(str(server.hostname), server.port, timeout=30)
@@ -72,7 +74,7 @@ def way_to(storage: StorageServer, fate: Callable[[int], Fate | int]) -> Iterato
             connection.close()
             return answer, content
 
-        def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes, end: int | None = None) -> None:
             self.send_response_only(status)
             length = str(len(content))
             for name, value in headers:
@@ -84,7 +86,7 @@ def way_to(storage: StorageServer, fate: Callable[[int], Fate | int]) -> Iterato
                 self.send_header("Content-Length", length)
             self.send_header("Connection", "close")
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(content[:end])
 
         do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _pass  # noqa: N815 - names that the library looks for
 

@@ -1,6 +1,6 @@
 """Fixtures of the end-to-end tests."""
 
-from bucket_fixture import azblob, azblob_of_session, gs, gs_of_session, s3, s3_of_session, server
+from bucket_fixture import azblob, azblob_of_session, azfile, azfile_of_session, gs, gs_of_session, s3, s3_of_session, server
 from cluster_fixture import cluster, own_cluster
 from operator_fixture import operator
 from undisturbed_fixture import undisturbed_of
@@ -8,6 +8,8 @@ from undisturbed_fixture import undisturbed_of
 __all__ = [
     "azblob",
     "azblob_of_session",
+    "azfile",
+    "azfile_of_session",
     "cluster",
     "gs",
     "gs_of_session",

@@ -1,4 +1,4 @@
-"""The real ``lmj run`` with its checkpoints in object storage: real servers, of S3 and of Azure Blob Storage."""
+"""The real ``lmj run`` with its checkpoints on servers of storage: real ones, of S3 and of Azure Blob Storage, and the tests' own."""
 
 from __future__ import annotations
 

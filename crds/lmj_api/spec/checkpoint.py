@@ -13,11 +13,12 @@ class Checkpoint(Message):
 
     path: Annotated[str, Field(min_length=1)] | None = None
     """Folder of the checkpoints; a relative path as in ``output.path``, or a place in object storage: ``s3://BUCKET/FOLDER``,
-    ``azblob://CONTAINER/FOLDER``, ``gs://BUCKET/FOLDER``. Unset: ``checkpoints`` in ``output.path``."""
+    ``azblob://CONTAINER/FOLDER``, ``gs://BUCKET/FOLDER``, or in Azure Files: ``azfile://SHARE/FOLDER``. Unset: ``checkpoints`` in
+    ``output.path``."""
     secret_name: SecretName | None = None
-    """A Secret of the job's namespace with what leads to object storage, that of ``dataset`` and ``model`` too, under the names of environment
-    variables (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_KEY``, ``GOOGLE_SERVICE_ACCOUNT_KEY``). Unset: the pods' environment has it, or
-    an identity of their own. ``lmj run`` uses its own environment."""
+    """A Secret of the job's namespace with what leads to object storage or Azure Files, that of ``dataset``, ``model`` and ``output`` too, under
+    the names of environment variables (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_KEY``, ``GOOGLE_SERVICE_ACCOUNT_KEY``). Unset: the pods'
+    environment has it, or an identity of their own. ``lmj run`` uses its own environment."""
     every_steps: Annotated[int, Field(ge=1)] | None = 100
     """A checkpoint after every so many steps. Null: not by steps."""
     every_seconds: Annotated[int, Field(ge=1)] | None = None

@@ -336,6 +336,10 @@ def test_a_data_file_is_a_path_even_before_it_exists_and_home_is_known() -> None
         ("checkpoint.path=gs://c/x", "spec.checkpoint.path: gs://c/x: write gs://BUCKET/FOLDER"),
         ("checkpoint.path=s3://c/x", "spec.checkpoint.path: s3://c/x: write s3://BUCKET/FOLDER"),
         ("checkpoint.path=azblob://runs/../x", "spec.checkpoint.path: azblob://runs/../x: write azblob://CONTAINER/FOLDER"),
+        (
+            "checkpoint.path=azfile://runs/Mine",
+            "spec.checkpoint.path: azfile://runs/Mine: Azure Files does not tell capitals from small letters: write mine",
+        ),
         ("checkpoint.secretName=keys", "spec.checkpoint.secretName: no place of this job is in object storage: leave it out"),
         (
             "dataset.source=hdfs://b/a.csv",

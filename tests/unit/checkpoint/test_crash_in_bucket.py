@@ -4,7 +4,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bucket_fixture import azblob, azblob_of_session, gs, gs_of_session, lead, s3, s3_of_session, server
+from bucket_fixture import (
+    azblob,
+    azblob_of_session,
+    azfile,
+    azfile_of_session,
+    gs,
+    gs_of_session,
+    lead,
+    s3,
+    s3_of_session,
+    server,
+)
 from storage_server import StorageServer
 from way import Fate, way_to
 
@@ -17,11 +28,11 @@ from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.prune import remove
 from lmj_trainer.checkpoint.scan import scan
 from lmj_trainer.checkpoint.write import commit_manifest, folder_of
-from lmj_trainer.store import buckets, objects
+from lmj_trainer.store import buckets, objects, patience
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import open_place
 
-__all__ = ["azblob", "azblob_of_session", "gs", "gs_of_session", "s3", "s3_of_session", "server"]
+__all__ = ["azblob", "azblob_of_session", "azfile", "azfile_of_session", "gs", "gs_of_session", "s3", "s3_of_session", "server"]
 
 pytestmark = pytest.mark.integration
 
@@ -77,6 +88,7 @@ def every_crash(
             with way_to(server, fate) as way, monkeypatch.context() as patch:
                 lead(way, patch)
                 patch.setattr(buckets, "RETRY", {**objects.RETRY, "max_retries": 0})
+                patch.setattr(patience, "RETRY_SECONDS", 0)
                 try:
                     act(open_place(place))
                 except OSError:

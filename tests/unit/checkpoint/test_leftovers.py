@@ -154,3 +154,22 @@ def test_a_removal_of_a_whole_one_that_is_torn_is_finished_the_next_time(
     assert [found.problem for found in scan(tmp_path, "d")] == problem
     assert clear(tmp_path, 2, OWNER) == ([folder.name] if 0 < survives < 4 else [])
     assert os.listdir(tmp_path) == ([folder.name] if survives == 0 else [])
+
+
+def test_a_folder_of_an_older_view_in_which_nothing_lies_goes(tmp_path: Path) -> None:
+    for name in ("step-000000010-v1", "step-000000020-v3", "step-000000030-v1"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "step-000000030-v1" / "mine").mkdir()
+    assert clear(tmp_path, 3, OWNER) == []
+    assert sorted(os.listdir(tmp_path)) == ["step-000000020-v3", "step-000000030-v1"]
+
+
+def test_what_is_unfinished_goes_from_a_checkpoint_that_stays_when_it_is_old(tmp_path: Path) -> None:
+    folder = half(tmp_path, 15, 1)
+    finish(folder, 15, 1)
+    old, young = (folder / f".rank-1.safetensors.{number:016x}.partial" for number in range(2))
+    for path in (old, young):
+        path.write_bytes(b"torn")
+    os.utime(old, (0, 0))
+    clear(tmp_path, 3, OWNER)
+    assert (old.exists(), young.exists()) == (False, True)

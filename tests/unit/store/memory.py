@@ -68,6 +68,9 @@ class MemoryStore:
         if self.is_folder(key):
             raise OSError(f"{key} is not empty")
 
+    def tidy(self, key: str) -> None:
+        pass
+
     def withdraw(self, key: str, name: str) -> str | None:
         with self._lock:
             if f"{key}/{name}" in self._files:

@@ -94,6 +94,7 @@ def test_who_may_not_is_told_in_a_line_without_a_key(
 @pytest.mark.parametrize(("kind", "uri", "said"), [
     ("s3", "s3://nothing-here/x", "NoSuchBucket: "), ("gs", "gs://nothing-here/x", "NoSuchBucket: "),
     ("azblob", "azblob://nothing-here/x", "ContainerNotFound: "),
+    ("azfile", "azfile://nothing-here/x", "ShareNotFound: "),
 ])  # fmt: skip
 def test_a_bucket_that_is_not_there(kind: str, uri: str, said: str, request: pytest.FixtureRequest) -> None:
     request.getfixturevalue(kind)
@@ -221,10 +222,12 @@ def test_a_panic_of_the_library_is_an_error_as_others(s3: S3Server) -> None:
         "s3://bucket/a\tb",
         "azblob://bucket/a\nb",
         "gs://b",
+        "azfile://",
+        "azfile://share/../x",
     ],
 )
 def test_what_is_no_place(uri: str) -> None:
-    with pytest.raises(UserError, match=r"write (s3://BUCKET|azblob://CONTAINER|gs://BUCKET)/FOLDER$"):
+    with pytest.raises(UserError, match=r"write (s3://BUCKET|azblob://CONTAINER|gs://BUCKET|azfile://SHARE)/FOLDER$"):
         open_place(uri)
 
 
@@ -240,8 +243,10 @@ def test_a_withdrawal_that_was_interrupted_is_finished_by_the_next(root: Ref) ->
     assert not place.is_folder()
 
 
-def test_what_is_finished_while_it_is_withdrawn_stays(root: Ref, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = root / "step-1"
+def test_what_is_finished_while_it_is_withdrawn_stays(
+    bucket_server: StorageServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = open_place(f"{bucket_server.bucket('own')}/{tmp_path.name}") / "step-1"
     (place / "part").put([b"x"])
     real = adapter.ObjectStore._move
 

@@ -168,10 +168,10 @@ def test_links_are_no_files_and_no_folders(tmp_path: Path) -> None:
 
 
 def test_a_scheme_that_nobody_knows_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"^ftp://b/x: ftp:// is not known here: use a path, s3://, azblob://, gs://$"):
+    with pytest.raises(UserError, match=r"^ftp://b/x: ftp:// is not known here: use a path, s3://, azblob://, gs://, azfile://$"):
         open_place("ftp://b/x")
     monkeypatch.setitem(STORES, "memory", lambda place: Ref(MemoryStore()))
-    with pytest.raises(UserError, match=r"use a path, s3://, azblob://, gs://, memory://$"):
+    with pytest.raises(UserError, match=r"use a path, s3://, azblob://, gs://, azfile://, memory://$"):
         open_place("ftp://b/x")
     assert str(open_place("/tmp/x") / "y") == "/tmp/x/y"
 

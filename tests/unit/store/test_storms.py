@@ -8,7 +8,7 @@ from bucket_fixture import lead
 from storage_server import StorageServer
 from way import Fate, Way, way_to
 
-from lmj_trainer.store import buckets
+from lmj_trainer.store import buckets, patience
 from lmj_trainer.store import objects as adapter
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import open_place
@@ -32,6 +32,7 @@ def all_calls(root: Ref) -> None:
     assert (root / "folder").withdraw("manifest.json") is not None
     assert root.folders() == [".folder.gone"]
     (root / ".folder.gone" / "file").delete()
+    (root / ".folder.gone").remove()
     (root / "large").delete()
     assert (root.files(), root.folders()) == (["small"], [])
 
@@ -41,6 +42,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a pause between two trials."""
     backoff = {"base": 2, "init_backoff": adapter.timedelta(milliseconds=1), "max_backoff": adapter.timedelta(milliseconds=5)}
     monkeypatch.setattr(buckets, "RETRY", {**adapter.RETRY, "backoff": backoff})
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(patience, "LONGEST_PAUSE", 0.005)
 
 
 def through(

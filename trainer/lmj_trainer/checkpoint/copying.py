@@ -26,6 +26,7 @@ def copy(found: Sequence[Found], source: Ref, target: Ref, say: Callable[[str], 
             continue
         there = verify(target / name, None)
         if there is not None and there.info.problem is None and there.manifest == manifest:
+            (target / name).tidy()  # an earlier copy may have ended in the middle of a file
             continue
         say(f"copying {name}, {each.info.size:,} bytes")
         for file in manifest.files:

@@ -13,28 +13,23 @@ What a job's Secret has under these names (``checkpoint.secretName``) comes firs
 from __future__ import annotations
 
 import os
-import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import certifi
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from lmj_api.buckets import split
-from lmj_api.tokens import STORE
 from lmj_trainer.errors import UserError
 from lmj_trainer.store.objects import CLIENT, RETRY, ObjectStore
 from lmj_trainer.store.port import Ref
+from lmj_trainer.store.variables import Given, given_by_secret, is_url
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
-
-Given = Mapping[str, str]
-"""Variables of the job's Secret, by the names that the library knows."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ def open_bucket(uri: str) -> Ref:
     except ValueError as error:
         raise UserError(str(error)) from None
     kind = _KINDS[scheme]
-    given = _given(kind.variables)
+    given = given_by_secret(kind.variables)
     _require_roots()
     client, config = _client(kind, given), _config(kind, given)
     own: dict[str, Any] = (
@@ -108,12 +103,6 @@ def _require_roots() -> None:
         os.environ["SSL_CERT_FILE"] = certifi.where()
 
 
-def _given(prefix: str) -> dict[str, str]:
-    """The variables of the job's Secret that begin with ``prefix``. One often ends in a line feed, which no header takes."""
-    own = STORE + prefix
-    return {name.removeprefix(STORE): value.strip() for name, value in os.environ.items() if name.startswith(own)}
-
-
 def _config(kind: _Kind, given: Given) -> dict[str, str]:
     """What the library is told of the job's Secret, so that it goes before what the environment has under another name."""
     endpoints = _endpoints(kind, given)
@@ -131,16 +120,6 @@ def _client(kind: _Kind, given: Given) -> ClientConfig:
     """Without TLS where the endpoint is said to be so, as of a server in the same cluster. Raises UserError."""
     said = _endpoints(kind, given) or _endpoints(kind, os.environ)
     for name, endpoint in said.items():
-        if not _is_url(endpoint):  # the library would panic
+        if not is_url(endpoint):  # the library would panic
             raise UserError(f"the variable {name}: write http:// or https:// and the server's name")
     return {**CLIENT, "allow_http": any(endpoint.startswith("http://") for endpoint in said.values())}
-
-
-def _is_url(text: str) -> bool:
-    """Of a server; with a name and a password in it, these would be in every error."""
-    try:
-        url = urlsplit(text)
-        named = bool(url.hostname) and url.username is None and (url.port is None or url.port > 0)
-    except ValueError:
-        return False
-    return url.scheme in ("http", "https") and named and re.search(r"\s", text) is None

@@ -10,9 +10,7 @@ import itertools
 import re
 import secrets
 import tempfile
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
 from lmj_trainer.store.port import Entry, Piece, Ref, RefusedError, aside_of
+from lmj_trainer.store.ranges import ahead, scatter
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
@@ -115,14 +114,7 @@ class ObjectStore:
 
     def fill(self, key: str, start: int, buffers: Sequence[memoryview]) -> None:
         """As of :class:`~lmj_trainer.store.port.Store`: in parts, several at a time."""
-        left = iter(buffers)
-        space = memoryview(b"")
-        for piece in self._pieces(key, start, start + sum(map(len, buffers))):
-            while piece:
-                space = space or next(left)
-                count = min(len(space), len(piece))
-                space[:count] = piece[:count]
-                space, piece = space[count:], piece[count:]
+        scatter(self._pieces(key, start, start + sum(map(len, buffers))), buffers)
 
     def entry(self, key: str) -> Entry:
         """As of :class:`~lmj_trainer.store.port.Store`."""
@@ -154,6 +146,9 @@ class ObjectStore:
         """As of :class:`~lmj_trainer.store.port.Store`: there is nothing to be removed."""
         if self.is_folder(key):
             raise OSError(f"{self.describe(key)} is not empty")
+
+    def tidy(self, key: str) -> None:
+        """As of :class:`~lmj_trainer.store.port.Store`: what is not finished is no object; the bucket's lifecycle removes its parts."""
 
     def withdraw(self, key: str, name: str) -> str | None:
         """As of :class:`~lmj_trainer.store.port.Store`: the files are moved aside one by one, so what completes the folder late has no parts.
@@ -192,16 +187,7 @@ class ObjectStore:
                 raise OSError(f"{self.describe(key)} ends at byte {at + len(piece)}, where more was to be read")
             return piece
 
-        places = iter(range(start, end, CHUNK))
-        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
-            asked = deque(pool.submit(fetch, at) for at in itertools.islice(places, PARTS_AT_ONCE))
-            try:
-                while asked:
-                    yield asked.popleft().result()
-                    asked.extend(pool.submit(fetch, at) for at in itertools.islice(places, 1))
-            finally:
-                for each in asked:
-                    each.cancel()
+        return ahead(fetch, range(start, end, CHUNK), PARTS_AT_ONCE)
 
     def _has(self, key: str, mark: Mapping[str, str]) -> bool:
         """Whether the file is of the call that gave it ``mark``."""

@@ -78,6 +78,9 @@ class Store(Protocol):
     def remove(self, key: str) -> None:
         """Remove the folder, which is empty; one that is not there is no error."""
 
+    def tidy(self, key: str) -> None:
+        """Remove from the folder, if it is there, what writers that died have left in it unfinished a day ago or earlier."""
+
     def withdraw(self, key: str, name: str) -> str | None:
         """Have nobody complete the folder by writing the file ``name`` into it. The key that the folder has from then on; None: the file is
         there already, and nothing was changed.
@@ -160,6 +163,10 @@ class Ref:
     def remove(self) -> None:
         """As of :class:`Store`."""
         self.store.remove(self.key)
+
+    def tidy(self) -> None:
+        """As of :class:`Store`."""
+        self.store.tidy(self.key)
 
     def withdraw(self, name: str) -> Ref | None:
         """As of :class:`Store`."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from lmj_trainer.durable import atomically, sync_folder, write_all
 from lmj_trainer.store.direct import write_pieces
 from lmj_trainer.store.port import Entry, NotAFileError, Piece, Ref, aside_of
+from lmj_trainer.store.unfinished import STALE_SECONDS, is_unfinished
 
 
 class PosixStore:
@@ -96,6 +98,14 @@ class PosixStore:
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(path)
             sync_folder(path.parent)
+
+    def tidy(self, key: str) -> None:
+        """As of :class:`~lmj_trainer.store.port.Store`."""
+        with contextlib.suppress(FileNotFoundError):
+            for name in filter(is_unfinished, self.files(key)):
+                path = self._path(key) / name
+                if path.lstat().st_mtime < time.time() - STALE_SECONDS:
+                    os.unlink(path)
 
     def withdraw(self, key: str, name: str) -> str | None:
         """As of :class:`~lmj_trainer.store.port.Store`: the folder is moved aside, so what is written to its old name completes nothing."""

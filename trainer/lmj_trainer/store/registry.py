@@ -24,7 +24,19 @@ def _bucket(uri: str) -> Ref:
     return buckets.open_bucket(uri)
 
 
-STORES: dict[str, Callable[[str], Ref]] = {"": lambda place: posix.folder(Path(place)), **dict.fromkeys(FORMS, _bucket)}
+def _share(uri: str) -> Ref:
+    try:
+        from lmj_trainer.store import azfile
+    except ImportError as error:
+        raise UserError(f"{uri}: {error.name} is not installed here: pip install 'livemigrationjob[storage]'") from error
+    return azfile.open_share(uri)
+
+
+STORES: dict[str, Callable[[str], Ref]] = {
+    "": lambda place: posix.folder(Path(place)),
+    **dict.fromkeys(FORMS, _bucket),
+    "azfile": _share,
+}
 """From a scheme (``""``: a path) to what opens a place that has it."""
 
 
