@@ -135,6 +135,8 @@ def job(
             "maxBackoffSeconds": 1,
             "hangTimeoutSeconds": 8,
             "nodeGoneSeconds": 5,
+            # Each of the three nodes fails more often than a cluster's do: a pod that avoids all of them takes one soon.
+            "avoidNode": {"fallbackSeconds": 10},
         }
         yield made
     finally:
