@@ -37,6 +37,7 @@ def test_lines_are_in_order_whoever_knew_them_and_what_is_known_here_counts() ->
     assert not journal.lacks(6, 5)
     turn = journal.begin(7)
     assert [one.step for one in journal.first(2, turn)] == [1, 2]
+    assert [[one.step for one in journal.first(2, turn, after)] for after in (1, 3, 5, 7)] == [[2, 3], [4, 5], [7], []]
     journal.written(4, turn)
     journal.add(line(4))
     journal.merge([line(3)], [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from lmj_api.protocol import Evaluation
@@ -125,9 +125,13 @@ class Journal:
     def first(self, count: int, turn: int, after: int = 0) -> list[Line]:
         """The first ``count`` lines that wait, of steps after ``after``; none for one whose turn is over."""
         with self._lock:
-            if turn != self._turn or not self._lines or next(reversed(self._lines)) <= after:
+            if turn != self._turn:
                 return []
-            return list(islice((line for line in self._lines.values() if line.step > after), count))
+            if next(iter(self._lines), 0) > after:
+                return list(islice(self._lines.values(), count))
+            # Where storage is away those up to it are many, and those after it few.
+            new = list(takewhile(lambda line: line.step > after, reversed(self._lines.values())))
+            return new[::-1][:count]
 
     def lines(self) -> list[Line]:
         """All lines that wait."""
