@@ -63,8 +63,8 @@ class Storm:
 
     def _parts(self, fault: Fault) -> list[tuple[Kind, int]]:
         if fault.pair is None:
-            if fault.kind in NODE_KINDS:
-                self.injector.repaired()  # the node before is back
+            if fault.kind in {*NODE_KINDS, Kind.CONTROL_PLANE}:
+                self.injector.repaired()  # the node before is back, which the API server has to say
             return [(fault.kind, fault.rank)]
         return [(fault.pair[0], fault.rank), (fault.pair[1], 1 - fault.rank)]
 
