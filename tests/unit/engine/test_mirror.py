@@ -30,6 +30,7 @@ from lmj_trainer.worker.claim import claim as claim_results
 from lmj_trainer.worker.claim import refuse_other
 from lmj_trainer.worker.fence import Claim
 from lmj_trainer.worker.record_files import RecordFiles
+from lmj_trainer.worker.recorder import Recorder
 from lmj_trainer.worker.results import Results
 
 from .small_job import Line as AgentLine
@@ -180,9 +181,9 @@ def test_storage_that_is_away_loses_nothing(machine: Callable[[str], Machine], m
     def away(*_: Any) -> None:
         raise OSError("it does not answer")
 
-    one.record(files, 1)
     with monkeypatch.context() as patch:
         patch.setattr(Results, "add_lines", away)
+        one.record(files, 1)
         with pytest.raises(OSError, match="does not answer"):
             files.push()
         one.record(files, 2)
@@ -242,6 +243,7 @@ def test_the_end_leaves_files_and_no_pieces(machine: Callable[[str], Machine], b
         "model/config.json",
         "model/model.safetensors",
         "model/deep/tokens.txt",
+        ".records/0000000001.published",
     }
     # A longer run goes on from there.
     two = machine("two")
@@ -274,7 +276,7 @@ def test_a_model_is_none_before_all_of_it_is_there(machine: Callable[[str], Mach
                 seen.append({path.read_text() for path in old.iterdir()})
             return getattr(self._store, name)
 
-    dataclasses.replace(one.results, root=Ref(Watched(one.results.root.store), one.results.root.key)).publish()
+    dataclasses.replace(one.results, root=Ref(Watched(one.results.root.store), one.results.root.key)).publish(lambda: None)
     seen.append({path.read_text() for path in old.iterdir()})
     assert seen[0] == {"old a.safetensors", "old config.json"}
     assert seen[-1] == {"new a.safetensors", "new config.json", "new z.json"}
@@ -324,7 +326,7 @@ def test_another_machine_goes_on_from_the_newest_checkpoint(
     assert model.keys() == weights(whole).keys()
     assert all(torch.equal(tensor, model[name]) for name, tensor in weights(whole).items())
     assert [e["step"] for e in json.loads((bucket / "evaluation.json").read_bytes())] == [4, 8, 12]
-    assert not any((bucket / ".records").iterdir())
+    assert [path.suffix for path in (bucket / ".records").iterdir()] == [".published"]
 
 
 def test_a_killed_process_s_successor_has_its_lines(
@@ -370,3 +372,142 @@ def test_results_of_another_job_are_not_written_over(there: Callable[[str], Live
     (bucket / ".job.json").write_text("{")
     with pytest.raises(UserError, match=r"\.job\.json is not a job"):
         refuse_other(one, print)
+
+
+def lines_of(machine_: Machine) -> list[tuple[int, float]]:
+    """Steps and when they were recorded."""
+    return [(one["step"], one["time"]) for one in map(json.loads, machine_.layout.metrics.read_text().splitlines())]
+
+
+def again(machine_: Machine, files: RecordFiles, *steps: int) -> None:
+    """Steps that were done before, at another time."""
+    for step in steps:
+        told = Progress(step=step, steps=100, epoch=0.1, loss=1, learning_rate=1e-3, grad_norm=1.0, samples_per_second=1.0)
+        machine_.journal.add(Line(step, told.to_json(), 900.0 + step))
+    machine_.record(files)
+
+
+def test_an_evaluation_that_many_views_knew_is_there_once(machine: Callable[[str], Machine]) -> None:
+    for number, name in enumerate(("one", "two", "three"), 1):
+        here = machine(name)
+        files = here.files(number, 2 * number - 2)
+        here.record(files, 2 * number - 1, 2 * number)
+        here.journal.evaluated(evaluation(2 * number))
+        here.record(files)
+        files.push()
+    four = machine("four")
+    files = four.files(4, 6)
+    four.record(files)
+    assert [e.step for e in files.evaluations] == [2, 4, 6]
+
+
+def test_lines_of_steps_that_were_done_again_are_the_later_ones_before_they_are_pushed_too(
+    machine: Callable[[str], Machine],
+) -> None:
+    """The second view did steps 3 and 4 again, and was lost before it pushed them: the others have them."""
+    one, two, three = machine("one"), machine("two"), machine("three")
+    files = one.files(1, 0)
+    one.record(files, 1, 2, 3, 4)
+    one.journal.evaluated(evaluation(3))
+    one.record(files)
+    files.push()
+    newer = two.files(2, 2)
+    newer._synced = 0.0  # pushes nothing
+    again(two, newer, 3, 4)
+    third = three.files(3, 4)
+    again(three, third, 3, 4)
+    assert lines_of(three) == [(1, 101.0), (2, 102.0), (3, 903.0), (4, 904.0)]
+    assert third.evaluations == []
+
+
+def test_what_a_machine_has_of_steps_that_another_did_again_goes(machine: Callable[[str], Machine]) -> None:
+    one, two = machine("one"), machine("two")
+    files = one.files(1, 0)
+    one.record(files, 1, 2, 3, 4)
+    one.journal.evaluated(evaluation(4, hits=1))
+    one.record(files)
+    files.push()
+    newer = two.files(2, 2)
+    two.record(newer)
+    again(two, newer, 3, 4)
+    two.journal.evaluated(evaluation(4, hits=2))
+    two.record(newer)
+    newer.push()
+    back = one.files(3, 4)
+    one.record(back)
+    assert lines_of(one) == lines_of(two)
+    assert [e.accuracy for e in back.evaluations] == [evaluation(4, hits=2).accuracy]
+
+
+def test_what_is_in_the_scratch_folder_of_another_job_is_none_of_this_one_s(
+    machine: Callable[[str], Machine], tmp_path: Path
+) -> None:
+    """Two jobs, s3://one/run and s3://two/run, have the same scratch folder by default."""
+    one, two = machine("one"), machine("two")
+    other = machine("two")
+    other.results = dataclasses.replace(other.results, root=posix.folder(tmp_path / "other" / "run"))
+    of_other = other.files(1, 0)
+    other.record(of_other, 1, 2, 3, 4)
+    of_other.push()
+    files = one.files(1, 0)
+    one.record(files, 1, 2)
+    files.push()
+    newer = two.files(2, 4, Run(id="00000002-0000-4000-8000-000000000000", begun=2.0))
+    two.record(newer)
+    assert two.steps == [1, 2]
+
+
+def test_nothing_is_pushed_before_the_files_are_those_of_the_view(machine: Callable[[str], Machine]) -> None:
+    """A checkpoint of the view before may be completed when this one has just begun."""
+    one = machine("one")
+    files = one.files(1, 0)
+    one.record(files, 1, 2, 3, 4)
+    files.push()
+    newer = one.files(2, 2, journal=one.journal)
+    with pytest.raises(OSError, match=r"what is recorded in .* has not been read yet"):
+        newer.push()
+    again(one, newer, 3, 4)
+    assert one.journal.recorded <= 2
+    assert lines_of(one)[2:] == [(3, 903.0), (4, 904.0)]
+
+
+def test_claims_that_somebody_removed_are_not_numbered_anew(machine: Callable[[str], Machine], bucket: Path) -> None:
+    """As the message of a run that ends because of a later one says. A piece of the same name would be written over."""
+    one, two = machine("one"), machine("two")
+    later = one.files(1, 0, Run(id="00000002-0000-4000-8000-000000000000", begun=2.0))
+    one.record(later, 1, 2)
+    later.push()
+    shutil.rmtree(bucket / ".recorders")
+    files = two.files(1, 2)
+    two.record(files, 3)
+    files.push()
+    three = machine("three")
+    three.record(three.files(2, 3))
+    assert three.steps == [1, 2, 3]
+
+
+def test_a_piece_that_comes_after_the_end_spoils_nothing(machine: Callable[[str], Machine]) -> None:
+    one, two = machine("one"), machine("two")
+    files = one.files(1, 0)
+    one.record(files, 1, 2)
+    piece = one.layout.metrics.read_bytes()
+    newer = two.files(2, 0)
+    two.record(newer)
+    again(two, newer, 1, 2)
+    newer.publish()
+    one.results.add_lines(1, 0, piece)
+    three = machine("three")
+    three.record(three.files(3, 2))
+    assert lines_of(three) == lines_of(two) == [(1, 901.0), (2, 902.0)]
+
+
+def test_a_checkpoint_s_push_has_what_waits_in_the_journal(machine: Callable[[str], Machine], bucket: Path) -> None:
+    one, journal = machine("one"), Journal()
+    recorder = Recorder(one.layout, journal, tensorboard=False, warn=one.warnings.append, results=one.results)
+    recorder.begin(Claim(run=Run(), view=1, pod="pod"), 0)
+    told = Progress(step=1, steps=9, epoch=0.1, loss=1, learning_rate=1e-3, grad_norm=1.0, samples_per_second=1.0)
+    journal.add(Line(1, told.to_json(), 1.0))
+    recorder.push()
+    recorder.end()
+    assert not journal.waits
+    assert len(list((bucket / ".records").glob("*.jsonl"))) == 1

@@ -106,6 +106,16 @@ class Recorder:
 
     def push(self) -> None:
         """Have all that is recorded so far outlive this machine. Any thread may. Raises OSError."""
+        if self._results is None:
+            return
+        with self._turn:
+            if (files := self._files) is not None:
+                # What is in the journal alone would not be pushed.
+                self._again = 0.0
+                self._asked += 1
+                asked = self._asked
+                self._turn.notify_all()
+                self._turn.wait_for(lambda: self._answered >= asked or self._files is not files, _LAST_PATIENCE)
         self._elsewhere(RecordFiles.push)
 
     def publish(self) -> None:
