@@ -32,9 +32,11 @@ from lmj_trainer.worker.fence import Claim
 from lmj_trainer.worker.record_files import RecordFiles
 from lmj_trainer.worker.recorder import Recorder
 from lmj_trainer.worker.results import Results
+from lmj_trainer.worker.trainer import Trainer
 
 from .small_job import Line as AgentLine
 from .small_job import at, elsewhere, losses, make, start, view, weights
+from .test_replicas import Workers, of
 
 pytestmark = pytest.mark.integration
 
@@ -511,3 +513,67 @@ def test_a_checkpoint_s_push_has_what_waits_in_the_journal(machine: Callable[[st
     recorder.end()
     assert not journal.waits
     assert len(list((bucket / ".records").glob("*.jsonl"))) == 1
+
+
+class Machines(Workers):
+    """Ranks with a machine each, that share a bucket and no folder."""
+
+    def __init__(self, job: LiveMigrationJob, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.number = folder, 0
+        self.memory = [os.memfd_create("state") for _ in range(job.spec.world_size)]
+        super().__init__(job, monkeypatch)
+
+    def made(self, rank: int) -> Trainer:
+        """The worker of ``rank``, on a machine that nobody has recorded on."""
+        self.number += 1
+        output = self.job.spec.output.model_copy(update={"path": URI, "scratch": str(self.folder / f"machine-{self.number}")})
+        job = self.job.model_copy(update={"spec": self.job.spec.model_copy(update={"output": output})})
+        return make(job, self.lines[rank], rank, self.network, f"machine-{self.number}", memory=self.memory[rank])
+
+
+def in_bucket(bucket: Path) -> list[float]:
+    """The losses of all steps, each once."""
+    lines = [json.loads(text) for text in (bucket / "metrics.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in lines] == list(range(1, 13))
+    return [one["loss"] for one in lines]
+
+
+def test_a_new_rank_0_that_knows_the_last_line_hears_of_those_before_it(
+    job: LiveMigrationJob, tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its predecessor had not pushed them. Were the last recorded first, those before it would come too late."""
+    monkeypatch.setattr(record_files_module, "_PUSH_SECONDS", 1e9)
+    one, two = of(job, tmp_path / "one", 1), of(job, tmp_path / "two", 2)
+    make(one, AgentLine()).run(view(1, start()))
+    group = Machines(two, tmp_path, monkeypatch)
+    group.run(start(), until=7)
+    group.trainers[0] = group.made(0)
+    group.run(Resume(step=7, told_by=0), number=2)
+    assert in_bucket(bucket) == losses(one)
+
+
+def test_the_only_rank_pushes_before_it_hands_over(
+    there: Callable[[str], LiveMigrationJob], tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that follows has the state and the lines, and nobody else has the evaluations."""
+    monkeypatch.setattr(record_files_module, "_PUSH_SECONDS", 1e9)
+    line = AgentLine()
+    trainer = make(there("first"), line)
+    handed: list[list[int]] = []
+
+    def hand_over() -> None:
+        (piece,) = (bucket / ".records").glob("*.json")
+        handed.append([e["step"] for e in json.loads(piece.read_bytes())])
+
+    def on(kind: EventKind, details: dict[str, Any]) -> None:
+        if kind is EventKind.COMMITTED and details["progress"].step == 5:
+            assert trainer._checkpointer.settled(60)
+            trainer._state.journal.evaluated(evaluation(5))
+            line.handover = line.pause = 1
+
+    line.on = on
+    monkeypatch.setattr(type(trainer._source), "in_sync", True)
+    monkeypatch.setattr(trainer._source, "hand_over", hand_over)
+    with pytest.raises(ViewBrokenError, match="the next view has other members, from step 6 on"):
+        trainer.run(view(1, start()))
+    assert handed == [[4, 5]]

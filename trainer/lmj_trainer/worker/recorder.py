@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lmj_api.protocol import Evaluation, Progress
+from lmj_trainer.beside import beside
 from lmj_trainer.errors import UserError
 from lmj_trainer.state.journal import Line
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.background import answered
 from lmj_trainer.worker.mirror import merged
 from lmj_trainer.worker.record_files import RecordFiles
 
@@ -117,6 +119,15 @@ class Recorder:
                 self._turn.notify_all()
                 self._turn.wait_for(lambda: self._answered >= asked or self._files is not files, _LAST_PATIENCE)
         self._elsewhere(RecordFiles.push)
+
+    def leave(self) -> None:
+        """Another machine goes on, whose worker knows the lines that wait, and no evaluation: those are pushed. Training waits for it, once."""
+        if not self._journal.evaluations():
+            return
+        try:
+            answered(beside(self.push, "push"), _LAST_PATIENCE)
+        except OSError as error:
+            self._warn(f"evaluations may stay behind on this machine, in {self._layout.output}: {error}")
 
     def publish(self) -> None:
         """As :meth:`push`, of all results, when training is over."""
