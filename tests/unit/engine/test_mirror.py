@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -577,3 +578,21 @@ def test_the_only_rank_pushes_before_it_hands_over(
     with pytest.raises(ViewBrokenError, match="the next view has other members, from step 6 on"):
         trainer.run(view(1, start()))
     assert handed == [[4, 5]]
+
+
+def test_the_others_wait_for_a_model_that_takes_long_to_publish(
+    job: LiveMigrationJob, tmp_path: Path, bucket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than for what hangs: else the view would break, and the next would take as long again."""
+    two = of(job, tmp_path / "two", 2)
+    recovery = two.spec.recovery.model_copy(update={"hang_timeout_seconds": 3.0})
+    two = two.model_copy(update={"spec": two.spec.model_copy(update={"recovery": recovery})})
+    publish = Results.publish
+
+    def slow(self: Results, allowed: Callable[[], None]) -> None:
+        time.sleep(5.0)
+        publish(self, allowed)
+
+    monkeypatch.setattr(Results, "publish", slow)
+    Machines(two, tmp_path, monkeypatch).run(start())
+    assert (bucket / "model" / "config.json").exists()
