@@ -368,6 +368,8 @@ def test_a_checkpoint_is_none_before_the_lines_up_to_it_are_there(
 def test_results_of_another_job_are_not_written_over(there: Callable[[str], LiveMigrationJob], bucket: Path) -> None:
     one = there("one")
     assert claim_results(one, print)
+    (bucket / ".records").mkdir()
+    (bucket / ".records" / "0000000001-00000000.jsonl").write_text("{}")
     refuse_other(there("two"), print)
     other = one.spec.model_copy(update={"training": one.spec.training.model_copy(update={"learning_rate": 0.5})})
     with pytest.raises(UserError, match=r"^s3://bucket/run has the results of another job \(training.learningRate"):
@@ -596,3 +598,16 @@ def test_the_others_wait_for_a_model_that_takes_long_to_publish(
     monkeypatch.setattr(Results, "publish", slow)
     Machines(two, tmp_path, monkeypatch).run(start())
     assert (bucket / "model" / "config.json").exists()
+
+
+def test_a_job_that_has_trained_nothing_leaves_the_folder_to_another(
+    there: Callable[[str], LiveMigrationJob], bucket: Path
+) -> None:
+    """As on a volume: one that fails at its first step, and is mended, has the same output.path."""
+    one = there("one")
+    assert claim_results(one, print)
+    other = one.spec.model_copy(update={"training": one.spec.training.model_copy(update={"learning_rate": 0.5})})
+    refuse_other(mended := one.model_copy(update={"spec": other}), print)
+    (bucket / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match="has the results of another job"):
+        refuse_other(mended, print)

@@ -58,6 +58,11 @@ class Results:
         """The job whose results these are."""
         return self.root / self.layout.trained.name
 
+    def any(self) -> bool:
+        """Whether anything was trained: a checkpoint is written after the lines up to it."""
+        names = {self.layout.metrics.name, self.layout.evaluation.name}
+        return any(map(_LINES.fullmatch, self._names())) or not names.isdisjoint(_files_of(self.root))
+
     @property
     def _records(self) -> Ref:
         return self.root / ".records"
@@ -122,10 +127,7 @@ class Results:
         return max((int(name[:10]) for name in self._names() if re.match(r"[0-9]{10}\b", name)), default=0)
 
     def _names(self) -> list[str]:
-        try:
-            return sorted(self._records.files())
-        except FileNotFoundError:
-            return []
+        return sorted(_files_of(self._records))
 
     def _counting(self, finished: str, kind: re.Pattern[str]) -> Iterator[tuple[int, bytes]]:
         names = self._names()
@@ -144,6 +146,13 @@ class Results:
 def _batches(files: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(files), 4 * _AT_ONCE):
         yield files[start : start + 4 * _AT_ONCE]
+
+
+def _files_of(folder: Ref) -> list[str]:
+    try:
+        return folder.files()
+    except FileNotFoundError:
+        return []
 
 
 def _content(file: Ref) -> bytes | None:
