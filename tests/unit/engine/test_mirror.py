@@ -25,6 +25,7 @@ from lmj_trainer.metrics import evaluate_counts
 from lmj_trainer.state.journal import Journal, Line
 from lmj_trainer.store import posix, registry
 from lmj_trainer.store.port import Ref
+from lmj_trainer.trackers.main import read_run
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import record_files as record_files_module
 from lmj_trainer.worker.claim import claim as claim_results
@@ -611,3 +612,14 @@ def test_a_job_that_has_trained_nothing_leaves_the_folder_to_another(
     (bucket / "metrics.jsonl").write_text("")
     with pytest.raises(UserError, match="has the results of another job"):
         refuse_other(mended, print)
+
+
+def test_a_scratch_folder_tells_where_its_checkpoints_are(
+    there: Callable[[str], LiveMigrationJob], tmp_path: Path, bucket: Path
+) -> None:
+    """``lmj export`` is told of that folder, or of a copy of it."""
+    assert make(there("one"), AgentLine()).run(view(1, start())) is WorkerPhase.COMPLETED
+    spec = read_run(tmp_path / "one").spec
+    layout = Layout.of(spec)
+    assert (layout.output, layout.results, layout.bucket) == (tmp_path / "one", None, f"{URI}/checkpoints")
+    assert spec.output.scratch is None

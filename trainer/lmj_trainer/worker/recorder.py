@@ -30,6 +30,8 @@ _PATIENCE = 2.0
 _LONGEST_RETRY = 10.0
 _LAST_PATIENCE = 10.0
 """Seconds for what waits when the worker is to leave."""
+_PUSH_PATIENCE = 60.0
+"""Seconds for which a checkpoint, beside training, waits for its lines to be written: a view that begins may have thousands of pieces to read."""
 
 
 class Recorder:
@@ -117,7 +119,7 @@ class Recorder:
                 self._asked += 1
                 asked = self._asked
                 self._turn.notify_all()
-                self._turn.wait_for(lambda: self._answered >= asked or self._files is not files, _LAST_PATIENCE)
+                self._turn.wait_for(lambda: self._answered >= asked or self._files is not files, _PUSH_PATIENCE)
         self._elsewhere(RecordFiles.push)
 
     def leave(self) -> None:
