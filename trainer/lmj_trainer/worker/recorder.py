@@ -31,7 +31,7 @@ _LONGEST_RETRY = 10.0
 _LAST_PATIENCE = 10.0
 """Seconds for what waits when the worker is to leave."""
 _PUSH_PATIENCE = 60.0
-"""Seconds for which a checkpoint, beside training, waits for its lines to be written: a view that begins may have thousands of pieces to read."""
+"""Seconds for which a checkpoint, beside training, waits for its lines: a view that begins may have thousands of pieces to read."""
 
 
 class Recorder:
