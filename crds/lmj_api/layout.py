@@ -58,6 +58,11 @@ class Layout:
         return self.output / ".recorders"
 
     @property
+    def mirrored(self) -> Path:
+        """Where results lie in object storage: which of their writers wrote the metrics and evaluations of this machine."""
+        return self.output / ".mirrored"
+
+    @property
     def evaluation(self) -> Path:
         """The evaluations, JSON."""
         return self.output / "evaluation.json"

@@ -190,7 +190,7 @@ def test_results_in_a_bucket_outlive_the_machine(
     assert {line["step"]: line["loss"] for line in recorded} == whole.losses()
     assert len(recorded) == STEPS
     assert (root / "model" / "model.safetensors").get() == (whole.output / "model" / "model.safetensors").read_bytes()
-    assert sorted(root.folders()) == [".recorders", "checkpoints", "model"]
+    assert sorted(root.folders()) == [".recorders", ".records", "checkpoints", "model"]
     again = job.run(*with_sets(*sets))
     assert (again.returncode, "finished already" in again.stdout) == (0, True)
     other = Job(tmp_path / "other").run(*with_sets(f"output.path={place}", "training.learningRate=0.5"))

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from lmj_api.layout import Layout
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import EventKind, Recut
 from lmj_api.spec import LiveMigrationJob
@@ -102,7 +103,7 @@ def make(
 ) -> Trainer:
     """``network``: of all ranks, where there are several. ``name``: its address there. ``memory``: the file that its state lies in."""
     spec = job.spec
-    prepared = prepare(spec, Path(spec.output.path) / "cache", lambda text: None)
+    prepared = prepare(spec, Layout.of(spec).cache, lambda text: None)
     transport = MemoryTransport({} if network is None else network, name or f"rank-{rank}")
     if is_own(spec):
         part = own_stage(spec, rank)

@@ -101,9 +101,10 @@ def read_run(folder: Path) -> LiveMigrationJob:
         raise UserError(str(error)) from error
     if job is None:
         raise UserError(f"{folder}: no run's results are here")
-    # It may have been copied from another place, as from a cluster's volume.
-    output = job.spec.output.model_copy(update={"path": str(folder.resolve())})
-    return job.model_copy(update={"spec": job.spec.model_copy(update={"output": output})})
+    # It may have been copied from another place, as from a cluster's volume. Checkpoints stay in the bucket where the results are in one.
+    output = job.spec.output.model_copy(update={"path": str(folder.resolve()), "scratch": None})
+    checkpoint = job.spec.checkpoint.model_copy(update={"path": job.spec.checkpoint.path or Layout.of(job.spec).bucket})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"output": output, "checkpoint": checkpoint})})
 
 
 def _feed(job: LiveMigrationJob, number: int, orders: Orders, warn: Say, show: Say, again: str) -> bool:

@@ -47,9 +47,10 @@ def _trained_job(spec: JobSpec, layout: Layout) -> LiveMigrationJob | None:
     if results is None:
         return trained_job(layout)
     try:
-        return job_in(results.trained.get(0, LARGEST_JOB + 1), results.trained)
+        content = results.trained.get(0, LARGEST_JOB + 1)
     except FileNotFoundError:
         return None
+    return job_in(content, results.trained) if results.any() else None
 
 
 def _continues(new: JobSpec, old: JobSpec) -> bool:

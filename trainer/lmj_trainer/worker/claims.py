@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,6 +29,9 @@ class Claims(Protocol):
 
     def numbers(self) -> list[int]:
         """Those that are there, in order."""
+
+    def given(self) -> int:
+        """The highest number that is known to have been given, where none is there any more; 0: none."""
 
     def read(self, number: int) -> bytes | None:
         """The claim; None: there is none."""
@@ -60,6 +63,10 @@ class FolderClaims:
         """As of :class:`Claims`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return _numbers(os.listdir(self._folder))
+
+    def given(self) -> int:
+        """As of :class:`Claims`."""
+        return 0
 
     def read(self, number: int) -> bytes | None:
         """As of :class:`Claims`. It is opened: a look at a name alone may be answered by a cache."""
@@ -99,8 +106,9 @@ class FolderClaims:
 class StoreClaims:
     """Files of a folder in a store, which decides who creates one."""
 
-    def __init__(self, folder: Ref) -> None:
-        self._folder = folder
+    def __init__(self, folder: Ref, given: Callable[[], int]) -> None:
+        """``given``: as of :class:`Claims`; somebody may have removed the folder."""
+        self._folder, self._given = folder, given
 
     @property
     def place(self) -> str:
@@ -118,6 +126,10 @@ class StoreClaims:
             return _numbers(self._folder.files())
         except FileNotFoundError:
             return []
+
+    def given(self) -> int:
+        """As of :class:`Claims`."""
+        return self._given()
 
     def read(self, number: int) -> bytes | None:
         """As of :class:`Claims`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from lmj_api.layout import Layout
 from lmj_api.names import parse_checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Weights
+from lmj_trainer.beside import beside
 from lmj_trainer.checkpoint.tensors import load_weights
 from lmj_trainer.dataset.stored import PreparedRows
 from lmj_trainer.durable import sync_file
@@ -76,13 +78,14 @@ class Ending:
         tell_finished(self.group, step, attempt)
 
     def _save(self, layout: Layout, folder: Ref, step: int, results: list[Evaluation], recorder: Recorder) -> int:
-        """Write the model; while that cannot be written it is tried again, as the last checkpoint is. Returns how often it was.
+        """Write the model; while that cannot be written it is tried again, as the last checkpoint is. Returns how often the others were told to
+        wait on.
 
         Raises UserError after ``checkpoint.retrySeconds``.
         """
         job, spec = self.job.metadata.name, self.job.spec
         limit = spec.checkpoint.retry_seconds
-        deadline = time.monotonic() + limit
+        deadline, told = time.monotonic() + limit, itertools.count()
         for attempt in itertools.count():
             try:
                 with contextlib.suppress(FileNotFoundError):  # metrics that could not be written do not fail the job
@@ -93,7 +96,7 @@ class Ending:
                     export_own(layout, folder, job, spec, results, by, allowed)
                 else:
                     export(layout, folder, self.stage.config, self.prepared, job, spec, results, by, allowed)
-                recorder.publish()
+                self._publish(step, told, recorder)
             except OSError as error:
                 problem = f"{_place(layout)} cannot be written: {error}"
                 if time.monotonic() >= deadline:
@@ -102,12 +105,23 @@ class Ending:
                         " job again: it goes on from its newest checkpoint"
                     ) from error
             else:
-                return attempt
+                return next(told)
             if attempt == 0:
                 self.control.emit(EventKind.WARNING, f"{problem}; it is tried again")
-            tell_again(self.group, step, attempt)
+            tell_again(self.group, step, next(told))
             self._pause(step, min(2.0**attempt, _LONGEST_RETRY_SECONDS, spec.recovery.hang_timeout_seconds / 3), problem)
         raise AssertionError  # it counts for ever
+
+    def _publish(self, step: int, told: Iterator[int], recorder: Recorder) -> None:
+        """Have object storage have all results, where they lie there. A large model takes longer than others wait for one message: they are told
+        to wait on. Raises OSError, and ViewBrokenError when the view breaks meanwhile.
+        """
+        done = beside(recorder.publish, "publish")
+        while not wait([done], self.job.spec.recovery.hang_timeout_seconds / 3).done:
+            self.group.check()
+            tell_again(self.group, step, next(told))
+            self.control.emit(EventKind.PREPARING, progress=self.pace.at(step, "publish the model"))
+        done.result()
 
     def _pause(self, step: int, seconds: float, problem: str) -> None:
         """Wait, and show that it is no hang. Raises ViewBrokenError when the view breaks meanwhile."""

@@ -68,7 +68,7 @@ class Fence:
         self._number, mine = None, None
         for _ in range(_TRIES):
             numbers = claims.numbers()
-            newest = numbers[-1] if numbers else 0
+            newest = numbers[-1] if numbers else claims.given()
             if newest == mine and claims.read(newest) == self._content:
                 self._number = newest
                 # In this order: whose claim is there still finds the next one when it looks.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -39,6 +40,9 @@ class Mirror:
         self._evaluations: Sequence[Evaluation] = ()
         self._waiting: Sequence[Evaluation] = ()
         self._over: ViewBrokenError | UserError | None = None
+        self._ready = False
+        """Whether the files of this machine are those of this view."""
+        self._noted: int | None = None
 
     def check(self) -> None:
         """Raise ViewBrokenError or UserError when another has come after this one, as far as it has been seen."""
@@ -46,16 +50,20 @@ class Mirror:
             raise self._over
 
     def pull(self, resume: int) -> None:
-        """Have the files of this machine say what is there, of steps up to ``resume``. What they say beyond that stays. Raises OSError, and as
-        :meth:`check`.
+        """Have the files of this machine say what is there, of steps up to ``resume``. What they say beyond that stays, when nobody wrote since
+        who wrote them. Raises OSError, and as :meth:`check`.
         """
         layout = self._results.layout
         with self._lock:
-            self._hold()
+            claim = self._hold()
             there = _by_step(self._results.lines(), resume)
-            evaluations = [e for content in self._results.evaluations() for e in _read(content) if e.step <= resume]
-        here = _by_step([layout.metrics.read_bytes()] if layout.metrics.exists() else [], resume)
-        layout.output.mkdir(parents=True, exist_ok=True)
+            evaluations: list[Evaluation] = []
+            for last, content in self._results.evaluations():
+                found = [e for e in _read(content) if e.step <= min(last, resume)]
+                evaluations = merged(evaluations, found)
+            self._results.begin(claim, resume)
+            self._take_over(claim)
+        here = _by_step([(resume, layout.metrics.read_bytes())] if layout.metrics.exists() else [], resume)
         if lost := there.keys() - here.keys():
             here |= {step: there[step] for step in lost}
             write_atomically(layout.metrics, b"".join(here[step] for step in sorted(here)))
@@ -64,10 +72,31 @@ class Mirror:
             write_atomically(layout.evaluation, as_json(merged(evaluations, here_too)))
         self.sent = max(there, default=0)
 
+    def _take_over(self, claim: int) -> None:
+        """Of what this machine has only that counts which the writer before this one wrote: another's was done again, or is of another job."""
+        layout = self._results.layout
+        layout.output.mkdir(parents=True, exist_ok=True)
+        try:
+            said = layout.mirrored.read_text(errors="replace")
+        except FileNotFoundError:
+            said = ""
+        if said not in (self._note(claim - 1), self._note(claim)):
+            layout.metrics.unlink(missing_ok=True)
+            layout.evaluation.unlink(missing_ok=True)
+        self._write_note(claim)
+
+    def _note(self, claim: int) -> str:
+        return f"{claim} {self._results.root}\n"
+
+    def _write_note(self, claim: int) -> None:
+        if claim != self._noted:
+            write_atomically(self._results.layout.mirrored, self._note(claim).encode())
+            self._noted = claim
+
     def rewind(self) -> None:
-        """The file of the metrics may have been written anew."""
+        """The file of the metrics may have been written anew; it is this view's now."""
         with self._lock:
-            self._offset = 0
+            self._offset, self._ready = 0, True
 
     def evaluated(self, all_: Sequence[Evaluation], waiting: Sequence[Evaluation]) -> None:
         """``all_`` evaluations that are known, of which those ``waiting`` are not there."""
@@ -75,23 +104,25 @@ class Mirror:
 
     def push(self) -> None:
         """Have what is in the files of this machine be there. Raises OSError, and as :meth:`check`."""
+        self.check()
+        if not self._ready:
+            raise OSError(f"what is recorded in {self._results.root} has not been read yet")
         with self._lock:
-            self._hold()
-            claim = self._fence.number
-            assert claim is not None  # held
+            claim = self._hold()
+            self._write_note(claim)
             self._push_lines(claim)
             if waiting := self._waiting:
                 self._results.add_evaluations(claim, as_json(self._evaluations))
-                self._waiting = ()
+                if self._waiting is waiting:
+                    self._waiting = ()
                 self._journal.filed(waiting, self._turn)
 
     def publish(self) -> None:
         """Have all results be there as users look for them, when training is over. Raises as :meth:`push`."""
         self.push()
         with self._lock:
-            self._results.publish()
-            self._hold()
-            self._results.clear()
+            self._results.publish(self._allowed)
+            self._results.clear(self._hold())
 
     def _push_lines(self, claim: int) -> None:
         path = self._results.layout.metrics
@@ -111,12 +142,18 @@ class Mirror:
         if new:
             self._offset = self._offset + new[-1][1] + len(new[-1][2])
 
-    def _hold(self) -> None:
+    def _allowed(self) -> None:
+        self._hold()
+
+    def _hold(self) -> int:
+        """The number of the claim."""
         try:
             self._fence.hold()
         except (ViewBrokenError, UserError) as error:
             self._over = error
             raise
+        assert self._fence.number is not None  # held
+        return self._fence.number
 
 
 def as_json(evaluations: Sequence[Evaluation]) -> bytes:
@@ -130,10 +167,9 @@ def merged(old: Sequence[Evaluation], new: Sequence[Evaluation]) -> list[Evaluat
     return [e for e in old if (e.split, e.step) not in newer] + list(new)
 
 
-def _by_step(contents: Iterable[bytes], resume: int) -> dict[int, bytes]:
-    from io import BytesIO
-
-    return {step: line for content in contents for step, _, line in kept_lines(BytesIO(content), resume)}
+def _by_step(contents: Iterable[tuple[int, bytes]], resume: int) -> dict[int, bytes]:
+    """Lines of steps up to ``resume``, and for each content up to the step that is beside it."""
+    return {step: line for last, content in contents for step, _, line in kept_lines(BytesIO(content), min(last, resume))}
 
 
 def _read(content: bytes) -> list[Evaluation]:

@@ -159,14 +159,14 @@ class RecordFiles:
         for path in (self._layout.metrics, self._layout.evaluation):
             _clear(path)
         first = self.newest is None
-        if self._mirror is not None:
-            if first:
-                self._mirror.pull(self._resume)
-            self._mirror.rewind()
+        if self._mirror is not None and first:
+            self._mirror.pull(self._resume)
         if first:
             found = read_evaluations(self._layout.evaluation, lambda text: self._warn(f"{text}, and it is written again"))
             self.evaluations = [e for e in found if e.step <= self._resume]
         self._metrics = MetricsFile(self._layout.metrics, last, self._fence.hold)
+        if self._mirror is not None:
+            self._mirror.rewind()
         self.newest = self._metrics.newest
         self._journal.written(self.newest if self._mirror is None else self._mirror.sent, self._turn)
         if self._tensorboard:

@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lmj_api.protocol import Evaluation, Progress
+from lmj_trainer.beside import beside
 from lmj_trainer.errors import UserError
 from lmj_trainer.state.journal import Line
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.background import answered
 from lmj_trainer.worker.mirror import merged
 from lmj_trainer.worker.record_files import RecordFiles
 
@@ -28,6 +30,8 @@ _PATIENCE = 2.0
 _LONGEST_RETRY = 10.0
 _LAST_PATIENCE = 10.0
 """Seconds for what waits when the worker is to leave."""
+_PUSH_PATIENCE = 60.0
+"""Seconds for which a checkpoint, beside training, waits for its lines: a view that begins may have thousands of pieces to read."""
 
 
 class Recorder:
@@ -106,7 +110,26 @@ class Recorder:
 
     def push(self) -> None:
         """Have all that is recorded so far outlive this machine. Any thread may. Raises OSError."""
+        if self._results is None:
+            return
+        with self._turn:
+            if (files := self._files) is not None:
+                # What is in the journal alone would not be pushed.
+                self._again = 0.0
+                self._asked += 1
+                asked = self._asked
+                self._turn.notify_all()
+                self._turn.wait_for(lambda: self._answered >= asked or self._files is not files, _PUSH_PATIENCE)
         self._elsewhere(RecordFiles.push)
+
+    def leave(self) -> None:
+        """Another machine goes on, whose worker knows the lines that wait, and no evaluation: those are pushed. Training waits for it, once."""
+        if not self._journal.evaluations():
+            return
+        try:
+            answered(beside(self.push, "push"), _LAST_PATIENCE)
+        except OSError as error:
+            self._warn(f"evaluations may stay behind on this machine, in {self._layout.output}: {error}")
 
     def publish(self) -> None:
         """As :meth:`push`, of all results, when training is over."""

@@ -6,12 +6,13 @@ What one view's rank 0 writes while it trains has a name of its own, so nobody w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from lmj_api.bounds import LARGEST
 from lmj_api.layout import Layout
 from lmj_trainer.store.registry import open_place
 from lmj_trainer.worker.claims import StoreClaims
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
     from lmj_trainer.store.port import Ref
 
-_LINES = re.compile(r"[0-9]{10}-[0-9]{8}\.jsonl")
-_EVALUATIONS = re.compile(r"[0-9]{10}\.json")
+T = TypeVar("T")
+
+_LINES = re.compile(r"([0-9]{10})-[0-9]{8}\.jsonl")
+_EVALUATIONS = re.compile(r"([0-9]{10})\.json")
+_BEGUN = re.compile(r"([0-9]{10})-from-([0-9]{1,18})")
+_PUBLISHED = re.compile(r"([0-9]{10})\.published")
 _AT_ONCE = 8
 """Requests under way."""
 _PIECE = 8 << 20
@@ -46,12 +51,17 @@ class Results:
     @property
     def claims(self) -> StoreClaims:
         """Of who may write here."""
-        return StoreClaims(self.root / self.layout.recorders.name)
+        return StoreClaims(self.root / self.layout.recorders.name, self._given)
 
     @property
     def trained(self) -> Ref:
         """The job whose results these are."""
         return self.root / self.layout.trained.name
+
+    def any(self) -> bool:
+        """Whether anything was trained: a checkpoint is written after the lines up to it."""
+        names = {self.layout.metrics.name, self.layout.evaluation.name}
+        return any(map(_LINES.fullmatch, self._names())) or not names.isdisjoint(_files_of(self.root))
 
     @property
     def _records(self) -> Ref:
@@ -65,29 +75,40 @@ class Results:
         """Keep the evaluations that the one with ``claim`` knows."""
         (self._records / f"{claim:010d}.json").put([content])
 
-    def lines(self) -> Iterator[bytes]:
-        """Metrics: of training that was finished, then what was kept since, in order. A later line of a step takes the place of an earlier."""
-        yield from self._contents([self.root / self.layout.metrics.name, *self._kept(_LINES)])
+    def begin(self, claim: int, resume: int) -> None:
+        """The one with ``claim`` goes on from the step ``resume``: what was kept of later steps by those before it counts no more."""
+        (self._records / f"{claim:010d}-from-{resume}").put([b"\n"])
 
-    def evaluations(self) -> Iterator[bytes]:
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Metrics: of training that was finished, then what was kept since, in order, each with the last step that counts of it. A later line of
+        a step takes the place of an earlier.
+        """
+        yield from self._counting(self.layout.metrics.name, _LINES)
+
+    def evaluations(self) -> Iterator[tuple[int, bytes]]:
         """The same of evaluations."""
-        yield from self._contents([self.root / self.layout.evaluation.name, *self._kept(_EVALUATIONS)])
+        yield from self._counting(self.layout.evaluation.name, _EVALUATIONS)
 
-    def clear(self) -> None:
-        """Remove what was kept: all of it is in the files."""
+    def clear(self, claim: int) -> None:
+        """Remove what was kept up to ``claim``: all of it is in the files, and counts no more if it comes late."""
+        mark = self._records / f"{claim:010d}.published"
+        mark.put([b"\n"])
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in pool.map(lambda ref: ref.delete(), self._kept(re.compile(".*"))):
+            for _ in pool.map(lambda name: (self._records / name).delete(), [n for n in self._names() if n != mark.name]):
                 pass
 
-    def publish(self) -> None:
-        """Have what is on this machine be there: metrics, evaluations, and the models, each with the file last that makes it one."""
+    def publish(self, allowed: Callable[[], None]) -> None:
+        """Have what is on this machine be there: metrics, evaluations, and the models, each with the file last that makes it one. ``allowed``
+        raises when it may not be written any more.
+        """
         for path in (self.layout.metrics, self.layout.evaluation):
             if path.exists():
+                allowed()
                 _put(path, self.root / path.name)
         for folder in (self.layout.adapter, self.layout.int8, self.layout.model):
-            self._publish(folder)
+            self._publish(folder, allowed)
 
-    def _publish(self, folder: Path) -> None:
+    def _publish(self, folder: Path, allowed: Callable[[], None]) -> None:
         there = self.root / folder.name
         here = sorted(folder.rglob("*")) if folder.is_dir() else []
         names = [str(path.relative_to(folder)) for path in here if path.is_file()]
@@ -95,26 +116,43 @@ class Results:
         # First: a reader finds the old model, none, or the new one.
         for name in sorted(old, key=lambda name: name != _LAST):
             if name == _LAST or name not in names:
+                allowed()
                 _below(there, name).delete()
         for name in sorted(names, key=lambda name: name == _LAST):
+            allowed()
             _put(folder / name, _below(there, name))
 
-    def _kept(self, kind: re.Pattern[str]) -> list[Ref]:
-        try:
-            return [self._records / name for name in sorted(self._records.files()) if kind.fullmatch(name)]
-        except FileNotFoundError:
-            return []
+    def _given(self) -> int:
+        """The highest claim by which something was kept: names must not be used again."""
+        return max((int(name[:10]) for name in self._names() if re.match(r"[0-9]{10}\b", name)), default=0)
 
-    def _contents(self, files: Sequence[Ref]) -> Iterator[bytes]:
+    def _names(self) -> list[str]:
+        return sorted(_files_of(self._records))
+
+    def _counting(self, finished: str, kind: re.Pattern[str]) -> Iterator[tuple[int, bytes]]:
+        names = self._names()
+        over = max((int(found[1]) for name in names if (found := _PUBLISHED.fullmatch(name))), default=0)
+        kept = [(int(found[1]), name) for name in names if (found := kind.fullmatch(name)) and int(found[1]) > over]
+        begun = [(int(found[1]), int(found[2])) for name in names if (found := _BEGUN.fullmatch(name)) and int(found[1]) > over]
+        files = [(over, self.root / finished), *((claim, self._records / name) for claim, name in kept)]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             # Not all at once: what waits here is in memory.
             for some in _batches(files):
-                yield from filter(None, pool.map(_content, some))
+                for (claim, _), content in zip(some, pool.map(lambda file: _content(file[1]), some), strict=True):
+                    if content is not None:
+                        yield min((resume for later, resume in begun if later > claim), default=LARGEST), content
 
 
-def _batches(files: Sequence[Ref]) -> Iterator[Sequence[Ref]]:
+def _batches(files: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(files), 4 * _AT_ONCE):
         yield files[start : start + 4 * _AT_ONCE]
+
+
+def _files_of(folder: Ref) -> list[str]:
+    try:
+        return folder.files()
+    except FileNotFoundError:
+        return []
 
 
 def _content(file: Ref) -> bytes | None:

@@ -189,12 +189,12 @@ class Trainer:
         else:
             committed, line = state.committed, state.line
             if resume.told_by != self._group.leader:
-                told = self._group.take(Kind.TOLD, step, resume.told_by)
-                committed, line = told["committed"], told["line"]
-            progress = Progress.model_validate_json(line) if line is not None else None
-            if progress is not None and progress.step == step:
-                # The rank 0 that committed it may have died before it could record it, or its disk died with it.
-                recorder.step(progress, time.time())
+                word = self._group.take(Kind.TOLD, step, resume.told_by)
+                committed, line = word["committed"], word["line"]
+            # The rank 0 that committed it may have died before it could record it, or its disk died with it.
+            told = Progress.model_validate_json(line) if line is not None else None
+            progress = told if told is not None and told.step == step else None
+            lacks = recorder.lacks(step if progress is None else step - 1)
             evaluates = self._evaluator.due(step) and state.evaluated != step
             best = state.best.step == step and not evaluates
             if best:
@@ -205,11 +205,14 @@ class Trainer:
             due = step > 0 and not evaluates and (self._saving.due(step) or (best and not self._checkpointer.busy))
             # Only then: which are known is still looked for, and training waits for no storage.
             checkpoint = due and not any(c.step == step for c in self._checkpointer.known)
-            word = {"committed": committed, "evaluates": evaluates, "checkpoint": checkpoint, "lacks": recorder.lacks(step)}
+            word = {"committed": committed, "evaluates": evaluates, "checkpoint": checkpoint, "lacks": lacks}
             word |= {"best": astuple(state.best), "evaluated": state.evaluated}
             self._group.tell(Kind.RESUME, step, payload=word)
         if word["lacks"]:
             self._share_journal(step)
+        if recorder is not None and progress is not None:
+            # Not before: lines are written in order, and those before it may have come of the others.
+            recorder.step(progress, time.time())
         if state.step == step:
             # First: what is being sent must not be the zeros of what is forgotten.
             self._source.forgotten()
@@ -294,6 +297,8 @@ class Trainer:
                 return WorkerPhase.DRAINED
             if decision.pause:
                 if self._hands_over:
+                    if recorder is not None:
+                        recorder.leave()
                     self._source.hand_over()
                     self._control.emit(EventKind.FOLLOWER_LOST, f"those that follow take over at step {self._state.step}")
                 raise ViewBrokenError(f"the next view has other members, from step {self._state.step} on")
