@@ -123,8 +123,8 @@ class RecordFiles:
         if self._journal.recorded >= self.newest or self._unsure:
             return
         self._synced = time.monotonic()
-        mirror, sync = self._mirror, partial(self._sync, self._metrics.duplicate, self.newest)
-        work = sync if mirror is None else partial(self._push, mirror)
+        mirror, metrics = self._mirror, self._metrics
+        work = partial(self._push, mirror) if mirror is not None else partial(self._sync, metrics.duplicate(), self.newest)
         self._syncing = threading.Thread(target=work, name="metrics-sync", daemon=True)
         self._syncing.start()
 
@@ -140,8 +140,7 @@ class RecordFiles:
         else:
             self._unreached = False
 
-    def _sync(self, duplicate: Callable[[], int], step: int) -> None:
-        file = duplicate()
+    def _sync(self, file: int, step: int) -> None:
         try:
             os.fdatasync(file)
             sync_folder(self._layout.output)
