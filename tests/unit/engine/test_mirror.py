@@ -27,6 +27,7 @@ from lmj_trainer.store import posix, registry
 from lmj_trainer.store.port import Ref
 from lmj_trainer.trackers.main import read_run
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker import mirror as mirror_module
 from lmj_trainer.worker import record_files as record_files_module
 from lmj_trainer.worker.claim import claim as claim_results
 from lmj_trainer.worker.claim import refuse_other
@@ -221,6 +222,43 @@ def test_it_is_pushed_unasked_and_told_of_once_when_it_cannot(
     one.record(files, 4)
     first_push(files)
     assert one.journal.recorded == 4
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_many_pieces_become_one(
+    machine: Callable[[str], Machine], bucket: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    monkeypatch.setattr(mirror_module, "_MOST_PIECES", 3)
+    one = machine("one")
+    files = one.files(1, 0)
+
+    def pieces() -> list[str]:
+        return sorted(path.name for path in (bucket / ".records").glob("*.jsonl"))
+
+    for step in (1, 2, 3):
+        one.record(files, step)
+        files.push()
+    assert len(pieces()) == 3
+    with monkeypatch.context() as patch:
+        if fails:
+
+            def away(*_: Any) -> None:
+                raise OSError("it does not answer")
+
+            patch.setattr(Results, "forget_lines", away)
+        one.record(files, 4)
+        files.push()
+    assert len(pieces()) == (4 if fails else 1)
+    one.record(files, 5)
+    files.push()
+    two = machine("two")
+    newer = two.files(2, 5)
+    two.record(newer, 6)
+    assert two.steps == [1, 2, 3, 4, 5, 6]
+    newer.push()
+    three = machine("three")
+    three.record(three.files(3, 6))
+    assert three.steps == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_end_leaves_files_and_no_pieces(machine: Callable[[str], Machine], bucket: Path) -> None:

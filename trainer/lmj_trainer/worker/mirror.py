@@ -5,6 +5,7 @@ The other ranks, and the journal, keep what is not there yet. Lines are taken fr
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Sequence
@@ -21,10 +22,11 @@ from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.metrics_file import kept_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from lmj_trainer.state.journal import Journal
     from lmj_trainer.worker.results import Results
+
+_MOST_PIECES = 512
+"""Of lines: then all are written as one again, or who goes on from them would read thousands."""
 
 
 class Mirror:
@@ -37,6 +39,8 @@ class Mirror:
         self._offset = self._number = 0
         self.sent = 0
         """The last step whose line is there."""
+        self._kept = 0
+        """Pieces of lines that are there, about."""
         self._evaluations: Sequence[Evaluation] = ()
         self._waiting: Sequence[Evaluation] = ()
         self._over: ViewBrokenError | UserError | None = None
@@ -56,14 +60,17 @@ class Mirror:
         layout = self._results.layout
         with self._lock:
             claim = self._hold()
-            there = _by_step(self._results.lines(), resume)
+            there: dict[int, bytes] = {}
+            for last, content in self._results.lines():
+                there |= _by_step(content, min(last, resume))
+                self._kept += 1
             evaluations: list[Evaluation] = []
             for last, content in self._results.evaluations():
                 found = [e for e in _read(content) if e.step <= min(last, resume)]
                 evaluations = merged(evaluations, found)
             self._results.begin(claim, resume)
             self._take_over(claim)
-        here = _by_step([(resume, layout.metrics.read_bytes())] if layout.metrics.exists() else [], resume)
+        here = _by_step(layout.metrics.read_bytes(), resume) if layout.metrics.exists() else {}
         if lost := there.keys() - here.keys():
             here |= {step: there[step] for step in lost}
             write_atomically(layout.metrics, b"".join(here[step] for step in sorted(here)))
@@ -128,19 +135,25 @@ class Mirror:
         path = self._results.layout.metrics
         if not path.exists():
             return
+        whole = self._kept >= _MOST_PIECES
+        offset = 0 if whole else self._offset
         with path.open("rb") as file:
-            file.seek(self._offset)
+            file.seek(offset)
             # A line that is being written ends without a line feed, and is none yet.
             new = list(kept_lines(file, 1 << 62))
-        lines = [line for step, _, line in new if step > self.sent]
+        lines = [line for step, _, line in new if whole or step > self.sent]
         if lines:
-            self._results.add_lines(claim, self._number, b"".join(lines))
-            self._number += 1
+            number, self._number = self._number, self._number + 1
+            self._results.add_lines(claim, number, b"".join(lines))
+            self._kept = 1 if whole else self._kept + 1
             self.sent = new[-1][0]
             self._journal.written(self.sent, self._turn)
             self._journal.durable(self.sent, self._turn)
+            if whole:
+                with contextlib.suppress(OSError):  # they go the next time: all that they say is said again
+                    self._results.forget_lines(claim, number)
         if new:
-            self._offset = self._offset + new[-1][1] + len(new[-1][2])
+            self._offset = offset + new[-1][1] + len(new[-1][2])
 
     def _allowed(self) -> None:
         self._hold()
@@ -167,9 +180,9 @@ def merged(old: Sequence[Evaluation], new: Sequence[Evaluation]) -> list[Evaluat
     return [e for e in old if (e.split, e.step) not in newer] + list(new)
 
 
-def _by_step(contents: Iterable[tuple[int, bytes]], resume: int) -> dict[int, bytes]:
-    """Lines of steps up to ``resume``, and for each content up to the step that is beside it."""
-    return {step: line for last, content in contents for step, _, line in kept_lines(BytesIO(content), min(last, resume))}
+def _by_step(content: bytes, last: int) -> dict[int, bytes]:
+    """Lines of steps up to ``last``."""
+    return {step: line for step, _, line in kept_lines(BytesIO(content), last)}
 
 
 def _read(content: bytes) -> list[Evaluation]:

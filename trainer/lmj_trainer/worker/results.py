@@ -71,6 +71,11 @@ class Results:
         """Keep lines of the metrics. ``claim``, ``number``: two numbers that together are given once; later lines have higher ones."""
         (self._records / f"{claim:010d}-{number:08d}.jsonl").put([content])
 
+    def forget_lines(self, claim: int, number: int) -> None:
+        """Remove the lines that were kept before those of ``claim`` and ``number``, which have them all."""
+        own = f"{claim:010d}-{number:08d}.jsonl"
+        self._delete([name for name in self._names() if _LINES.fullmatch(name) and name < own])
+
     def add_evaluations(self, claim: int, content: bytes) -> None:
         """Keep the evaluations that the one with ``claim`` knows."""
         (self._records / f"{claim:010d}.json").put([content])
@@ -93,9 +98,7 @@ class Results:
         """Remove what was kept up to ``claim``: all of it is in the files, and counts no more if it comes late."""
         mark = self._records / f"{claim:010d}.published"
         mark.put([b"\n"])
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for _ in pool.map(lambda name: (self._records / name).delete(), [n for n in self._names() if n != mark.name]):
-                pass
+        self._delete([name for name in self._names() if name != mark.name])
 
     def publish(self, allowed: Callable[[], None]) -> None:
         """Have what is on this machine be there: metrics, evaluations, and the models, each with the file last that makes it one. ``allowed``
@@ -121,6 +124,11 @@ class Results:
         for name in sorted(names, key=lambda name: name == _LAST):
             allowed()
             _put(folder / name, _below(there, name))
+
+    def _delete(self, names: Sequence[str]) -> None:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            for _ in pool.map(lambda name: (self._records / name).delete(), names):
+                pass
 
     def _given(self) -> int:
         """The highest claim by which something was kept: names must not be used again."""
