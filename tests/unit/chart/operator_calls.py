@@ -17,7 +17,7 @@ RESOURCES = {name: value for name, value in vars(resources).items() if isinstanc
 def calls_in_code(package: Path) -> set[Call]:
     """All of the operator's: those of ``Api``, and those that are made to watch. What ``client`` calls is done with a person's own rights."""
     found: set[Call] = set()
-    for file in sorted(set(package.rglob("*.py")) - set((package / "client").iterdir())):
+    for file in sorted(set(package.rglob("*.py")) - set((package / "client").rglob("*.py"))):
         tree = ast.parse(file.read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _dotted(node.func) == "Watch":

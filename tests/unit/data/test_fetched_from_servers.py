@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bucket_fixture import azblob, azblob_of_session, gs, gs_of_session, s3, s3_of_session, server
+from bucket_fixture import azblob, azblob_of_session, azfile, azfile_of_session, gs, gs_of_session, s3, s3_of_session, server
 from s3_server import S3Server
 from storage_server import StorageServer
 
@@ -19,7 +19,7 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.fetched import fetch
 from lmj_trainer.store.registry import open_place
 
-__all__ = ["azblob", "azblob_of_session", "gs", "gs_of_session", "s3", "s3_of_session", "server"]
+__all__ = ["azblob", "azblob_of_session", "azfile", "azfile_of_session", "gs", "gs_of_session", "s3", "s3_of_session", "server"]
 
 pytestmark = pytest.mark.integration
 
