@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError, IncompleteReadError
 
+from lmj_trainer.store.port import RefusedError
+
 REQUEST_SECONDS = 30
 """How long a request waits for its connection, and for each part of its answer."""
 RETRY_SECONDS = 60.0
@@ -20,6 +22,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 
 ABSENT = {"ResourceNotFound", "ParentNotFound"}
 """What a server says of a file or a folder that is not there. A share that is not there has another code."""
+_NO_SHARE = "ShareNotFound"
 _BUSY = {429, 503}
 _PASSING = {408, 500, 502, 504} | _BUSY
 # A client of SMB has the file open, or has not told yet what it has of it.
@@ -67,7 +70,14 @@ def told_as_of_files(place: str) -> Iterator[None]:
     except AzureError as error:
         if code_of(error) in ABSENT:
             raise FileNotFoundError(place) from None
-        raise OSError(f"{place}: {_reason(error)}") from None
+        kind = RefusedError if code_of(error) == _NO_SHARE or _is_refusal(error) else OSError
+        raise kind(f"{place}: {_reason(error)}") from None
+
+
+def _is_refusal(error: AzureError) -> bool:
+    """Whether the server does not give it to this caller."""
+    status = error.status_code if isinstance(error, HttpResponseError) else None
+    return isinstance(error, ClientAuthenticationError) or status in (401, 403)
 
 
 def _may_pass(error: AzureError) -> bool:
