@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import re
 import secrets
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +18,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
 
 from lmj_trainer.store.port import Entry, Piece, Ref, RefusedError, aside_of
-from lmj_trainer.store.ranges import ahead, scatter
+from lmj_trainer.store.ranges import ahead, copied, scatter
 
 if TYPE_CHECKING:
     from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
@@ -167,14 +166,9 @@ class ObjectStore:
             return None
         return aside
 
-    @contextlib.contextmanager
-    def local(self, key: str) -> Iterator[Path]:
+    def local(self, key: str) -> contextlib.AbstractContextManager[Path]:
         """As of :class:`~lmj_trainer.store.port.Store`: a copy, which goes when nobody has it open any more."""
-        with tempfile.NamedTemporaryFile(suffix=f"-{key.rpartition('/')[2]}") as file:
-            for piece in self._pieces(key, 0, self.entry(key).size):
-                file.write(piece)
-            file.flush()
-            yield Path(file.name)
+        return copied(key, lambda: self._pieces(key, 0, self.entry(key).size))
 
     def _pieces(self, key: str, start: int, end: int) -> Iterator[memoryview]:
         """What is there from ``start`` to ``end``, a request for each part: each has its own deadline, however long all take."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from lmj_trainer.store.port import Piece
@@ -54,3 +57,13 @@ def in_chunks(pieces: Iterable[Piece], size: int) -> Iterator[bytes]:
                 held.clear()
     if held:
         yield bytes(held)
+
+
+@contextlib.contextmanager
+def copied(key: str, pieces: Callable[[], Iterable[memoryview]]) -> Iterator[Path]:
+    """The content of the file ``key`` on this machine; it goes when nobody has it open any more."""
+    with tempfile.NamedTemporaryFile(suffix=f"-{key.rpartition('/')[2]}") as file:
+        for piece in pieces():
+            file.write(piece)
+        file.flush()
+        yield Path(file.name)

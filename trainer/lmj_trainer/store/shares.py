@@ -10,7 +10,6 @@ import contextlib
 import functools
 import itertools
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from azure.core.exceptions import AzureError
 from lmj_trainer.store.partial import Partial
 from lmj_trainer.store.patience import ABSENT, REQUEST_SECONDS, AnswerTornError, code_of, persistently, told_as_of_files
 from lmj_trainer.store.port import Entry, NotAFileError, Piece, Ref, aside_of
-from lmj_trainer.store.ranges import ahead, in_chunks, scatter
+from lmj_trainer.store.ranges import ahead, copied, in_chunks, scatter
 from lmj_trainer.store.unfinished import STALE_SECONDS, is_unfinished
 
 if TYPE_CHECKING:
@@ -144,14 +143,9 @@ class ShareStore:
             return None
         return aside
 
-    @contextlib.contextmanager
-    def local(self, key: str) -> Iterator[Path]:
+    def local(self, key: str) -> contextlib.AbstractContextManager[Path]:
         """As of :class:`~lmj_trainer.store.port.Store`: a copy, which goes when nobody has it open any more."""
-        with tempfile.NamedTemporaryFile(suffix=f"-{key.rpartition('/')[2]}") as file:
-            for piece in self._pieces(key, 0, self.entry(key).size):
-                file.write(piece)
-            file.flush()
-            yield Path(file.name)
+        return copied(key, lambda: self._pieces(key, 0, self.entry(key).size))
 
     def _path(self, key: str) -> str:
         """In the share."""

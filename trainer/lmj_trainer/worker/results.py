@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from lmj_api.bounds import LARGEST
 from lmj_api.layout import Layout
+from lmj_trainer.store.ranges import ahead
 from lmj_trainer.store.registry import open_place
 from lmj_trainer.worker.claims import StoreClaims
 
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
     from lmj_trainer.store.port import Ref
-
-T = TypeVar("T")
 
 _LINES = re.compile(r"([0-9]{10})-[0-9]{8}\.jsonl")
 _EVALUATIONS = re.compile(r"([0-9]{10})\.json")
@@ -143,17 +142,10 @@ class Results:
         kept = [(int(found[1]), name) for name in names if (found := kind.fullmatch(name)) and int(found[1]) > over]
         begun = [(int(found[1]), int(found[2])) for name in names if (found := _BEGUN.fullmatch(name)) and int(found[1]) > over]
         files = [(over, self.root / finished), *((claim, self._records / name) for claim, name in kept)]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            # Not all at once: what waits here is in memory.
-            for some in _batches(files):
-                for (claim, _), content in zip(some, pool.map(lambda file: _content(file[1]), some), strict=True):
-                    if content is not None:
-                        yield min((resume for later, resume in begun if later > claim), default=LARGEST), content
-
-
-def _batches(files: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(files), 4 * _AT_ONCE):
-        yield files[start : start + 4 * _AT_ONCE]
+        contents = ahead(lambda file: _content(file[1]), files, _AT_ONCE)
+        for (claim, _), content in zip(files, contents, strict=True):
+            if content is not None:
+                yield min((resume for later, resume in begun if later > claim), default=LARGEST), content
 
 
 def _files_of(folder: Ref) -> list[str]:
