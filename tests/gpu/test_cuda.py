@@ -1,18 +1,20 @@
-"""The same on a GPU: any number of stages, killed and resumed, by ``==``. Skipped where there is no GPU."""
+"""The same on a GPU: any number of stages and replicas, killed and resumed, by ``==``. Skipped where there is no GPU."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from parity_jobs import make_data, make_job, make_model
 from ranks import group, run
-from test_parity import kill, newest, same
+from test_parity import kill, losses, newest, same
 
 from lmj_api.view import Resume
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is visible")]
+CUDA = {"device": "CUDA"}
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +25,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.mark.parametrize("precision", ["Float32", "BFloat16"])
 def test_stages_and_a_kill_change_nothing(inputs: tuple[Path, Path], tmp_path: Path, precision: str) -> None:
-    training = {"device": "CUDA", "precision": precision}
+    training = CUDA | {"precision": precision}
     one, two, killed = (tmp_path / name for name in ("one", "two", "killed"))
     run(make_job(one, *inputs, 1, training=training), one / "logs")
+    assert losses(one)[-1] < losses(one)[0]
     run(make_job(two, *inputs, 2, training=training), two / "logs")
     same(one, two)
     with group(make_job(killed, *inputs, 2, training=training), killed / "logs") as ranks:
@@ -36,3 +39,20 @@ def test_stages_and_a_kill_change_nothing(inputs: tuple[Path, Path], tmp_path: P
         ranks.form(newest(killed))
         ranks.finish()
     same(one, killed)
+
+
+def test_adapters_of_any_number_of_stages(tmp_path: Path) -> None:
+    data, source = make_data(tmp_path / "rows.csv"), make_model(tmp_path / "llama", "llama")
+    for stages in (1, 2):
+        training = CUDA | {"precision": "BFloat16", "gradientCheckpointing": True}
+        job = make_job(tmp_path / str(stages), data, source, stages, lora={"r": 4, "alpha": 8}, training=training)
+        run(job, tmp_path / f"logs-{stages}")
+    assert losses(tmp_path / "1") == losses(tmp_path / "2")
+
+
+@pytest.mark.parametrize("training", [{}, {"precision": "BFloat16", "gradientCheckpointing": True}], ids=["float32", "bfloat16"])
+def test_replicas_of_stages(inputs: tuple[Path, Path], tmp_path: Path, training: dict[str, Any]) -> None:
+    for name, stages, replicas in (("one", 1, 1), ("four", 2, 2)):
+        out, parallel = tmp_path / name, {"shards": 4, "replicas": replicas}
+        run(make_job(out, *inputs, stages, training=CUDA | training, dataParallel=parallel), out / "logs")
+    same(tmp_path / "one", tmp_path / "four")
