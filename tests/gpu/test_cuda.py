@@ -1,17 +1,24 @@
-"""The same on a GPU: any number of stages and replicas, killed and resumed, by ``==``. Skipped where there is no GPU."""
+"""The same on a GPU: any number of stages and replicas, killed, moved and resumed, by ``==``. Skipped where there is no GPU."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from faults import last_step
+from jobs import Job, wait_until
+from moving import SETTINGS, leave, migrate
 from parity_jobs import make_data, make_job, make_model
 from ranks import group, run
+from test_chaos import running, steps_and_losses
 from test_parity import kill, losses, newest, same
 
 from lmj_api.view import Resume
+from lmj_trainer.state.host_copy import PIECE, copy_beside
 
 pytestmark = [pytest.mark.e2e, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is visible")]
 CUDA = {"device": "CUDA"}
@@ -56,3 +63,38 @@ def test_replicas_of_stages(inputs: tuple[Path, Path], tmp_path: Path, training:
         out, parallel = tmp_path / name, {"shards": 4, "replicas": replicas}
         run(make_job(out, *inputs, stages, training=CUDA | training, dataParallel=parallel), out / "logs")
     same(tmp_path / "one", tmp_path / "four")
+
+
+@pytest.mark.parametrize("elements", [1, PIECE, 2 * PIECE + 5])
+def test_a_copy_beside_is_of_the_state_that_was_made(elements: int) -> None:
+    state, target = torch.zeros(elements, device="cuda"), torch.full((elements,), float("nan"))
+    state += torch.arange(elements, device="cuda")
+    torch.cuda._sleep(100_000_000)  # what changes it is still queued
+    state *= 2
+    copy_beside(target, state)
+    assert torch.equal(target, 2 * torch.arange(elements, dtype=torch.float32))
+
+
+def test_moves_and_a_kill_of_the_command(tmp_path: Path) -> None:
+    """``lmj run``: each rank moves to a new process, then a worker is killed, whose state on a GPU is gone: its snapshot is not."""
+    sets = (*SETTINGS, "training.device=CUDA", "recovery.memorySnapshot.everySteps=1")
+    job, undisturbed = Job(tmp_path / "moved"), Job(tmp_path / "undisturbed")
+    with running(job, 100_000, *sets) as process:
+        wait_until(lambda: last_step(job) > 3, process)
+        for ranks in ((1,), (0, 1)):
+            told = migrate(job, *ranks)
+            assert all(i["kind"] == "Moved" and i["stepsLost"] == 0 for i in told["incidents"])
+            print(ranks, [f"{i['seconds']:.3f} s" for i in told["incidents"]])
+        before = last_step(job)
+        os.kill(job.worker(1), signal.SIGKILL)
+        wait_until(lambda: last_step(job) > before + 20, process)
+        leave(job, process, last_step(job) + 20)
+    status = job.status()
+    assert (status["migrations"], status["restarts"]) == (3, 1)
+    assert status["stepsLost"] <= 2
+    print("steps lost by the kill:", status["stepsLost"], status["incidents"][-1:])
+    steps = steps_and_losses(job)
+    with running(undisturbed, steps[-1][0], *sets) as process:
+        out, err = undisturbed.end(process)
+        assert process.returncode == 0, out + err
+    assert steps_and_losses(undisturbed) == steps

@@ -48,8 +48,13 @@ def test_all_that_a_worker_imports_is_listed() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers are not forked")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_loading_leaves_a_process_that_can_be_forked(threads: int) -> None:
+    # Of an environment with pandas or scikit-learn, transformers imports Arrow, whose allocator starts a thread if it may.
+    more = "import importlib, os; from lmj_trainer.worker import libraries; libraries._load = (lambda load: lambda **words: ("
+    more += "load(**words), importlib.import_module('pyarrow')))(libraries._load)\n"
     environment = worker_environment(os.environ, threads, "lo")
-    done = subprocess.run([sys.executable, "-c", LOOK], env=environment, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", more + LOOK], env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
     expected = {"threads": 1, "files": True, "cuda": False, "collects": True, "frozen": True, "missing": []}
     assert json.loads(done.stdout) == expected
 

@@ -12,6 +12,7 @@ from transformers import get_scheduler
 
 from lmj_api.spec import Model, Training
 from lmj_trainer.model.stage import Stage
+from lmj_trainer.state import stage_state
 from lmj_trainer.state.learning_rate import learning_rate, warmup_steps
 from lmj_trainer.state.optimizer import AdamW, clip_coefficient, gradient_norms, optimizer_of, total_norm
 from lmj_trainer.state.stage_state import CHUNK, StageState
@@ -98,6 +99,21 @@ def test_adamw_is_that_of_torch_to_the_bit(make_config, make_state, limit: float
     assert max(group.span.stop - group.span.start for group in state.groups) <= threads * CHUNK
     assert not whole or any(group.span.stop - group.span.start > (threads - 1) * CHUNK for group in state.groups)
     assert not whole or any(slot.weight.numel() > CHUNK and slot.weight.numel() % CHUNK for slot in state.slots)
+    compare_with_adamw(state, limit)
+
+
+@pytest.mark.parametrize("limit", [1.0, None])
+def test_adamw_at_once_is_too(make_config, make_state, monkeypatch: pytest.MonkeyPatch, limit: float | None) -> None:
+    """As on a GPU: few calls, and nothing is copied aside."""
+    monkeypatch.setattr(stage_state, "_chunk", lambda device, threads: 0)
+    _, state = make_state(make_config(), range(3))
+    assert [group.decay for group in state.groups] == [True, True, False]
+    assert len(state.undo) == 0
+    compare_with_adamw(state, limit)
+
+
+def compare_with_adamw(state: StageState, limit: float | None) -> None:
+    """Take steps with both."""
     training = Training(weight_decay=0.02, adam_beta1=0.88, adam_epsilon=1e-7)
     theirs = [torch.nn.Parameter(slot.weight.clone()) for slot in state.slots]
     groups = [

@@ -20,7 +20,6 @@ def dropout_seed(seed: int, step: int, micro_batch: int, unit: int) -> int:
 def reseed(seed: int, device: torch.device) -> None:
     """Seed the default generator of ``device``: the one that dropout draws from."""
     if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
+        torch.cuda.default_generators[device.index].manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)

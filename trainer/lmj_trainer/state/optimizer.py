@@ -25,8 +25,11 @@ def gradient_norms(state: StageState) -> Tensor:
 
     What is at both ends of the model counts once.
     """
+    grads = [slot.grad for slot in state.slots if slot.copy_of is None]
     with torch.no_grad():
-        return torch.stack([torch.linalg.vector_norm(slot.grad) for slot in state.slots if slot.copy_of is None]).cpu()
+        if state.block.device.type == "cpu":
+            return torch.stack([torch.linalg.vector_norm(grad) for grad in grads])
+        return torch.stack(list(torch._foreach_norm(grads))).cpu()
 
 
 def total_norm(norms: Tensor) -> Tensor:
@@ -52,11 +55,11 @@ class Unit:
     first: list[Tensor]
     second: list[Tensor]
     clipped: list[Tensor]
-    """Room for the clipped gradients."""
+    """Room for the clipped gradients. On a GPU it is that of the gradients: nobody makes the update again there."""
     changing: list[Tensor]
-    """Weights and moments, the whole span."""
+    """Weights and moments, the whole span, where the update may have to be undone."""
     undo: list[Tensor]
-    """Room for their values before."""
+    """Room for their values before; as many."""
     gradient: Tensor
     """Gradients, the whole span."""
 
@@ -66,7 +69,8 @@ class Optimizer(ABC):
 
     It is elementwise, so chunks give the same bits as whole tensors; a chunk's start is a multiple of every vector width. Before a
     group of tensors changes its values are copied aside, and the ledger says how many groups are done: so a process that maps the
-    state of one that was killed within a step restores the group in work and finishes the rest.
+    state of one that was killed within a step restores the group in work and finishes the rest. A GPU's memory is nobody else's: there
+    nothing is copied aside.
     """
 
     def __init__(self, state: StageState, training: Training) -> None:
@@ -91,9 +95,9 @@ class Optimizer(ABC):
             self._groups[state.done - 1].gradient.zero_()
         for index in range(state.done, len(self._groups)):
             group = self._groups[index]
-            if state.saved_group == index:
+            if group.undo and state.saved_group == index:
                 torch._foreach_copy_(group.changing, group.undo)
-            else:
+            elif group.undo:
                 torch._foreach_copy_(group.undo, group.changing)
                 state.saved_group = index
             self._update(group, step, coefficient, rate)
@@ -121,7 +125,9 @@ class Optimizer(ABC):
             unit.gradient.zero_()
 
     def _update(self, group: Unit, step: int, coefficient: float, rate: float) -> None:
-        if coefficient != 1.0:
+        if coefficient != 1.0 and group.clipped is group.grads:
+            torch._foreach_mul_(group.grads, coefficient)
+        elif coefficient != 1.0:
             for grad, clipped in zip(group.grads, group.clipped, strict=True):
                 torch.mul(grad, coefficient, out=clipped)
         self._change(group, group.grads if coefficient == 1.0 else group.clipped, step, rate)
@@ -182,17 +188,19 @@ def optimizer_of(state: StageState, training: Training) -> Optimizer:
 
 
 def _tensors(state: StageState, group: Group, *, undone: bool = True) -> Unit:
-    """``undone``: its update is to be undone where it was broken off."""
+    """``undone``: its update is to be undone where it was broken off, if the state outlives the process."""
 
     def flat(name: str) -> list[Tensor]:
         return [getattr(slot, name).view(-1)[part] for slot, part in group.parts]
 
+    weights, grads, first, second = flat("weight"), flat("grad"), flat("exp_avg"), flat("exp_avg_sq")
+    *changing, gradient = state.arrays(group.span)
+    if not state.chunk:
+        return Unit(group.decay, weights, grads, first, second, grads, [], [], gradient)
     length = group.span.stop - group.span.start
     undo = [area[:length] for area in torch.split(state.undo, state.chunk)]
     starts = [slot.weight.storage_offset() + part.start - group.span.start for slot, part in group.parts]
     lengths = [part.stop - part.start for _, part in group.parts]
     clipped = [undo[3][start : start + count] for start, count in zip(starts, lengths, strict=True)]
-    *changing, gradient = state.arrays(group.span)
-    weights, grads, first, second = flat("weight"), flat("grad"), flat("exp_avg"), flat("exp_avg_sq")
     room = (changing, undo[:3]) if undone else ([], [])
     return Unit(group.decay, weights, grads, first, second, clipped, *room, gradient)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Group:
-    """What changes at once, at most CHUNK elements for each thread: one span of each array, so that it can be copied as a whole."""
+    """What changes at once: one span of each array, so that it can be copied as a whole. On the CPU at most CHUNK elements for each thread."""
 
     span: slice
     """Elements of each array of the block."""
@@ -89,13 +90,13 @@ class StageState:
         # LayerNorm and LlamaRMSNorm, for one.
         norms = {f"{n}.{k}" for n, m in stage.modules_by_name() if type(m).__name__.endswith("Norm") for k in ("weight", "bias")}
         shapes = [_Shape(name, p.numel(), name not in norms and not name.endswith(".bias")) for name, p in named]
-        self.chunk = CHUNK * threads
-        """Elements of the largest group."""
-        offsets, spans, size = _place(shapes, self.chunk)
-        self.size = size
         # A GPU's memory goes with the process: there the ledger is the process's alone.
         mapped = device.type == "cpu"
-        self.layout = f"{identity} {[(name, tuple(p.shape), offsets[name]) for name, p in named]} {self.chunk}"
+        self.chunk = _chunk(device, threads)
+        """Elements of the largest group; 0: it may have any number."""
+        offsets, spans, size = _place(shapes, self.chunk or math.inf)
+        self.size = size
+        self.layout = f"{identity} {[(name, tuple(p.shape), offsets[name]) for name, p in named]} {CHUNK * threads}"
         if self.frozen:
             self.layout += f" {sorted(self.frozen.items())}"
         """What lies where, of which job: memories of one layout hold the same when they are of the same step."""
@@ -335,6 +336,11 @@ class StageState:
                 yield slot, prefix + slot.saved_as, (slot.weight, slot.exp_avg, slot.exp_avg_sq)[k]
 
 
+def _chunk(device: torch.device, threads: int) -> int:
+    """As of :attr:`StageState.chunk`. On a GPU no update is gone on with by another process, and a call costs more than most of its work."""
+    return CHUNK * threads if device.type == "cpu" else 0
+
+
 @dataclass(frozen=True)
 class _Shape:
     name: str
@@ -345,24 +351,25 @@ class _Shape:
 _Span = tuple[slice, bool, list[tuple[str, slice]]]
 
 
-def _place(shapes: list[_Shape], chunk: int) -> tuple[dict[str, int], list[_Span], int]:
+def _place(shapes: list[_Shape], chunk: float) -> tuple[dict[str, int], list[_Span], int]:
     """Offset of each tensor in an array of the block, the groups as spans of it, and its size.
 
-    Large tensors first, ``chunk`` elements at a time; small ones go together, because a call costs more than they do.
+    Large tensors first, ``chunk`` elements at a time; those that find room go together, because a call costs more than they do.
     """
     offsets: dict[str, int] = {}
     spans: list[_Span] = []
     end = 0
     for large in (True, False):
         for decay in (True, False):
-            room = 0
+            room: float = 0
             for shape in shapes:
                 if shape.decay is not decay or (shape.count > CHUNK // 16) is not large:
                     continue
                 offsets[shape.name] = end
                 padded = -(-shape.count // ALIGN) * ALIGN
-                if large:
-                    cuts = [slice(i, min(i + chunk, shape.count)) for i in range(0, shape.count, chunk)]
+                if large and math.isfinite(chunk):
+                    step = int(chunk)
+                    cuts = [slice(i, min(i + step, shape.count)) for i in range(0, shape.count, step)]
                     spans += [(slice(end + c.start, end + c.stop), decay, [(shape.name, c)]) for c in cuts]
                 elif padded <= room:
                     span, _, parts = spans[-1]

@@ -20,6 +20,7 @@ from lmj_trainer.checkpoint.prune import remove
 from lmj_trainer.checkpoint.tensors import write_tensors
 from lmj_trainer.checkpoint.write import commit_manifest, folder_of
 from lmj_trainer.errors import UserError
+from lmj_trainer.state.host_copy import copy_beside
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import yield_to_compute
@@ -238,7 +239,7 @@ class Checkpointer:
         saved = self._state.saved
         if self._copy is None:
             self._copy = torch.empty_like(saved, device="cpu")
-        self._copy.copy_(saved)
+        copy_beside(self._copy, saved)
         self._whole = True
         self._copied.set()
         folder = folder_of(self._root, step, view, self._owner.run)

@@ -44,19 +44,21 @@ def load(*, lora: bool = False) -> None:
 
     Starts no thread, opens nothing and touches no GPU: a process that did could not be forked.
     """
-    _uncollected(lambda: _load(lora=lora))
+    _alone(lambda: _load(lora=lora))
 
 
 def load_for_scripts() -> None:
-    """The same for workers that run a user's script: Trainer and what it is used with. The variables that a script sees stay as they are."""
-    with _variables(WITHOUT_THREADS):
-        _uncollected(_load_for_scripts)
+    """The same for workers that run a user's script: Trainer and what it is used with."""
+    _alone(_load_for_scripts)
 
 
-def _uncollected(load: Callable[[], None]) -> None:
+def _alone(load: Callable[[], None]) -> None:
+    """``load()``, without threads and without collecting. The variables that others see stay as they are."""
     gc.disable()  # it looked at half a million objects again and again, a fifth of the time, and hardly one is garbage
     try:
-        load()
+        # Of an environment with more packages than ours, transformers imports more too: pandas or scikit-learn, and with them Arrow.
+        with _variables(WITHOUT_THREADS):
+            load()
     finally:
         # Nor will they be. Untouched by the collector, their pages stay shared with the workers that are forked from this process.
         gc.freeze()

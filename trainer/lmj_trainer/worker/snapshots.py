@@ -11,6 +11,7 @@ import torch
 
 from lmj_api.protocol import Snapshots
 from lmj_trainer.state.facts import Facts
+from lmj_trainer.state.host_copy import copy_beside
 from lmj_trainer.state.shelf import Shelf, digest_of
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
@@ -229,7 +230,7 @@ class MemorySnapshots:
         source = copy()
         if source is None:
             return None
-        self._own.values(slot).copy_(source)
+        copy_beside(self._own.values(slot), source)
         self._own.complete(slot, step, facts)
         return slot
 

@@ -64,8 +64,8 @@ class Pipeline:
         """What is left to do for a micro-batch's weights, with its shard."""
         self._hidden: dict[int, Tensor] = {}
         self._outputs: dict[int, Tensor] = {}
-        self._losses: dict[int, float] = {}
-        """By shard, on the last stage."""
+        self._losses: dict[int, list[Tensor]] = {}
+        """Of micro-batches, by shard, on the last stage."""
         self.compute_seconds = 0.0
 
     def gradients(self, step: int, final: Done | None = None) -> list[float]:
@@ -109,7 +109,7 @@ class Pipeline:
         if exchange is not None:
             exchange.finish()
         self._ends.finish(step)
-        return list(self._losses.values())
+        return [sum((loss.item() for loss in losses), 0.0) for losses in self._losses.values()]
 
     def _pieces(self, step: int) -> tuple[list[_Piece], int]:
         """The micro-batches of this replica, and the samples of all replicas'."""
@@ -185,7 +185,8 @@ class Pipeline:
         output = self._stage(inputs, hidden, piece.place)
         if self._after is None:
             output = self._objective.loss(output, inputs.labels) * (self._objective.samples(inputs.labels) / samples)
-            self._losses[piece.shard] = self._losses.get(piece.shard, 0.0) + output.item()
+            # Not as a number yet: a GPU would be waited for, and have nothing to do next.
+            self._losses.setdefault(piece.shard, []).append(output.detach())
         else:
             self._group.send(self._after, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
         self._outputs[micro_batch] = output
