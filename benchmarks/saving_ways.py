@@ -19,7 +19,7 @@ from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 from transformers import BertConfig
 
-from lmj_api.spec import Task
+from lmj_api.spec import Checkpoint, Task
 from lmj_api.topology import FIRST, Topology
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.model.stage import Stage
@@ -128,7 +128,9 @@ class Ours(Way):
         transport = MemoryTransport({}, "rank-0")
         transport.join(1, FIRST, {})
         self._step = STEP
-        self._checkpointer = Checkpointer(folder(place), 1, state, transport, cast("Any", Line()), Owner("job", "d"))
+        self._checkpointer = Checkpointer(
+            folder(place), Checkpoint(keep=1), state, transport, cast("Any", Line()), Owner("job", "d")
+        )
         self._checkpointer.begin(lambda: ([], ()))
         self._facts = ManifestFacts("job", "d", 0.5, 2.0, best=False, accuracy=None, best_step=None, best_score=None)
 

@@ -16,7 +16,7 @@ import torch
 from common import THREADS, Workload, answer, serve
 
 from lmj_api.protocol import EventKind
-from lmj_api.spec import Training
+from lmj_api.spec import Checkpoint, Training
 from lmj_api.topology import Topology
 from lmj_trainer.data.order import Indices, micro_batches
 from lmj_trainer.group.commit import Decision, agree
@@ -83,7 +83,7 @@ group = Group(transport, rank, topology, 600.0)
 pipeline = Pipeline(stage, state, group, Batches(), TextObjective(("0", "1")))  # type: ignore[arg-type]
 optimizer = AdamW(state, training)
 folder = os.environ.get("BENCH_CHECKPOINT")
-checkpointer = Checkpointer(posix.folder(Path(folder or ".")), 2, state, transport, Quiet()) if folder else None  # type: ignore[arg-type]
+checkpointer = Checkpointer(posix.folder(Path(folder or ".")), Checkpoint(keep=2), state, transport, Quiet()) if folder else None  # type: ignore[arg-type]
 
 
 def step(number: int) -> None:

@@ -30,3 +30,6 @@ class Checkpoint(Message):
     """Newest checkpoints to keep; the best one by validation stays besides."""
     keep_every: Annotated[int, Field(ge=1)] | None = None
     """Keep milestones too: of every so many steps the first checkpoint. Null: none."""
+    bandwidth_mbps: Annotated[int, Field(ge=1)] | None = None
+    """Most megabits a second that a rank writes of a checkpoint beside training. One that is waited for, before a rank leaves or at the end, has
+    no limit. Null: none."""

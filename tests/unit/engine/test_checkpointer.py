@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.on_disk import declare_over, load_state, survey
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import EventKind
 from lmj_api.run import Run
+from lmj_api.spec import Checkpoint
 from lmj_api.topology import Topology
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.errors import UserError
@@ -31,6 +33,7 @@ from lmj_trainer.worker import saving as saving_module
 from lmj_trainer.worker.background import yield_to_compute
 from lmj_trainer.worker.checkpointer import Checkpointer, ManifestFacts
 from lmj_trainer.worker.saving import Saving
+from lmj_trainer.worker.throttle import Throttle
 
 from .small_job import small_job
 
@@ -66,16 +69,31 @@ class Line:
 class Rig:
     """Two ranks of one process."""
 
-    def __init__(self, root: Path, make_state: Callable[..., Any], config: Any, keep: int, every: int | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        make_state: Callable[..., Any],
+        config: Any,
+        keep: int,
+        every: int | None = None,
+        bandwidth_mbps: float | None = None,
+    ) -> None:
         network: dict[str, MemoryTransport] = {}
         self.root = root
         self.transports = [MemoryTransport(network, f"rank-{rank}") for rank in range(2)]
         self.states = [make_state(config, cut)[1] for cut in (range(2), range(2, 3))]
         self.lines = [Line(), Line()]
         self.claim: Callable[[], None] = list
+        kept = Checkpoint(keep=keep, keep_every=every).model_copy(update={"bandwidth_mbps": bandwidth_mbps})
         self.checkpointers = [
             Checkpointer(
-                folder(root), keep, self.states[r], self.transports[r], self.lines[r], OWNER, lambda: self.claim(), every
+                folder(root),
+                kept,
+                self.states[r],
+                self.transports[r],
+                self.lines[r],
+                OWNER,
+                lambda: self.claim(),
             )
             for r in range(2)
         ]
@@ -146,6 +164,41 @@ def test_milestones_stay(tmp_path: Path, make_state: Callable[..., Any], make_co
     assert rig.take(9) == ""
     assert rig.take(10) == ""
     assert rig.steps() == [3, 6, 9, 10], "a later view keeps them"
+
+
+def test_a_rate_holds_until_somebody_waits(
+    tmp_path: Path, make_state: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    rig = Rig(tmp_path / "checkpoints", make_state, make_config(), keep=2, bandwidth_mbps=0.01)
+    assert all(8 * state.saved.nbytes > 2 * PATIENCE * 0.01e6 for state in rig.states), "at that rate it takes too long"
+
+    def start(step: int, *, awaited: bool) -> None:
+        for rank, each in enumerate(rig.checkpointers):
+            rig.states[rank].fill(step)
+            each.start(rank, PAIR, PATIENCE, facts() if rank == 0 else None, awaited=awaited)
+        for each in rig.checkpointers:
+            each.before_apply()
+
+    start(1, awaited=False)
+    time.sleep(1)
+    assert all(each.busy for each in rig.checkpointers), "without a limit it is written in a fraction of that"
+    assert rig.steps() == []
+    assert not any(each.settled(0) for each in rig.checkpointers)
+    for each in rig.checkpointers:
+        each.wait(PATIENCE)
+    assert rig.steps() == [1]
+    start(2, awaited=True)
+    deadline = time.monotonic() + PATIENCE
+    while any(each.busy for each in rig.checkpointers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert rig.steps() == [1, 2]
+    assert rig.checkpointers[0].problem == ""
+
+
+def test_a_rate_gives_other_ranks_the_time_that_it_takes() -> None:
+    throttle = Throttle(8.0)
+    assert throttle.longest(3_000_000) == pytest.approx(30.0)
+    assert Throttle(None).longest(3_000_000) == 0.0
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -388,7 +441,9 @@ def test_another_run_of_the_job_replaces_nothing(rig: Rig) -> None:
     assert rig.take(2) == ""
     before = {path: path.read_bytes() for path in rig.root.rglob("*") if path.is_file()}
     for each in rig.checkpointers:
-        each.__init__(folder(rig.root), 1, each._state, each._transport, each._control, Owner("job", "another", OTHER))  # type: ignore[misc]
+        each.__init__(
+            folder(rig.root), Checkpoint(keep=1), each._state, each._transport, each._control, Owner("job", "another", OTHER)
+        )  # type: ignore[misc]
     rig.begin(0, 2)
     rig.join(3)
     for step in (1, 2, 3):

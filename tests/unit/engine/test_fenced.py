@@ -27,6 +27,7 @@ from pathlib import Path
 import torch
 from lmj_api.manifest import ManifestFile
 from lmj_api.names import part_file
+from lmj_api.spec import Checkpoint
 from lmj_api.topology import Topology
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.checkpoint.tensors import write_tensors
@@ -60,7 +61,7 @@ def asked(*arguments):
     return take(*arguments)
 transport.inbox.take = asked
 state = State()
-checkpointer = Checkpointer(root, 1, state, transport, Line(), Owner("j", "d"))
+checkpointer = Checkpointer(root, Checkpoint(keep=1), state, transport, Line(), Owner("j", "d"))
 checkpointer.begin(lambda: ([], ()))
 facts = ManifestFacts(job="j", state_digest="d", epoch=0.0, seconds=0.0, best=False, accuracy=None, best_step=None, best_score=None)
 for line in sys.stdin:

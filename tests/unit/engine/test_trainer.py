@@ -47,6 +47,26 @@ def test_from_the_start_to_a_model(job: LiveMigrationJob) -> None:
     assert (trained.text, trained.label, trained.max_length) == (dataset.text, dataset.label, dataset.max_length)
 
 
+def test_checkpoints_that_nobody_waits_for_keep_to_the_rate_of_the_job(job: LiveMigrationJob) -> None:
+    """The first is under way, slowly, until an epoch's best is due."""
+    line = Line()
+    checkpoint = job.spec.checkpoint.model_copy(update={"every_steps": 1, "bandwidth_mbps": 0.001})
+    slow = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": checkpoint})})
+    assert make(slow, line).run(view(1, start())) is WorkerPhase.COMPLETED
+    steps = [d["checkpoint"].step for _, d in line.of(EventKind.CHECKPOINTED)]
+    assert {1, 12} <= set(steps) <= {1, 4, 8, 12}
+
+
+def test_a_view_that_begins_waits_for_no_rate(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint of the view before may be under way, and rank 0 wait for all parts of it."""
+    line = Line()
+    trainer = make(job, line)
+    steps: list[int] = []
+    monkeypatch.setattr(trainer._checkpointer, "hurry", lambda: steps.append(len(line.of(EventKind.COMMITTED))))
+    assert trainer.run(view(1, start())) is WorkerPhase.COMPLETED
+    assert steps[0] == 0
+
+
 @pytest.mark.parametrize(("rank", "gentle"), [(0, False), (1, True)])
 def test_who_joins_has_time_and_who_takes_this_ranks_place_has_not(
     job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch, rank: int, gentle: bool

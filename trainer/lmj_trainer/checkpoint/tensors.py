@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import torch
@@ -26,10 +26,16 @@ _FROZEN = "frozen/"
 _PIECE = 8 << 20  # bytes written and hashed at a time
 
 
-def write_tensors(path: Ref, tensors: Iterable[tuple[str, Tensor]], frozen: Mapping[str, str] | None = None) -> ManifestFile:
+def write_tensors(
+    path: Ref,
+    tensors: Iterable[tuple[str, Tensor]],
+    frozen: Mapping[str, str] | None = None,
+    wrote: Callable[[int], None] = lambda size: None,
+) -> ManifestFile:
     """Write float32 CPU ``tensors`` as a safetensors file, durably and atomically; the digest is taken on the way.
 
-    ``frozen``: digests of weights that belong to them and are not written, because they never change.
+    ``frozen``: digests of weights that belong to them and are not written, because they never change. ``wrote`` is told of bytes that are on
+    their way, before any more are: it may take its time.
 
     The library's writer would need a second pass for the digest; the format is a length, a JSON header and the bytes in order.
     """
@@ -51,6 +57,7 @@ def write_tensors(path: Ref, tensors: Iterable[tuple[str, Tensor]], frozen: Mapp
                 part = view[start : start + _PIECE]
                 digest.update(part)
                 yield part
+                wrote(len(part))
 
     path.put(digested())
     return ManifestFile(name=path.name, size=sum(map(len, pieces)), xxh128=digest.hexdigest())

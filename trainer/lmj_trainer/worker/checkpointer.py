@@ -25,8 +25,10 @@ from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import yield_to_compute
 from lmj_trainer.worker.retention import Retention
+from lmj_trainer.worker.throttle import Throttle
 
 if TYPE_CHECKING:
+    from lmj_api.spec import Checkpoint
     from lmj_api.topology import Topology
     from lmj_trainer.state.stage_state import StageState
     from lmj_trainer.store.port import Ref
@@ -68,21 +70,21 @@ class Checkpointer:
     def __init__(
         self,
         root: Ref,
-        keep: int,
+        kept: Checkpoint,
         state: StageState,
         transport: Transport,
         control: Control,
         owner: Owner = _NOBODY,
         claim: Callable[[], None] = lambda: None,
-        every: int | None = None,
     ) -> None:
-        """``keep``, ``every``: which stay, as of ``spec.checkpoint``. ``owner``: whose they are. What older views left of them by half goes
-        after the next. ``claim``: called before each is committed, on rank 0, by the thread that writes; may raise UserError.
+        """``kept``: which stay, and at what rate they are written. ``owner``: whose they are. What older views left of them by half goes after
+        the next. ``claim``: called before each is committed, on rank 0, by the thread that writes; may raise UserError.
         """
         self._owner, self._claim = owner, claim
         self._root, self._state = root, state
         self._transport, self._control = transport, control
         self._copy: torch.Tensor | None = None
+        self._throttle = Throttle(kept.bandwidth_mbps)
         self._copied = threading.Event()
         self._copied.set()
         self._whole = False
@@ -92,7 +94,7 @@ class Checkpointer:
         self._awaited = False
         self.problem: str | None = None
         """Why the newest could not be written, on every rank; None: it was, or is under way, or its view broke."""
-        self._retention = Retention(root, keep, owner, every)
+        self._retention = Retention(root, kept.keep, owner, kept.keep_every)
         self._look: Look | None = None
         self._failed: set[str] = set()
 
@@ -119,8 +121,13 @@ class Checkpointer:
         """Whether a checkpoint is under way, and not for so long that storage may hang."""
         return self.busy and time.monotonic() < self._promising_until
 
+    def hurry(self) -> None:
+        """Have this rank's part of the one under way written as fast as can be: somebody waits."""
+        self._throttle.hurry()
+
     def settled(self, seconds: float) -> bool:
         """Whether none is under way any more, within ``seconds``."""
+        self.hurry()
         if self._thread is not None:
             self._thread.join(seconds)
         return not self.busy
@@ -148,9 +155,14 @@ class Checkpointer:
         view, step = self._transport.inbox.view, self._state.step
         self.problem = None
         now = time.monotonic()
-        self._late = step, now + patience
         # Others wait for a message of the rank that waits: with a third of their patience left over they still have two.
         self._promising_until = now + min(_PROMISING_SECONDS, patience / 3)
+        self._throttle.begin()
+        if awaited:
+            self.hurry()
+        else:
+            patience += self._throttle.longest(self._state.saved.nbytes)
+        self._late = step, now + patience
         self._awaited = awaited
         self._copied.clear()
         self._whole = False
@@ -244,7 +256,7 @@ class Checkpointer:
         self._copied.set()
         folder = folder_of(self._root, step, view, self._owner.run)
         sign(folder, self._owner)
-        return write_tensors(folder / part_file(part), self._state.tensors(self._copy), self._state.frozen)
+        return write_tensors(folder / part_file(part), self._state.tensors(self._copy), self._state.frozen, self._throttle.wrote)
 
     def _part(self, view: int, step: int, attempt: int, other: int, patience: float) -> tuple[ManifestFile | None, str]:
         """The file that ``other`` wrote, or why it wrote none. Raises ViewBrokenError."""

@@ -99,10 +99,8 @@ class Trainer:
         digest = state_digest(spec)
         owner = Owner(job.metadata.name, digest, job.metadata.run)
         self._claimant = Claimant(job, self._warn)
-        kept = spec.checkpoint
-        self._checkpointer = Checkpointer(
-            checkpoints_of(spec), kept.keep, state, transport, control, owner, self._before_commit, kept.keep_every
-        )
+        root, kept = checkpoints_of(spec), spec.checkpoint
+        self._checkpointer = Checkpointer(root, kept, state, transport, control, owner, self._before_commit)
         self._pace = Pace(batches.steps, steps_per_epoch(batches.rows, spec.training), batches.samples)
         self._times = StepTimes()
         training = spec.training
@@ -177,6 +175,8 @@ class Trainer:
         ``updated``: when this process made its last update, on the monotonic clock.
         """
         state, step = self._state, resume.step
+        # Nothing trains, and rank 0 may wait for all parts of it.
+        self._checkpointer.hurry()
         # The rank that the view names has the step for certain; rank 0, if it is another, may be one behind it.
         if resume.told_by == self._rank != self._group.leader:
             self._group.send(self._group.leader, Kind.TOLD, step, payload={"committed": state.committed, "line": state.line})
