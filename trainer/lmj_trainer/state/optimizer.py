@@ -27,9 +27,9 @@ def gradient_norms(state: StageState) -> Tensor:
     """
     grads = [slot.grad for slot in state.slots if slot.copy_of is None]
     with torch.no_grad():
-        if state.block.device.type == "cpu":
-            return torch.stack([torch.linalg.vector_norm(grad) for grad in grads])
-        return torch.stack(list(torch._foreach_norm(grads))).cpu()
+        if grads[0].is_cuda:
+            return torch.stack(list(torch._foreach_norm(grads))).cpu()
+        return torch.stack([torch.linalg.vector_norm(grad) for grad in grads])
 
 
 def total_norm(norms: Tensor) -> Tensor:
@@ -125,11 +125,8 @@ class Optimizer(ABC):
             unit.gradient.zero_()
 
     def _update(self, group: Unit, step: int, coefficient: float, rate: float) -> None:
-        if coefficient != 1.0 and group.clipped is group.grads:
-            torch._foreach_mul_(group.grads, coefficient)
-        elif coefficient != 1.0:
-            for grad, clipped in zip(group.grads, group.clipped, strict=True):
-                torch.mul(grad, coefficient, out=clipped)
+        if coefficient != 1.0:
+            _clip(group, coefficient)
         self._change(group, group.grads if coefficient == 1.0 else group.clipped, step, rate)
 
     @abstractmethod
@@ -185,6 +182,14 @@ _KINDS: dict[Name, type[Optimizer]] = {Name.ADAMW: AdamW, Name.SGD: SGD}
 def optimizer_of(state: StageState, training: Training) -> Optimizer:
     """The one that ``training`` names."""
     return _KINDS[training.optimizer](state, training)
+
+
+def _clip(group: Unit, coefficient: float) -> None:
+    if group.clipped is group.grads:
+        torch._foreach_mul_(group.grads, coefficient)
+        return
+    for grad, clipped in zip(group.grads, group.clipped, strict=True):
+        torch.mul(grad, coefficient, out=clipped)
 
 
 def _tensors(state: StageState, group: Group, *, undone: bool = True) -> Unit:
