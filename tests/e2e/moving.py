@@ -151,14 +151,17 @@ def leave(job: Job, process: subprocess.Popen[str], step: int) -> None:
     process.communicate(timeout=DEADLINE)
 
 
-def assert_as_undisturbed(job: Job, make: Callable[[Path], Job], folder: Path) -> Job:
-    """``job``, which was left, has the losses, weights and moments of one of ``make`` that was left alone; that one, at its end."""
+def assert_as_undisturbed(job: Job, make: Callable[[Path], Job], folder: Path, *more: str) -> Job:
+    """``job``, which was left, has the losses, weights and moments of one of ``make`` that was left alone; that one, at its end.
+
+    ``more``: settings beside SETTINGS.
+    """
     manifest = newest(job)
     steps = manifest["step"]
     losses = steps_and_losses(job)
     assert [step for step, _ in losses] == list(range(1, steps + 1))
     undisturbed = make(folder)
-    with running(undisturbed, steps, *SETTINGS) as process:
+    with running(undisturbed, steps, *SETTINGS, *more) as process:
         out, err = undisturbed.end(process)
         assert process.returncode == 0, out + err
     assert losses == steps_and_losses(undisturbed)

@@ -11,10 +11,10 @@ import pytest
 import torch
 from faults import last_step
 from jobs import Job, wait_until
-from moving import SETTINGS, leave, migrate
+from moving import SETTINGS, assert_as_undisturbed, leave, migrate
 from parity_jobs import make_data, make_job, make_model
 from ranks import group, run
-from test_chaos import running, steps_and_losses
+from test_chaos import running
 from test_parity import kill, losses, newest, same
 
 from lmj_api.view import Resume
@@ -77,9 +77,9 @@ def test_a_copy_beside_is_of_the_state_that_was_made(elements: int) -> None:
 
 def test_moves_and_a_kill_of_the_command(tmp_path: Path) -> None:
     """``lmj run``: each rank moves to a new process, then a worker is killed, whose state on a GPU is gone: its snapshot is not."""
-    sets = (*SETTINGS, "training.device=CUDA", "recovery.memorySnapshot.everySteps=1")
-    job, undisturbed = Job(tmp_path / "moved"), Job(tmp_path / "undisturbed")
-    with running(job, 100_000, *sets) as process:
+    more = ("training.device=CUDA", "recovery.memorySnapshot.everySteps=1")
+    job = Job(tmp_path / "moved")
+    with running(job, 100_000, *SETTINGS, *more) as process:
         wait_until(lambda: last_step(job) > 3, process)
         for ranks in ((1,), (0, 1)):
             told = migrate(job, *ranks)
@@ -93,8 +93,4 @@ def test_moves_and_a_kill_of_the_command(tmp_path: Path) -> None:
     assert (status["migrations"], status["restarts"]) == (3, 1)
     assert status["stepsLost"] <= 2
     print("steps lost by the kill:", status["stepsLost"], status["incidents"][-1:])
-    steps = steps_and_losses(job)
-    with running(undisturbed, steps[-1][0], *sets) as process:
-        out, err = undisturbed.end(process)
-        assert process.returncode == 0, out + err
-    assert steps_and_losses(undisturbed) == steps
+    assert_as_undisturbed(job, Job, tmp_path / "undisturbed", *more)

@@ -35,6 +35,7 @@ from lmj_trainer.worker.checkpointer import Checkpointer, ManifestFacts
 from lmj_trainer.worker.saving import Saving
 from lmj_trainer.worker.throttle import Throttle
 
+from .pair import eventually
 from .small_job import small_job
 
 pytestmark = pytest.mark.integration
@@ -188,9 +189,7 @@ def test_a_rate_holds_until_somebody_waits(
         each.wait(PATIENCE)
     assert rig.steps() == [1]
     start(2, awaited=True)
-    deadline = time.monotonic() + PATIENCE
-    while any(each.busy for each in rig.checkpointers) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    eventually(lambda: not any(each.busy for each in rig.checkpointers))
     assert rig.steps() == [1, 2]
     assert rig.checkpointers[0].problem == ""
 

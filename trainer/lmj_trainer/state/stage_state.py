@@ -94,7 +94,7 @@ class StageState:
         mapped = device.type == "cpu"
         self.chunk = _chunk(device, threads)
         """Elements of the largest group; 0: it may have any number."""
-        offsets, spans, size = _place(shapes, self.chunk or math.inf)
+        offsets, spans, size = _place(shapes, self.chunk)
         self.size = size
         self.layout = f"{identity} {[(name, tuple(p.shape), offsets[name]) for name, p in named]} {CHUNK * threads}"
         if self.frozen:
@@ -351,10 +351,10 @@ class _Shape:
 _Span = tuple[slice, bool, list[tuple[str, slice]]]
 
 
-def _place(shapes: list[_Shape], chunk: float) -> tuple[dict[str, int], list[_Span], int]:
+def _place(shapes: list[_Shape], chunk: int) -> tuple[dict[str, int], list[_Span], int]:
     """Offset of each tensor in an array of the block, the groups as spans of it, and its size.
 
-    Large tensors first, ``chunk`` elements at a time; those that find room go together, because a call costs more than they do.
+    Large tensors first, ``chunk`` elements at a time (0: any number); those that find room go together, because a call costs more than they do.
     """
     offsets: dict[str, int] = {}
     spans: list[_Span] = []
@@ -367,9 +367,8 @@ def _place(shapes: list[_Shape], chunk: float) -> tuple[dict[str, int], list[_Sp
                     continue
                 offsets[shape.name] = end
                 padded = -(-shape.count // ALIGN) * ALIGN
-                if large and math.isfinite(chunk):
-                    step = int(chunk)
-                    cuts = [slice(i, min(i + step, shape.count)) for i in range(0, shape.count, step)]
+                if large and chunk:
+                    cuts = [slice(i, min(i + chunk, shape.count)) for i in range(0, shape.count, chunk)]
                     spans += [(slice(end + c.start, end + c.stop), decay, [(shape.name, c)]) for c in cuts]
                 elif padded <= room:
                     span, _, parts = spans[-1]
@@ -377,6 +376,6 @@ def _place(shapes: list[_Shape], chunk: float) -> tuple[dict[str, int], list[_Sp
                     room -= padded
                 else:
                     spans.append((slice(end, end + padded), decay, [(shape.name, slice(0, shape.count))]))
-                    room = chunk - padded
+                    room = (chunk or math.inf) - padded
                 end += padded
     return offsets, spans, end
