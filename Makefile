@@ -19,7 +19,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-integration test-e2e test-all mutants bench bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator bench-replicas bench-script bench-tasks bench-checkpoint bench-plan cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
+.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-integration test-e2e test-all mutants bench bench-against bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator bench-replicas bench-script bench-tasks bench-checkpoint bench-plan cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -62,6 +62,9 @@ quickstart: $(STAMP) ## Train the example: a BERT classifier as a two-stage pipe
 
 bench: $(STAMP) ## Compare this pipeline with PyTorch's and with what two busy cores can do. ARGS='--tiny' tries it.
 	@$(BIN)/python benchmarks/pipeline.py $(ARGS)
+
+bench-against: $(STAMP) ## Has the pipeline become slower since another commit? Both take turns. BASE=main
+	@$(BIN)/python benchmarks/against.py $(or $(BASE),main) $(ARGS)
 
 bench-recovery: $(STAMP) ## Kill workers of a job and of the same under torchrun: time to the next new step, and what being ready costs (Linux). ARGS='--help' tells more.
 	@$(BIN)/python benchmarks/recovery.py $(ARGS)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 CONTENDERS = Path(__file__).parent / "contenders"
+PACKAGES = ("crds", "operator", "python", "trainer")
 # What the agent sets for its workers too: memory that was freed is kept, so that no step pays for page faults.
 MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
@@ -26,14 +27,23 @@ class Group:
     """Ranks of one contender."""
 
     def __init__(
-        self, name: str, script: str, *arguments: str, ranks: int = 2, environment: dict[str, str] | None = None
+        self,
+        name: str,
+        script: str,
+        *arguments: str,
+        ranks: int = 2,
+        environment: dict[str, str] | None = None,
+        code: Path | None = None,
     ) -> None:
+        """``code``: the project's folder whose contender and packages these are; None: this one's."""
         self.name = name
+        contenders = CONTENDERS if code is None else code / "benchmarks" / "contenders"
+        packages = {} if code is None else {"PYTHONPATH": ":".join(str(code / package) for package in PACKAGES)}
         port = _free_port()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the processes live
         self._ranks = [
             subprocess.Popen(
-                [sys.executable, str(CONTENDERS / script), *arguments],
+                [sys.executable, str(contenders / script), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -42,6 +52,7 @@ class Group:
                 | MEMORY
                 | {"RANK": str(rank), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
                 | {"TP_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+                | packages
                 | (environment or {}),
             )
             for rank in range(ranks)

@@ -92,3 +92,14 @@ def test_a_step_ends_with_its_slowest_rank_and_single_processes_count_equally(
         assert made.one(1) == 1.0
         processes = made._ranks
     assert all(process.poll() is not None for process in processes)
+
+
+def test_slower_than_another_commit_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    import against
+
+    def met(*quotients: float) -> bool:
+        return bool(against.verdict([{"base": 8.0, against.OURS: 8.0 * q} for q in quotients], "base").met)
+
+    assert met(0.9, 1.005, 2.0)
+    assert not met(0.9, 1.02, 1.02)
