@@ -48,7 +48,11 @@ def main() -> int:
 def compare(before: str, code: Path, number: int) -> list[Round]:
     """``number`` rounds of the pipeline of ``code``, of this one, and of two busy cores."""
     started, rounds = time.monotonic(), list[Round]()
-    with Group("single processes", "single.py") as single, Group(before, "ours.py", code=code) as base, Group(OURS, "ours.py") as ours:
+    with (
+        Group("single processes", "single.py") as single,
+        Group(before, "ours.py", code=code) as base,
+        Group(OURS, "ours.py") as ours,
+    ):
         for group in (single, base, ours):
             group.slowest(1)
         for turn in range(number):
