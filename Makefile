@@ -64,7 +64,7 @@ bench: $(STAMP) ## Compare this pipeline with PyTorch's and with what two busy c
 	@$(BIN)/python benchmarks/pipeline.py $(ARGS)
 
 bench-against: $(STAMP) ## Has the pipeline become slower since another commit? Both take turns. BASE=main
-	@$(BIN)/python benchmarks/against.py $(or $(BASE),main) $(ARGS)
+	@PYTHONPATH='$(CURDIR)/tools' $(BIN)/python benchmarks/against.py $(or $(BASE),main) $(ARGS)
 
 bench-recovery: $(STAMP) ## Kill workers of a job and of the same under torchrun: time to the next new step, and what being ready costs (Linux). ARGS='--help' tells more.
 	@$(BIN)/python benchmarks/recovery.py $(ARGS)

@@ -10,20 +10,14 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from checkout import checkout
 from group import Group
-from pipeline import TINY
+from pipeline import TINY, Say, one_round, teller, warm_up
 from report import Goal, goal, report
 from rounds import BUSY, OURS, Round, of_ideal
 
-ROOT = Path(__file__).resolve().parents[1]
 WORST = 1.01
 """Step times of the base that a step may take."""
 
@@ -37,31 +31,28 @@ def main() -> int:
     options = parser.parse_args()
     if options.tiny:
         os.environ["BENCH_WORKLOAD"] = json.dumps(TINY)
+    say = teller()
     before = f"the pipeline at {options.base}"
     with checkout(options.base) as code:
-        rounds = compare(before, code, options.rounds)
+        rounds = compare(before, code, options.rounds, say)
     print("\n" + "\n".join(f"{name}: {of_ideal(rounds, name):.3f} times half of {BUSY} (median)" for name in (before, OURS)))
     name = "pipeline-against-tiny" if options.tiny else "pipeline-against"
     return report(name, [verdict(rounds, before)], {"base": options.base, "rounds": rounds})
 
 
-def compare(before: str, code: Path, number: int) -> list[Round]:
+def compare(before: str, code: Path, number: int, say: Say) -> list[Round]:
     """``number`` rounds of the pipeline of ``code``, of this one, and of two busy cores."""
-    started, rounds = time.monotonic(), list[Round]()
+    rounds: list[Round] = []
     with (
         Group("single processes", "single.py") as single,
         Group(before, "ours.py", code=code) as base,
         Group(OURS, "ours.py") as ours,
     ):
         for group in (single, base, ours):
-            group.slowest(1)
+            warm_up(group, say)
         for turn in range(number):
             turns = [(BUSY, single.mean), (before, base.slowest), (OURS, ours.slowest)]
-            # First one way round, then the other: a machine that gets slower must not count against one of them.
-            took = {name: run(1) for name, run in (turns if turn % 2 == 0 else reversed(turns))}
-            rounds.append(took)
-            words = ", ".join(f"{name} {seconds:.2f}" for name, seconds in took.items())
-            print(f"{time.monotonic() - started:6.0f} s  round {turn + 1}/{number}: {words}", file=sys.stderr, flush=True)
+            rounds.append(one_round(turn, number, turns, 1, say))
     return rounds
 
 
@@ -69,15 +60,6 @@ def verdict(rounds: list[Round], before: str) -> Goal:
     """No slower, but for what a median still varies by."""
     quotient = statistics.median(took[OURS] / took[before] for took in rounds)
     return goal(f"step time of this pipeline over that of {before}", "<=", WORST, quotient)
-
-
-@contextmanager
-def checkout(commit: str) -> Iterator[Path]:
-    """A folder with the tree of ``commit``."""
-    with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE)
-        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        yield Path(folder)
 
 
 if __name__ == "__main__":

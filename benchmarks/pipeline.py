@@ -9,7 +9,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from group import Group
@@ -34,11 +34,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.tiny:
         os.environ["BENCH_WORKLOAD"] = json.dumps(TINY)
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
+    say = teller()
     rounds = compare(options.rounds, options.steps, say)
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as folder:
         pairs = checkpoints(options.checkpoint_rounds, TINY if options.tiny else SHORT, Path(folder), say)
@@ -62,11 +58,17 @@ def compare(number: int, steps: int, say: Say) -> list[Round]:
                 alone = single.one(steps)
                 for turn in range(number):
                     turns = [(BUSY, single.mean), (OURS, ours.slowest), (peer, other.slowest)]
-                    # First one way round, then the other: a machine that gets slower must not count against one of them.
-                    took = {name: run(steps) for name, run in (turns if turn % 2 == 0 else reversed(turns))}
+                    took = one_round(turn, number, turns, steps, say)
                     rounds.append(took | ({ALONE: alone} if turn == 0 else {}))
-                    say(f"round {turn + 1}/{number}: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in took.items()))
     return rounds
+
+
+def one_round(turn: int, number: int, turns: Sequence[tuple[str, Callable[[int], float]]], steps: int, say: Say) -> Round:
+    """Round ``turn`` of ``number``: seconds a step of each of ``turns``, which has a name and runs so many steps."""
+    # First one way round, then the other: a machine that gets slower must not count against one of them.
+    took = {name: run(steps) for name, run in (turns if turn % 2 == 0 else reversed(turns))}
+    say(f"round {turn + 1}/{number}: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in took.items()))
+    return took
 
 
 def checkpoints(number: int, workload: dict[str, int], folder: Path, say: Say) -> list[float]:
@@ -86,6 +88,16 @@ def checkpoints(number: int, workload: dict[str, int], folder: Path, say: Say) -
             pairs.append(took["with"] / took["without"])
             say(f"checkpoints, pair {turn + 1}/{number}: {pairs[-1]:.4f}")
     return pairs
+
+
+def teller() -> Say:
+    """Tells on stderr what has come so far, with the seconds since now."""
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    return say
 
 
 def warm_up(group: Group, say: Say) -> None:

@@ -13,15 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 import yaml
+from checkout import checkout
 
-ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("crds", "operator", "trainer")
 SECONDS = 300.0
 """Longest that one run may take."""
@@ -83,18 +82,6 @@ def main() -> int:
             print(f"{case.name:32} {len(results[0].steps):4d} steps  {verdict or 'equal'}", flush=True)
     print("equal" if not different else f"{different} differ")
     return 1 if different else 0
-
-
-@contextmanager
-def checkout(commit: str | None) -> Iterator[Path]:
-    """A folder with the code of ``commit``; None: of the working tree."""
-    if commit is None:
-        yield ROOT
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", commit, *PACKAGES], cwd=ROOT, check=True, stdout=subprocess.PIPE)
-        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        yield Path(folder)
 
 
 @dataclass(frozen=True)

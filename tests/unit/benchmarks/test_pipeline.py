@@ -95,7 +95,8 @@ def test_a_step_ends_with_its_slowest_rank_and_single_processes_count_equally(
 
 
 def test_slower_than_another_commit_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "benchmarks"))
+    for folder in ("benchmarks", "tools"):
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / folder))
     import against
 
     def met(*quotients: float) -> bool:
