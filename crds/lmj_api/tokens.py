@@ -10,6 +10,9 @@ HUB = f"{PREFIX}HUB"
 STORE = f"{PREFIX}STORE_"
 """Before the names of the variables that lead to object storage (``checkpoint.secretName``)."""
 
+METRICS = f"{PREFIX}METRICS"
+"""The variable with what a scraper of a pod's /metrics is to send as a bearer token: the template of the job may set it."""
+
 
 def tracker_token(number: int) -> str:
     """The variable with the credential of tracker ``number`` of ``output.trackers``, from 0."""
