@@ -88,10 +88,10 @@ class Azurite:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Azurite]:
-    """Serve what is in ``folder`` meanwhile. Raises Unavailable."""
+def serving(folder: Path, port: int = 0) -> Iterator[Azurite]:
+    """Serve what is in ``folder`` meanwhile, with a key of its own. ``port``: that of one that was there before. Raises Unavailable."""
     program = ensure_server()
-    server = Azurite(folder, free_port(), base64.b64encode(secrets.token_bytes(32)).decode())
+    server = Azurite(folder, port or free_port(), base64.b64encode(secrets.token_bytes(32)).decode())
     command = [
         str(program),
         "--blobHost",
