@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from lmj_api.bounds import printable
 from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, Recut, RecutRequest, StartWorker, ViewNumber
 from lmj_api.view import Member, View
-from lmj_operator.backend.event_stream import StreamError, lines
+from lmj_operator.backend.event_stream import StreamError, Turn, lines, next_round
 from lmj_operator.backend.reach import is_there
 
 CALL_SECONDS = 5.0
@@ -45,8 +45,14 @@ class AnswerError(AgentError):
 class AgentClient:
     """One agent at ``address`` (``host:port``)."""
 
-    def __init__(self, session: aiohttp.ClientSession, address: str, token: str, view: int = 0) -> None:
-        """``view``: the number of the newest view that the caller knows; an agent that is in it does not list its members again."""
+    def __init__(
+        self, session: aiohttp.ClientSession, address: str, token: str, view: int = 0, turn: Turn = next_round
+    ) -> None:
+        """``view``: the number of the newest view that the caller knows; an agent that is in it does not list its members again.
+
+        ``turn``: waited for before more of many events are taken.
+        """
+        self._turn = turn
         self._session, self._view = session, view
         self._address = address
         self._base = f"http://{address}/v1"
@@ -104,7 +110,13 @@ class AgentClient:
         """
         try:
             async for line in lines(
-                self._address, f"/v1/events?after={after}", self._headers, opened, STATE_SECONDS, QUIET_SECONDS
+                self._address,
+                f"/v1/events?after={after}",
+                self._headers,
+                opened,
+                STATE_SECONDS,
+                QUIET_SECONDS,
+                self._turn,
             ):
                 yield Event.model_validate_json(line, extra="ignore")
                 del line

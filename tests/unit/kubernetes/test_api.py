@@ -8,7 +8,7 @@ from aiohttp import web
 from served import served
 
 from lmj_operator.backend.kubernetes.api import Api, ApiError
-from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.backend.kubernetes.resources import JOBS, PODS
 
 
 class Server:
@@ -47,6 +47,17 @@ async def test_a_conflict_does_not_say_that_the_object_is_gone(server: Server) -
     assert await server.api.delete(PODS, "team", "tiny-r0-1", uid="ours") is False
 
 
+async def test_what_a_refusal_says_is_a_line_of_bounded_length(server: Server) -> None:
+    """A template of a thousand wrong fields is refused in a megabyte, in the words of whoever wrote it, which status and logs would have."""
+    server.answers = {"POST": (422, {"kind": "Status", "reason": "Invalid", "message": "wrong:\n\x1b[2J" + "x" * 1_000_000})}
+    with pytest.raises(ApiError) as caught:
+        await server.api.create(PODS, {"metadata": {"name": "tiny-r0-1", "namespace": "team"}})
+    assert len(caught.value.message) == 1000
+    assert caught.value.message.isprintable()
+    assert caught.value.message.startswith("wrong:  [2Jxx")
+    assert len(str(caught.value)) < 1200
+
+
 async def test_a_deletion_names_the_very_object() -> None:
     told: list[dict[str, Any]] = []
 
@@ -61,3 +72,17 @@ async def test_a_deletion_names_the_very_object() -> None:
         ({"uid": "ours"}, 0),
         ({"uid": "ours"}, None),
     ]
+
+
+async def test_an_apply_may_be_answered_with_the_metadata_alone() -> None:
+    asked: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request.headers["Accept"])
+        return web.json_response({"metadata": {"resourceVersion": "7"}})
+
+    body = {"metadata": {"name": "tiny", "namespace": "team"}}
+    async with served(handle) as api:
+        await api.apply(JOBS, body, subresource="status")
+        await api.apply(JOBS, body, subresource="status", metadata=True)
+    assert asked == ["application/json", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"]

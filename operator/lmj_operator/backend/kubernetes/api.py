@@ -8,8 +8,11 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
+from lmj_api.bounds import printable
 from lmj_operator.backend.kubernetes.nesting import parsed
+from lmj_operator.backend.kubernetes.pages import page
 from lmj_operator.backend.kubernetes.resources import Resource
+from lmj_operator.backend.kubernetes.trimming import EVENT, OBJECT, trimmed
 from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.backend.lines import whole_lines
 
@@ -31,6 +34,8 @@ QUIET_SECONDS = 120.0
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=QUIET_SECONDS)
 TEXT_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
 """A log may be silent for as long as nothing is logged: who follows it has a deadline, or another source that says when it ends."""
+LONGEST_MESSAGE = 1000
+"""Characters of what the server says of a call that it refuses. It lists all that is wrong with an object, in the words of whoever made it."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 _METADATA = JSON + ";as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
@@ -117,7 +122,7 @@ class Api:
                 if code >= 400:
                     raise _error("watch", path, code, await answer.read())
                 async for line in lines(answer.response.content):
-                    event = _parse(line)
+                    event = _parse(await trimmed(line, EVENT))
                     kind, thing = str(event.get("type")), event.get("object") or {}
                     if kind == "ERROR":
                         raise _error("watch", path, int(thing.get("code") or 500), line, thing)
@@ -155,11 +160,24 @@ class Api:
         path = resource.path(body["metadata"].get("namespace"))
         return await self._call("create", "POST", resource, path, body, {"fieldManager": MANAGER})
 
-    async def apply(self, resource: Resource, body: Object, *, subresource: str | None = None, force: bool = False) -> Object:
-        """Server-side apply. Raises :class:`ApiError` (status 409: another manager's field, or not the resourceVersion in ``body``)."""
+    async def apply(
+        self,
+        resource: Resource,
+        body: Object,
+        *,
+        subresource: str | None = None,
+        force: bool = False,
+        metadata: bool = False,
+        manager: str = MANAGER,
+    ) -> Object:
+        """Server-side apply by ``manager``; the answer is all of the object, or its ``metadata`` alone.
+
+        Raises :class:`ApiError` (status 409: another manager's field, or not the resourceVersion in ``body``).
+        """
         path = resource.path(body["metadata"].get("namespace"), body["metadata"]["name"], subresource)
-        query = {"fieldManager": MANAGER, "force": "true" if force else "false"}
-        return await self._call("patch", "PATCH", resource, path, body, query, "application/apply-patch+yaml")
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
+        accept = _METADATA.format("") if metadata else JSON
+        return await self._call("patch", "PATCH", resource, path, body, query, "application/apply-patch+yaml", accept=accept)
 
     async def merge(
         self, resource: Resource, namespace: str, name: str, change: Object, *, subresource: str | None = None
@@ -235,7 +253,7 @@ class Api:
             self._count(verb, resource.plural, code)
         if code >= 400:
             raise _error(verb, path, code, data, retry_after=retry_after)
-        return _parse(data)
+        return await _parse_page(data) if verb == "list" else _parse(await trimmed(data, OBJECT))
 
     async def _request(
         self,
@@ -260,6 +278,9 @@ def _error(
 ) -> ApiError:
     told = _parse(data) if told is None else told
     message = str(told.get("message", "")) or data[:200].decode(errors="replace")
+    if len(message) > LONGEST_MESSAGE:
+        message = message[: LONGEST_MESSAGE - 1] + "…"
+    message = printable(message)
     return ApiError(verb, path, code, str(told.get("reason", "")), message, retry_after)
 
 
@@ -276,6 +297,14 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 def _parse(data: bytes) -> Object:
     try:
         value = parsed(data)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+async def _parse_page(data: bytes) -> Object:
+    try:
+        value = await page(data, parsed)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
