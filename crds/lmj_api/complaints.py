@@ -24,7 +24,8 @@ _NEEDED = {
     "model_type": "a mapping",
 }
 _OTHER_NAMES = {
-    **dict.fromkeys(("fp16", "half", "amp", "bf16"), "BFloat16"),
+    "bf16": "BFloat16",
+    **dict.fromkeys(("fp16", "half", "amp"), "Float16"),
     **dict.fromkeys(("fp32", "single"), "Float32"),
     **dict.fromkeys(("gpu", "cuda:0"), "CUDA"),
 }

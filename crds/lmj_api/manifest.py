@@ -19,6 +19,17 @@ class ManifestFile(Message):
     """XXH3-128 digest of the whole file, hex."""
 
 
+class LossScale(Message):
+    """That of Float16 training after the checkpoint's step."""
+
+    exponent: Annotated[int, Field(ge=0, le=31)]
+    """Of two: losses are multiplied by the power before the backward pass."""
+    good: Annotated[int, Field(ge=0, lt=2000)]
+    """Steps since it changed."""
+    skipped: Annotated[int, Field(ge=0, lt=1 << 16)]
+    """Steps in all whose gradients overflowed, so that their update was left out."""
+
+
 class Manifest(Message):
     """What a checkpoint holds: the state after ``step`` committed steps."""
 
@@ -48,5 +59,7 @@ class Manifest(Message):
     """What that is the best by: see :attr:`~lmj_api.protocol.Evaluation.score`. Checkpoints of before tasks had scores call it ``bestAccuracy``."""
     waited: Annotated[int, Field(ge=0)] = 0
     """Evaluations in a row up to this step of which none was better: see ``training.earlyStopping``."""
+    loss_scale: LossScale | None = None
+    """Of Float16 training."""
     files: list[ManifestFile]
     """One file a rank; a tensor lives in one of them, named as in the model, with its moments as ``exp_avg/NAME`` and ``exp_avg_sq/NAME``."""

@@ -27,6 +27,7 @@ _READ = frozenset(
         "adam_epsilon",
         "max_grad_norm",
         "bf16",
+        "fp16",
         "activation_checkpointing",
         "gradient_checkpointing",
         "eval_strategy",
@@ -137,7 +138,7 @@ def training(args: Any, rows: int) -> dict[str, Any]:
         "adam_epsilon": args.adam_epsilon,
         "max_grad_norm": args.max_grad_norm or None,
         "seed": args.seed,
-        "precision": "BFloat16" if args.bf16 else "Float32",
+        "precision": "BFloat16" if args.bf16 else "Float16" if args.fp16 else "Float32",
         "gradient_checkpointing": bool(args.activation_checkpointing),
         "device": "CPU" if args.use_cpu else "Auto",
     }

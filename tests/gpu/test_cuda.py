@@ -30,7 +30,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return make_data(folder / "rows.csv"), make_model(folder / "bert", "bert")
 
 
-@pytest.mark.parametrize("precision", ["Float32", "BFloat16"])
+@pytest.mark.parametrize("precision", ["Float32", "BFloat16", "Float16"])
 def test_stages_and_a_kill_change_nothing(inputs: tuple[Path, Path], tmp_path: Path, precision: str) -> None:
     training = CUDA | {"precision": precision}
     one, two, killed = (tmp_path / name for name in ("one", "two", "killed"))

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from lmj_api.layout import Layout
-from lmj_api.spec import LiveMigrationJob, Optimizer, Task
+from lmj_api.spec import LiveMigrationJob, Optimizer, Precision, Task
 from lmj_trainer.data.batch import Batch
 from lmj_trainer.data.masking import Masking
 from lmj_trainer.data.order import epoch_order, grouped, step_rows, total_steps
@@ -128,6 +128,13 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda k: k / max(1, warmup) if k < warmup else max(0.0, (steps - k) / max(1, steps - warmup))
     )
+    dtype = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16}.get(training.precision)
+    scaler = torch.amp.GradScaler("cpu", enabled=training.precision is Precision.FLOAT16)
+
+    def computed(**inputs):
+        with torch.autocast("cpu", dtype, enabled=dtype is not None, cache_enabled=False):
+            return model(**inputs)
+
     count_of_parts = spec.pipeline.micro_batches * training.gradient_accumulation_steps
     losses = []
     for step in range(steps):
@@ -159,15 +166,15 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
                 places = torch.arange(ids.shape[1])
                 types = ((places >= labels[:, 2:3]) & (places <= labels[:, 3:4])).long()
                 given = {"token_type_ids": types, "start_positions": labels[:, 0], "end_positions": labels[:, 1]}
-                loss = model(input_ids=ids, attention_mask=mask, **given).loss
+                loss = computed(input_ids=ids, attention_mask=mask, **given).loss
             elif several:
-                logits = model(input_ids=ids, attention_mask=mask).logits
+                logits = computed(input_ids=ids, attention_mask=mask).logits.float()
                 loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
             else:
-                logits = model(input_ids=ids, attention_mask=mask).logits
+                logits = computed(input_ids=ids, attention_mask=mask).logits.float()
                 loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
             loss = loss * (count / sum(counts))
-            loss.backward()
+            scaler.scale(loss).backward()
             total += loss.item()
         for unused in (p for p in model.parameters() if p.requires_grad and p.grad is None):
             # BERT's cls.predictions.bias, where the decoder has its own: the engine counts its norm of 0 among the others.
@@ -175,8 +182,10 @@ def main(job_path: str, weights: str, losses_path: str) -> None:
         for table in ends[1:]:
             ends[0].grad += table.grad
             table.grad = None
+        scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), training.max_grad_norm, foreach=False)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
         for table in ends[1:]:
             table.data.copy_(ends[0].data)
         schedule.step()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import torch
 from parity_jobs import make_data, make_job, make_model, make_questions, make_words
 from peft import PeftModel
 from ranks import DEADLINE, Group, forked, group, run
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -390,10 +391,36 @@ def test_bfloat16_is_the_same_for_any_number_of_stages(data: Path, model: Path, 
     same(tmp_path / "1", tmp_path / "2")
 
 
+def test_float16_is_a_plain_loop_with_a_grad_scaler_however_often_it_breaks_off(data: Path, model: Path, tmp_path: Path) -> None:
+    """The first steps overflow. A state in memory and a checkpoint both know the scale, and how many updates were left out."""
+    training = {"precision": "Float16", "maxSteps": 24}
+    model = shutil.copytree(model, tmp_path / "bert")
+    weights = load_file(model / "model.safetensors")
+    weights["classifier.weight"] *= 1000
+    save_file(weights, model / "model.safetensors", {"format": "pt"})
+    loop = plain(make_job(tmp_path / "plain", data, model, 1, training=training), tmp_path / "plain")
+    one, killed = tmp_path / "one", tmp_path / "killed"
+    run(make_job(one, data, model, 1, training=training), one / "logs")
+    same(one, loop)
+    lines = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
+    assert 1 <= sum(line["gradNorm"] is None for line in lines) < 10
+    with group(make_job(killed, data, model, 2, training=training, checkpoint={"everySteps": 5}), killed / "logs") as ranks:
+        ranks.start()
+        ranks.form(Resume(step=0))
+        kill(ranks, 1, 3)
+        ranks.start(1)
+        ranks.form(newest(killed))
+        kill(ranks, 0, 16)
+        ranks.start(0)
+        ranks.form(newest(killed))
+        ranks.finish()
+    same(killed, loop)
+
+
 @pytest.mark.parametrize(
     "training",
-    [{"precision": "BFloat16"}, {"gradientCheckpointing": True}, {"threads": 2}],
-    ids=lambda training: next(iter(training)),
+    [{"precision": "BFloat16"}, {"precision": "Float16"}, {"gradientCheckpointing": True}, {"threads": 2}],
+    ids=lambda training: "-".join(map(str, next(iter(training.items())))),
 )
 def test_other_ways_to_compute_are_the_same_for_replicas_of_stages(
     data: Path, model: Path, tmp_path: Path, training: dict[str, Any]

@@ -47,10 +47,13 @@ class Optimizer(StrEnum):
 
 
 class Precision(StrEnum):
-    """Arithmetic of forward and backward: ``BFloat16`` is autocast; weights and optimizer stay float32."""
+    """Arithmetic of forward and backward: others than ``Float32`` are autocast; weights and optimizer stay float32. ``Float16`` scales the
+    loss, for GPUs without bfloat16 (T4, V100): a step whose gradients overflow is left out.
+    """
 
     FLOAT32 = "Float32"
     BFLOAT16 = "BFloat16"
+    FLOAT16 = "Float16"
 
 
 class Device(StrEnum):

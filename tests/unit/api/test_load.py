@@ -106,7 +106,7 @@ def test_a_job_may_have_a_thousand_ranks(stages: int, replicas: int) -> None:
         ({"model": None}, "spec.model: empty; give it fields"),
         (
             {"training": {"precision": "fp16"}},
-            "spec.training.precision: 'fp16' is not one of Float32, BFloat16; did you mean BFloat16?",
+            "spec.training.precision: 'fp16' is not one of Float32, BFloat16, Float16; did you mean Float16?",
         ),
         ({"training": {"device": "gpu"}}, "spec.training.device: 'gpu' is not one of Auto, CPU, CUDA; did you mean CUDA?"),
         (

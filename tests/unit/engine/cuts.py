@@ -17,6 +17,7 @@ from lmj_api.view import Member
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.follow.source import Source
 from lmj_trainer.state.journal import Line as Recorded
+from lmj_trainer.state.loss_scale import LossScale
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
 from lmj_trainer.transport.feed import Offer
@@ -75,6 +76,7 @@ class Cuts:
         for number, layers in enumerate(old):
             stage, state = make(layers, True)
             state.fill(0)
+            state.loss_scale = LossScale(0, exponent=1)
             transport = MemoryTransport(self.network, f"old-{number}")
             lost: list[str] = []
             source = Source(transport, state, lambda address, reason, lost=lost: lost.append(reason), SECONDS, 3 * SECONDS)
@@ -176,6 +178,7 @@ class Cuts:
                 first.evaluated,
             )
             assert state.committed == first.committed
+            assert state.loss_scale == first.loss_scale
             assert [line.text for line in state.journal.lines()] == [line.text for line in first.journal.lines()]
 
 

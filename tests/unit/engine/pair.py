@@ -15,6 +15,7 @@ from lmj_api.spec import Model, Training
 from lmj_trainer.follow.follower import Follower
 from lmj_trainer.follow.source import Source
 from lmj_trainer.state.journal import Line as Recorded
+from lmj_trainer.state.loss_scale import LossScale
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import Best, StageState
 from lmj_trainer.transport.feed import Offer
@@ -65,6 +66,7 @@ class Pair:
         self.first = False
         """The source is rank 0: its follower is to know of a commit before anybody else."""
         self.states[0].fill(0)
+        self.states[0].loss_scale = LossScale(0, exponent=1)
         self.source = Source(self.transports[0], self.states[0], self.let_go, SECONDS, 3 * SECONDS)
         self.line = Line()
         self.follower = Follower(self.transports[1].feed, self.states[1], self.optimizers[1], self.transports[1], self.line)  # type: ignore[arg-type]
@@ -143,6 +145,9 @@ class Pair:
         assert one.step == two.step
         assert torch.equal(one.saved, two.saved)
         assert (one.best, one.seconds, one.evaluated) == (two.best, two.seconds, two.evaluated)
+        assert one.loss_scale == two.loss_scale
+        assert one.loss_scale is not None
+        assert one.loss_scale.step == one.step
 
 
 def eventually(holds: Callable[[], bool]) -> None:

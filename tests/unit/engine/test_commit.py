@@ -22,6 +22,7 @@ from lmj_trainer.dataset.stored import PreparedDataset
 from lmj_trainer.errors import UserError
 from lmj_trainer.group.commit import Commit, Decision, Wish, abandon, agree
 from lmj_trainer.group.group import Group
+from lmj_trainer.state.loss_scale import SKIP, LossScale
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.strategy.batches import Batches
 from lmj_trainer.strategy.pipeline import pipeline as pipeline_module
@@ -307,9 +308,49 @@ def test_nobody_is_prepared_in_a_view_that_broke_meanwhile(make_group, stages: i
     assert group.transports[0].inbox.waiting == 0, "it promised nothing"
 
 
+@pytest.mark.parametrize("loss", [0.5, float("nan")])
+def test_an_update_whose_gradients_overflowed_is_left_out(make_group, loss: float) -> None:
+    group = make_group(CUTS[1])
+    before = group.tensors("weight")
+    for state in group.states:
+        state.fill(4)
+        state.loss_scale = LossScale(4)
+        state.gradient.fill_(float("nan"))
+
+    def work(rank: int) -> Commit:
+        state = group.states[rank]
+        commit = agree(group.groups[rank], state, [loss] if rank else [], group.whole, 1.0, 1e-3, nothing)
+        AdamW(state, spec(2).training).apply()
+        return commit
+
+    told = None if loss != loss else loss
+    assert group.all(work) == [Commit(SKIP, Decision(), told, None)] * 2
+    after = group.tensors("weight")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    for state in group.states:
+        assert state.step == 5
+        assert not state.gradient.any()
+        assert state.loss_scale == LossScale(5, exponent=15, skipped=1)
+
+
+def test_a_scaled_loss_is_the_same_step(make_group) -> None:
+    """A power of two changes no bit of norm and update."""
+    plain, scaled = make_group(CUTS[1]), make_group(CUTS[1])
+    for state in scaled.states:
+        state.loss_scale = LossScale(0)
+    (one, _), (two, _) = (step(group, 0, 1e-3) for group in (plain, scaled))
+    assert two.coefficient == one.coefficient / 2**16
+    assert (two.loss, two.grad_norm) == (one.loss, one.grad_norm)
+    first, second = plain.tensors("weight"), scaled.tensors("weight")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("scale", [None, LossScale(4, exponent=0)])
 @pytest.mark.parametrize("what", ["loss", "gradient"])
-def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str) -> None:
+def test_a_loss_that_is_no_number_is_the_user_s(make_group, what: str, scale: LossScale | None) -> None:
     group = make_group(CUTS[1], patience=1.0)
+    for state in group.states:
+        state.loss_scale = scale
     losses = [float("nan")] if what == "loss" else [0.5]
     if what == "gradient":
         group.states[1].slots[0].grad.view(-1)[0] = float("inf")

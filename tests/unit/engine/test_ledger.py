@@ -18,6 +18,7 @@ from lmj_api.protocol import Holding
 from lmj_api.spec import Model, Training
 from lmj_trainer.model.stage import Stage
 from lmj_trainer.state.ledger import HEADER, Count, Ledger
+from lmj_trainer.state.loss_scale import SKIP, LossScale
 from lmj_trainer.state.optimizer import AdamW, Optimizer, optimizer_of
 from lmj_trainer.state.stage_state import Best, StageState
 from lmj_trainer.state.weights import freeze, initialise
@@ -262,6 +263,59 @@ def test_killed_at_every_word_of_a_step(memory: int, made: Callable[[int | None]
         train(successor, optimizer, 3)
         assert torch.equal(successor.saved, expected), f"killed at word {number}"
     assert written() == number > 2 * groups
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_every_word_of_steps_whose_gradients_overflow(memory: int, after: bool) -> None:
+    """The scale is that of the step whatever was cut off, an update that is left out counts as none, and it halves once."""
+
+    def go_on(state: StageState, optimizer: Optimizer) -> None:
+        while state.step < 5:
+            if state.step + 1 in (2, 4):
+                state.gradient.fill_(float("inf"))
+                state.prepare()
+                state.commit(SKIP, RATE)
+            else:
+                give_gradients(state, state.step)
+                state.commit(COEFFICIENT, RATE)
+            optimizer.apply()
+
+    def begin(memory: int | None) -> StageState:
+        state = draw(attach_small(memory))
+        state.loss_scale = LossScale(0)
+        return state
+
+    plain = begin(None)
+    go_on(plain, AdamW(plain, TRAINING))
+    three = draw(attach_small(None))
+    optimizer = AdamW(three, TRAINING)
+    for update, step in enumerate((0, 2, 4)):
+        give_gradients(three, step)
+        three.fill(update)
+        three.commit(COEFFICIENT, RATE)
+        optimizer.apply()
+    assert torch.equal(plain.saved, three.saved)
+    assert plain.loss_scale == LossScale(5, exponent=14, good=1, skipped=2)
+    begin(memory)
+    before = os.pread(memory, os.fstat(memory).st_size, 0)
+    for number in itertools.count():
+        os.pwrite(memory, before, 0)
+        state = attach_small(memory)
+        kill_at_word(state, number, after)
+        try:
+            go_on(state, AdamW(state, TRAINING))
+        except Killed:
+            pass
+        else:
+            break
+        successor = attach_small(memory)
+        optimizer = AdamW(successor, TRAINING)
+        optimizer.apply()
+        assert successor.loss_scale is not None
+        assert successor.loss_scale.step == successor.step
+        go_on(successor, optimizer)
+        assert torch.equal(successor.saved, plain.saved), f"killed at word {number}"
+        assert successor.loss_scale == plain.loss_scale
 
 
 @pytest.mark.parametrize("committed", [None, (2, 0.5, 0.25)])

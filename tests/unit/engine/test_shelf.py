@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from lmj_trainer.state.facts import Facts
+from lmj_trainer.state.loss_scale import LossScale
 from lmj_trainer.state.shelf import Shelf
 
 LAYOUT, ELEMENTS = 7, 1000
@@ -22,7 +23,7 @@ def memory() -> Iterator[int]:
 
 
 def facts(step: int) -> Facts:
-    return Facts(seconds=step + 0.5, evaluated=step - 1, best_step=step - 2, best_score=step / 100)
+    return Facts(step + 0.5, step - 1, step - 2, step / 100, loss_scale=LossScale(step, 12, 345, 6))
 
 
 def put(shelf: Shelf, step: int) -> int:
@@ -105,12 +106,12 @@ def test_the_facts_are_there_before_the_snapshot_counts(memory: int, monkeypatch
         real(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Shelf, "_set", dying)
-    for writes in range(4):
+    for writes in range(5):
         left = writes
         with pytest.raises(Killed):
             shelf.complete(slot, 20, facts(20))
         assert_whole(Shelf(memory), 10)
-    left = 4
+    left = 5
     shelf.complete(slot, 20, facts(20))
     assert_whole(Shelf(memory), 10, 20)
 

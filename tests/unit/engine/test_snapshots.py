@@ -14,6 +14,7 @@ import torch
 from lmj_api.protocol import Snapshots
 from lmj_api.topology import Topology
 from lmj_api.view import Resume
+from lmj_trainer.state.loss_scale import LossScale
 from lmj_trainer.state.shelf import Shelf
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.transport.envelope import Envelope, Kind
@@ -53,6 +54,7 @@ class Rank:
         generator = torch.Generator().manual_seed(1000 * self.rank + step)
         self.state.saved.copy_(torch.randn(self.state.saved.shape, generator=generator))
         self.state.seconds, self.state.evaluated, self.state.best = step + 0.5, step, Best(step, 0.25)
+        self.state.loss_scale = LossScale(step)
         self.state.fill(step)
 
     def wait(self) -> None:
@@ -126,6 +128,7 @@ class Group:
             assert torch.equal(each.state.saved, expected)
             assert each.state.step == step
             assert (each.state.seconds, each.state.evaluated, each.state.best) == (step + 0.5, step, Best(step, 0.25))
+            assert each.state.loss_scale == LossScale(step)
             assert not each.state.block[3 * each.state.size :].any()
 
 

@@ -92,6 +92,7 @@ def test_a_job_of_what_transformers_does_where_nothing_is_said(here: Path, model
             {"weight_decay": 0.3, "learning_rate": 1e-3, "seed": 5},
         ),
         ({"bf16": True}, "training", {"precision": "BFloat16"}),
+        ({"fp16": True}, "training", {"precision": "Float16"}),
         ({"activation_checkpointing": True}, "training", {"gradient_checkpointing": True}),
         ({"eval_strategy": "steps", "eval_steps": 10}, "training", {"eval_steps": 10}),
         ({"eval_strategy": "steps", "logging_steps": 20}, "training", {"eval_steps": 20}),

@@ -7,11 +7,13 @@ the answer while rank 0 can give one: rank 0 may commit the step, and record it,
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmj_trainer.errors import UserError
+from lmj_trainer.state.loss_scale import SKIP
 from lmj_trainer.state.optimizer import clip_coefficient, gradient_norms, total_norm
 from lmj_trainer.transport.envelope import Kind
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
     from lmj_trainer.group.group import Group
     from lmj_trainer.state.stage_state import StageState
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,12 +72,12 @@ class Commit:
     """A step that all ranks may apply."""
 
     coefficient: float
-    """What gradients are multiplied by."""
+    """What gradients are multiplied by; SKIP: the update is left out."""
     decision: Decision
     loss: float | None = None
-    """Mean loss of the global batch."""
+    """Mean loss of the global batch; None: it overflowed."""
     grad_norm: float | None = None
-    """Norm of the whole gradient before clipping."""
+    """Norm of the whole gradient before clipping; None: it overflowed."""
 
 
 @dataclass(frozen=True)
@@ -130,19 +134,30 @@ def agree(
         reports.append(Report(word["norms"], word["losses"]))
         wish |= Wish(**word["wish"])
     loss, all_norms = whole(reports)
-    total = total_norm(all_norms)
-    if not (math.isfinite(loss) and math.isfinite(total)):
-        raise UserError(
-            f"step {step + 1}: the loss is {loss} and the gradient's norm {float(total)};"
-            " lower training.learningRate or set training.maxGradNorm"
-        )
-    commit = Commit(clip_coefficient(total, limit), decide(wish), loss, float(total))
+    coefficient, told, norm = _judged(state, loss, all_norms, limit)
+    commit = Commit(coefficient, decide(wish), told, norm)
     decided(commit)
     # Before the others hear of it: when this process dies in between, its successor knows that the step counts.
     state.commit(commit.coefficient, rate)
     recorded()
     group.tell(Kind.COMMIT, step, payload={**vars(commit), "decision": vars(commit.decision)})
     return commit
+
+
+def _judged(state: StageState, loss: float, norms: Tensor, limit: float | None) -> tuple[float, float | None, float | None]:
+    """Coefficient, loss and norm of the commit of the state's next step. Raises UserError when there is nothing to commit."""
+    scale, step = state.loss_scale, state.step + 1
+    factor = 1.0 if scale is None else scale.factor
+    total = total_norm(norms, factor)
+    if math.isfinite(loss) and math.isfinite(total):
+        return clip_coefficient(total, limit) / factor, loss, float(total)
+    if scale is not None and not scale.exhausted:
+        log.info("step %d: gradients overflowed with losses times %g: its update is left out", step, factor)
+        return SKIP, loss if math.isfinite(loss) else None, None
+    raise UserError(
+        f"step {step}: the loss is {loss} and the gradient's norm {float(total)};"
+        " lower training.learningRate or set training.maxGradNorm"
+    )
 
 
 def abandon(group: Group, step: int) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 import xxhash
+
+from lmj_trainer.model.precision import autocast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from lmj_api.spec import Precision
     from lmj_trainer.model.stage import Place
 
 
@@ -24,10 +26,10 @@ class BuiltStage(ABC):
     halves = False
     """The graph may be any: it is walked through at once."""
 
-    def __init__(self, model: nn.Module, layers: range, units: int, *, seed: int, bfloat16: bool, recompute: bool) -> None:
+    def __init__(self, model: nn.Module, layers: range, units: int, *, seed: int, precision: Precision, recompute: bool) -> None:
         """``units``: of the whole model, of which the stage has ``layers``."""
         self.model: Any = model
-        self.layers, self.seed, self.bfloat16, self.recompute = layers, seed, bfloat16, recompute
+        self.layers, self.seed, self.precision, self.recompute = layers, seed, precision, recompute
         self.first, self.last, self.head_unit = layers.start == 0, layers.stop == units, units + 1
         self.config: Any = None
         self.prefixes = self.prefixes_of(layers)
@@ -83,7 +85,7 @@ class BuiltStage(ABC):
 
     def autocast(self) -> AbstractContextManager[Any]:
         """In what is computed."""
-        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False) if self.bfloat16 else nullcontext()
+        return autocast(self.precision, self.device)
 
     def blank(self, inputs: Any) -> Tensor | None:
         """What the stage before would give: its shape is not known here."""

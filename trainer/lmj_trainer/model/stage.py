@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,10 @@ import transformers
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lmj_api.spec import Precision
 from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.lora import ADAPTER, adapted, is_dead, plain_name
+from lmj_trainer.model.precision import autocast
 from lmj_trainer.model.randomness import derive_seed, dropout_seed, reseed
 from lmj_trainer.model.table import with_table
 
@@ -50,7 +51,7 @@ class Stage:
         layers: range,
         *,
         seed: int,
-        bfloat16: bool = False,
+        precision: Precision = Precision.FLOAT32,
         recompute: bool = False,
         lora: Lora | None = None,
         source: str | None = None,
@@ -79,7 +80,7 @@ class Stage:
         total = len(self.model.get_submodule(self.family.layers))
         self.layers = layers
         self.first, self.last = layers.start == 0, layers.stop == total
-        self.seed, self.bfloat16, self.recompute = seed, bfloat16, recompute
+        self.seed, self.precision, self.recompute = seed, precision, recompute
         self.head_unit = total + 1
         self.prefixes = self.prefixes_of(layers)
         self.device = torch.device("cpu")
@@ -175,8 +176,7 @@ class Stage:
 
         ``place`` seeds dropout; None when the model is in eval mode.
         """
-        autocast = torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False) if self.bfloat16 else nullcontext()
-        with autocast:
+        with autocast(self.precision, self.device):
             if self.first:
                 self._reseed(place, 0)
                 hidden = self.family.embed(self._modules, inputs)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
+from lmj_api.spec import Precision
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.built import BuiltStage
 from lmj_trainer.model.randomness import derive_seed, dropout_seed, reseed
@@ -27,12 +28,19 @@ class WholeStage(BuiltStage):
     """All of the model is one unit, which computes what its own ``forward`` does."""
 
     def __init__(
-        self, config: Any, heads: Heads, source: str, *, seed: int, bfloat16: bool = False, recompute: bool = False
+        self,
+        config: Any,
+        heads: Heads,
+        source: str,
+        *,
+        seed: int,
+        precision: Precision = Precision.FLOAT32,
+        recompute: bool = False,
     ) -> None:
         """``source``: the folder with its weights; ``config``: with the task's head. Raises UserError."""
         self._heads, self._source, self._config = heads, source, config
         model, _ = self._built(seed)
-        super().__init__(model, range(1), 1, seed=seed, bfloat16=bfloat16, recompute=recompute)
+        super().__init__(model, range(1), 1, seed=seed, precision=precision, recompute=recompute)
         self.config = config
         if recompute and self.model.supports_gradient_checkpointing:
             self.model.gradient_checkpointing_enable({"use_reentrant": False})

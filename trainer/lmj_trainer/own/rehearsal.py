@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lmj_api.spec import Precision
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Place
@@ -40,9 +39,9 @@ def built(spec: JobSpec, check_cut: Callable[[int], None]) -> tuple[list[nn.Modu
 
 def rehearse(spec: JobSpec, units: Sequence[nn.Module], rows: Sequence[Mapping[str, Any]]) -> None:
     """Train on ``rows``, and evaluate them, unit by unit, and forget it. UserError: that cannot be done."""
-    own, seed, bfloat16 = load_own(spec.model), spec.training.seed, spec.training.precision is Precision.BFLOAT16
+    own, seed, precision = load_own(spec.model), spec.training.seed, spec.training.precision
     # Each unit as a stage: what goes from one to the next is what would be sent.
-    stages = [OwnStage(own, units, range(k, k + 1), seed=seed, bfloat16=bfloat16) for k in range(len(units))]
+    stages = [OwnStage(own, units, range(k, k + 1), seed=seed, precision=precision) for k in range(len(units))]
     inputs = collated(own, rows, seed, torch.device("cpu"))
     _train(own, stages, inputs)
     objective = OwnObjective(own)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from lmj_api.spec import Precision
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.built import BuiltStage
 from lmj_trainer.model.randomness import dropout_seed, reseed
@@ -31,12 +32,12 @@ class OwnStage(BuiltStage):
         layers: range,
         *,
         seed: int,
-        bfloat16: bool = False,
+        precision: Precision = Precision.FLOAT32,
         recompute: bool = False,
     ) -> None:
         """``units``: of the whole model, as :func:`~lmj_trainer.own.units.build` makes them; those of other stages are let go."""
         mine = names_of([unit if index in layers else nn.Identity() for index, unit in enumerate(units)])
-        super().__init__(mine, layers, len(units), seed=seed, bfloat16=bfloat16, recompute=recompute)
+        super().__init__(mine, layers, len(units), seed=seed, precision=precision, recompute=recompute)
         self.own = own
         self._watched = True
         """The first forward pass is looked at: does it change what is no weight?"""

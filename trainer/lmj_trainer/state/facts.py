@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from lmj_trainer.state.loss_scale import LossScale
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -17,3 +19,5 @@ class Facts:
     """Evaluations in a row of which none was better."""
     counted: int = -1
     """The step of the newest evaluation in that; -1: none was counted."""
+    loss_scale: LossScale | None = None
+    """Of Float16 training."""

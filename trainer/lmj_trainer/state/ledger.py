@@ -44,6 +44,8 @@ class Count(IntEnum):
     """Evaluations in a row of which none was better, and the step of the newest of them: see :func:`packed_wait`."""
     TEXT = 9
     """Bytes of the text; 0: there is none."""
+    LOSS_SCALE = 10
+    """That of Float16 training: see :class:`~lmj_trainer.state.loss_scale.LossScale`; 0: there is none."""
 
 
 class Measure(IntEnum):

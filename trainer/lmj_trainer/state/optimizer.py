@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lmj_api.spec import Optimizer as Name
+from lmj_trainer.state.loss_scale import SKIP
 from lmj_trainer.state.stage_state import Group
 
 if TYPE_CHECKING:
@@ -32,9 +33,12 @@ def gradient_norms(state: StageState) -> Tensor:
         return torch.stack([torch.linalg.vector_norm(grad) for grad in grads])
 
 
-def total_norm(norms: Tensor) -> Tensor:
-    """The norm of the whole gradient from all parameters' norms in the model's order: the same bits for every number of stages."""
-    norm: Tensor = torch.linalg.vector_norm(norms)
+def total_norm(norms: Tensor, scale: float = 1.0) -> Tensor:
+    """The norm of the whole gradient from all parameters' norms in the model's order: the same bits for every number of stages.
+
+    ``scale``: a power of two that losses were multiplied by.
+    """
+    norm: Tensor = torch.linalg.vector_norm(norms / scale)
     return norm
 
 
@@ -125,21 +129,25 @@ class Optimizer(ABC):
             unit.gradient.zero_()
 
     def _update(self, group: Unit, step: int, coefficient: float, rate: float) -> None:
+        if coefficient == SKIP:
+            return
         if coefficient != 1.0:
             _clip(group, coefficient)
-        self._change(group, group.grads if coefficient == 1.0 else group.clipped, step, rate)
+        scale = self._state.loss_scale
+        updates = step if scale is None else step - scale.skipped
+        self._change(group, group.grads if coefficient == 1.0 else group.clipped, updates, rate)
 
     @abstractmethod
-    def _change(self, group: Unit, grads: list[Tensor], step: int, rate: float) -> None:
-        """Take ``step``, counted from 1, with clipped ``grads``, which stay as they are."""
+    def _change(self, group: Unit, grads: list[Tensor], update: int, rate: float) -> None:
+        """Make ``update``, counted from 1, with clipped ``grads``, which stay as they are."""
 
 
 class AdamW(Optimizer):
     """``torch.optim.AdamW(fused=True)``."""
 
-    def _change(self, group: Unit, grads: list[Tensor], step: int, rate: float) -> None:
+    def _change(self, group: Unit, grads: list[Tensor], update: int, rate: float) -> None:
         training = self._training
-        self._count.fill_(step)
+        self._count.fill_(update)
         torch._fused_adamw_(
             group.weights,
             grads,
@@ -160,7 +168,7 @@ class AdamW(Optimizer):
 class SGD(Optimizer):
     """``torch.optim.SGD(fused=True)``. Momentum is where AdamW has the first moments; the second ones stay zero."""
 
-    def _change(self, group: Unit, grads: list[Tensor], step: int, rate: float) -> None:
+    def _change(self, group: Unit, grads: list[Tensor], update: int, rate: float) -> None:
         training = self._training
         torch._fused_sgd_(
             group.weights,
@@ -172,7 +180,7 @@ class SGD(Optimizer):
             dampening=0.0,
             nesterov=False,
             maximize=False,
-            is_first_step=step == 1,
+            is_first_step=update == 1,
         )
 
 

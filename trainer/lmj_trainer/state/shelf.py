@@ -16,6 +16,7 @@ from torch import Tensor
 
 from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.ledger import HEADER, packed_wait, unpacked_wait
+from lmj_trainer.state.loss_scale import LossScale
 
 SLOTS = 2
 """The newest, and the one before it, which counts until the newest is everywhere."""
@@ -34,7 +35,8 @@ class _Word(IntEnum):
     """A number with a fraction, as SECONDS."""
     SECONDS = 4
     WAITED = 5
-    """As of the ledger."""
+    """As of the ledger, and so is LOSS_SCALE."""
+    LOSS_SCALE = 6
 
 
 def digest_of(layout: str) -> int:
@@ -106,7 +108,9 @@ class Shelf:
         best = counts[at + _Word.BEST_STEP]
         accuracy = None if best < 0 else measures[at + _Word.BEST_SCORE]
         wait = unpacked_wait(counts[at + _Word.WAITED])
-        return Facts(measures[at + _Word.SECONDS], counts[at + _Word.EVALUATED], None if best < 0 else best, accuracy, *wait)
+        scale = LossScale.unpacked(counts[at + _Word.LOSS_SCALE])
+        evaluated = counts[at + _Word.EVALUATED]
+        return Facts(measures[at + _Word.SECONDS], evaluated, None if best < 0 else best, accuracy, *wait, scale)
 
     def clear(self) -> int:
         """A slot to write into, which counts no more: one that has nothing, else the older. The newest snapshot is never touched."""
@@ -124,6 +128,7 @@ class Shelf:
         self._measures[at + _Word.BEST_SCORE] = 0.0 if facts.best_score is None else facts.best_score
         self._measures[at + _Word.SECONDS] = facts.seconds
         self._set(slot, _Word.WAITED, packed_wait(facts.waited, facts.counted))
+        self._set(slot, _Word.LOSS_SCALE, 0 if facts.loss_scale is None else facts.loss_scale.packed())
         self._set(slot, _Word.STEP, step)
 
     def forget(self, after: int) -> None:

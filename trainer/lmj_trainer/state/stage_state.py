@@ -14,6 +14,7 @@ from lmj_api.protocol import Holding
 from lmj_trainer.state.facts import Facts
 from lmj_trainer.state.journal import Journal
 from lmj_trainer.state.ledger import HEADER, Count, Ledger, Measure, packed_wait, unpacked_wait
+from lmj_trainer.state.loss_scale import LossScale
 from lmj_trainer.state.share import ALIGN, CHUNK, Placed
 
 if TYPE_CHECKING:
@@ -239,6 +240,10 @@ class StageState:
 
     def take_step(self) -> None:
         """The update of the committed step is in the whole block."""
+        committed, scale = self.committed, self.loss_scale
+        # Before the step: a process that dies in between has the update to do, of which nothing is left, and finds the scale of after it.
+        if scale is not None and committed is not None and scale.step < committed[0]:
+            self.loss_scale = scale.after(committed[1])
         self._ledger.counts[Count.STEP] = self._ledger.counts[Count.COMMIT]
         self.dirty = False
 
@@ -294,15 +299,25 @@ class StageState:
         self._ledger.measures[Measure.BEST_SCORE] = 0.0 if best.score is None else best.score
 
     @property
+    def loss_scale(self) -> LossScale | None:
+        """That of Float16 training; None: losses are not scaled."""
+        return LossScale.unpacked(self._ledger.counts[Count.LOSS_SCALE])
+
+    @loss_scale.setter
+    def loss_scale(self, scale: LossScale | None) -> None:
+        self._ledger.counts[Count.LOSS_SCALE] = 0 if scale is None else scale.packed()
+
+    @property
     def facts(self) -> Facts:
         """All that goes where the tensors go."""
         best = self.best
-        return Facts(self.seconds, self.evaluated, best.step, best.score, best.waited, best.counted)
+        return Facts(self.seconds, self.evaluated, best.step, best.score, best.waited, best.counted, self.loss_scale)
 
     @facts.setter
     def facts(self, facts: Facts) -> None:
         self.seconds, self.evaluated = facts.seconds, facts.evaluated
         self.best = Best(facts.best_step, facts.best_score, facts.waited, facts.counted)
+        self.loss_scale = facts.loss_scale
 
     def digest(self, runs: Sequence[slice] | None = None) -> str:
         """XXH3-128 of weights and moments, hex; of ``runs`` of the arrays (None: of all). They must not change meanwhile."""

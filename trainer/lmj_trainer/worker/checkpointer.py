@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lmj_api.manifest import Manifest, ManifestFile
+from lmj_api.manifest import LossScale, Manifest, ManifestFile
 from lmj_api.names import checkpoint_name, part_file
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, EventKind
 from lmj_trainer.checkpoint.leftovers import clear, sign
@@ -62,6 +62,7 @@ class ManifestFacts:
     best_step: int | None
     best_score: float | None
     waited: int = 0
+    loss_scale: LossScale | None = None
 
 
 class Checkpointer:

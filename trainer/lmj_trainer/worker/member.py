@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind
-from lmj_api.spec import LiveMigrationJob, Precision
+from lmj_api.spec import LiveMigrationJob
 from lmj_trainer import linux
 from lmj_trainer.agreed import agreed
 from lmj_trainer.check import check_cut, check_frozen_source, check_model, check_rows
@@ -141,18 +141,18 @@ def join(
 def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: PreparedDataset, device: torch.device, say: Say) -> Part:
     """The part of the model that ``rank`` computes. ``spec``: the job's, with the model that the run keeps."""
     config = load_config(spec.model, prepared.labels, prepared.vocab_size)
-    bfloat16, recompute = spec.training.precision is Precision.BFLOAT16, spec.training.gradient_checkpointing
+    precision, recompute = spec.training.precision, spec.training.gradient_checkpointing
     if config.model_type not in FAMILIES:
         if config.pad_token_id is None:
             config.pad_token_id = prepared.pad_id  # a classifier that reads from left to right has to know where a row ends
         heads, source = TASKS[spec.model.task].heads, str(spec.model.source)
-        return WholeStage(config, heads, source, seed=spec.training.seed, bfloat16=bfloat16, recompute=recompute)
+        return WholeStage(config, heads, source, seed=spec.training.seed, precision=precision, recompute=recompute)
     stage = Stage(
         config,
         TASKS[spec.model.task].heads,
         partition(config.num_hidden_layers, spec.pipeline.stages, spec.pipeline.layers)[spec.topology.stage(rank)],
         seed=spec.training.seed,
-        bfloat16=bfloat16,
+        precision=precision,
         recompute=recompute,
         lora=spec.model.lora,
         source=local(job.spec).model.source,
@@ -177,6 +177,6 @@ def own_stage(spec: JobSpec, rank: int) -> OwnStage:
         units,
         parts[spec.topology.stage(rank)],
         seed=spec.training.seed,
-        bfloat16=spec.training.precision is Precision.BFLOAT16,
+        precision=spec.training.precision,
         recompute=spec.training.gradient_checkpointing,
     )

@@ -183,8 +183,10 @@ class RecordFiles:
                 )
             before = progress.step
             if self._board is not None:
-                for key in ("loss", "gradNorm", "learningRate"):
-                    self._board.add_scalar(f"train/{key}", _line(progress, at)[key], progress.step, walltime=at)
+                told_of = _line(progress, at)
+                # Of a step whose gradients overflowed there is no norm.
+                for key in (key for key in ("loss", "gradNorm", "learningRate") if told_of[key] is not None):
+                    self._board.add_scalar(f"train/{key}", told_of[key], progress.step, walltime=at)
         self.newest = before
         if self._mirror is None:
             self._journal.written(before, self._turn)

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmj_api.protocol import EventKind
+from lmj_api.spec import Precision
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
 from lmj_trainer.fetched import local
 from lmj_trainer.pretrained import kept
+from lmj_trainer.state.loss_scale import LossScale
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.state.weights import initialise
 from lmj_trainer.store.registry import checkpoints_of
@@ -74,6 +76,12 @@ class Restoring:
         # The checkpoint of an evaluated step is written after the evaluation.
         state.best = Best(manifest.best_step, manifest.best_score, manifest.waited, manifest.step)
         state.seconds, state.evaluated = manifest.seconds, manifest.step
+        kept = manifest.loss_scale
+        state.loss_scale = self._loss_scale(manifest.step, {} if kept is None else kept.model_dump())
+
+    def _loss_scale(self, step: int, kept: dict[str, int]) -> LossScale | None:
+        """That of Float16 training at ``step``, of which a checkpoint has ``kept`` this."""
+        return LossScale(step, **kept) if self.spec.training.precision is Precision.FLOAT16 else None
 
     def _from_memory(self, view: View) -> None:
         """Or from the beginning, where there is nothing yet."""
@@ -84,6 +92,7 @@ class Restoring:
         if resume.step == 0 and not there:
             self.source.restart()
             state.best, state.seconds, state.evaluated = Best(), 0.0, -1
+            state.loss_scale = self._loss_scale(0, {})
             fresh = initialise(self.stage, state, kept(local(self.spec)).model)
             if fresh:
                 message = f"starts at random: {', '.join(fresh)}"

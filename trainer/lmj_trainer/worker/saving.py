@@ -6,6 +6,7 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
+from lmj_api.manifest import LossScale
 from lmj_api.protocol import CheckpointInfo, EventKind
 from lmj_trainer.beside import beside
 from lmj_trainer.checkpoint.owner import Owner
@@ -96,7 +97,7 @@ class Saving:
         """Begin the checkpoint of the state's step. ``recorder``: rank 0's; the others as in :meth:`Checkpointer.start`."""
         facts = None
         if recorder is not None:
-            step, best = self._state.step, self._state.best
+            step, best, scale = self._state.step, self._state.best, self._state.loss_scale
             accuracy = next((e.accuracy for e in recorder.evaluations if (e.split, e.step) == ("validation", step)), None)
             facts = ManifestFacts(
                 job=self._owner.job,
@@ -108,6 +109,7 @@ class Saving:
                 best_step=best.step,
                 best_score=best.score,
                 waited=best.waited,
+                loss_scale=None if scale is None else LossScale(**scale.kept),
             )
         self._saved_at = time.monotonic()
         self._checkpointer.start(self._group.rank, self._group.topology, self._patience, facts, attempt, awaited=awaited)

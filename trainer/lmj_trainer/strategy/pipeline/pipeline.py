@@ -66,6 +66,8 @@ class Pipeline:
         self._outputs: dict[int, Tensor] = {}
         self._losses: dict[int, list[Tensor]] = {}
         """Of micro-batches, by shard, on the last stage."""
+        self._scale = state.loss_scale
+        """Of the step."""
         self.compute_seconds = 0.0
 
     def gradients(self, step: int, final: Done | None = None) -> list[float]:
@@ -82,6 +84,7 @@ class Pipeline:
         self._shards = share(self._batches.shards, len(replicas), replicas.index(topology.rank(self._group.rank).replica))
         batch, samples = self._pieces(step)
         self._losses = {}
+        self._scale = self._state.loss_scale
         self._sums.begin(self._shards)
         final = self._ends.others(final)
         several = self._batches.shards > 1
@@ -187,6 +190,8 @@ class Pipeline:
             output = self._objective.loss(output, inputs.labels) * (self._objective.samples(inputs.labels) / samples)
             # Not as a number yet: a GPU would be waited for, and have nothing to do next.
             self._losses.setdefault(piece.shard, []).append(output.detach())
+            if self._scale is not None:
+                output = output * self._scale.factor
         else:
             self._group.send(self._after, Kind.ACTIVATION, step, micro_batch, output.detach().cpu())
         self._outputs[micro_batch] = output
