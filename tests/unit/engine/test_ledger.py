@@ -35,7 +35,7 @@ SMALL = small_config(vocab_size=1201, num_hidden_layers=1)
 """Of a few groups."""
 ADAPTED = small_config()
 ADAPTERS = Model.model_validate({"scratch": {}, "lora": {}})
-CALLS = ("_foreach_copy_", "mul", "_fused_adamw_", "_fused_sgd_", "_foreach_zero_")
+CALLS = ("_foreach_copy_", "_foreach_mul_", "_fused_adamw_", "_fused_sgd_")
 
 
 class Killed(Exception):  # noqa: N818
@@ -205,7 +205,7 @@ def test_killed_in_every_call_of_an_update(
             calls += 1
             if calls == fatal:
                 moments = [each for part in others[1:3] for each in part] if "fused" in name else []
-                changed = [options["out"]] if name == "mul" else [*first, *moments]
+                changed = [*first, *moments]
                 for tensor in changed[: 1 + len(changed) // 2]:
                     tensor.view(-1)[: 1 + tensor.numel() // 2] = float("nan")
                 raise Killed

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lmj_api.spec import Optimizer as Name
+from lmj_trainer.state.aside import Aside
 from lmj_trainer.state.loss_scale import SKIP
 from lmj_trainer.state.stage_state import Group
 
@@ -58,23 +59,31 @@ class Unit:
     grads: list[Tensor]
     first: list[Tensor]
     second: list[Tensor]
-    clipped: list[Tensor]
-    """Room for the clipped gradients. On a GPU it is that of the gradients: nobody makes the update again there."""
-    changing: list[Tensor]
-    """Weights and moments, the whole span, where the update may have to be undone."""
-    undo: list[Tensor]
-    """Room for their values before; as many."""
     gradient: Tensor
     """Gradients, the whole span."""
+    aside: Aside | None
+    """Room for what the whole span held before; None: the update need not be undone."""
+
+
+@dataclass(frozen=True)
+class _Update:
+    """What is done with each group of tensors."""
+
+    number: int
+    """Counted from 1; steps whose update was left out do not count."""
+    count: Tensor
+    """``number``, a float32 scalar on the device of the state."""
+    coefficient: float
+    rate: float
 
 
 class Optimizer(ABC):
     """The arithmetic of torch's fused optimizers with clipping before and clearing after, chunk by chunk while it is in cache.
 
     It is elementwise, so chunks give the same bits as whole tensors; a chunk's start is a multiple of every vector width. Before a
-    group of tensors changes its values are copied aside, and the ledger says how many groups are done: so a process that maps the
-    state of one that was killed within a step restores the group in work and finishes the rest. A GPU's memory is nobody else's: there
-    nothing is copied aside.
+    group of tensors changes its values are copied aside, gradients included, and the ledger says how many groups are done: so a process
+    that maps the state of one that was killed within a step restores the group in work and finishes the rest. A GPU's memory is nobody
+    else's: there nothing is copied aside.
     """
 
     def __init__(self, state: StageState, training: Training) -> None:
@@ -84,7 +93,6 @@ class Optimizer(ABC):
         """How long the newest update of a whole block took."""
         self.taken: float | None = None
         """When it was complete, on the monotonic clock; None: this process made none."""
-        self._count = torch.zeros((), dtype=torch.float32, device=state.block.device)
         self._groups = [_tensors(state, group) for group in state.groups]
 
     @torch.no_grad()
@@ -95,16 +103,19 @@ class Optimizer(ABC):
             return
         begun = time.monotonic()
         step, coefficient, rate = state.committed
+        update = self._updated(step, coefficient, rate)
         if state.done:
             self._groups[state.done - 1].gradient.zero_()
         for index in range(state.done, len(self._groups)):
             group = self._groups[index]
-            if group.undo and state.saved_group == index:
-                torch._foreach_copy_(group.changing, group.undo)
-            elif group.undo:
-                torch._foreach_copy_(group.undo, group.changing)
-                state.saved_group = index
-            self._update(group, step, coefficient, rate)
+            if update is not None:
+                if group.aside is not None:
+                    if state.saved_group == index:
+                        group.aside.restore()
+                    else:
+                        group.aside.save()
+                        state.saved_group = index
+                self._apply(group, update)
             # The gradients are what the update can be made from again, so they go when it is done.
             state.done = index + 1
             group.gradient.zero_()
@@ -124,38 +135,44 @@ class Optimizer(ABC):
     @torch.no_grad()
     def apply_to(self, units: Iterable[Unit], step: int, coefficient: float, rate: float) -> None:
         """Take ``step`` with ``units`` of a block that is not complete: when this is broken off it is worth nothing."""
+        update = self._updated(step, coefficient, rate)
         for unit in units:
-            self._update(unit, step, coefficient, rate)
+            if update is not None:
+                self._apply(unit, update)
             unit.gradient.zero_()
 
-    def _update(self, group: Unit, step: int, coefficient: float, rate: float) -> None:
+    def _updated(self, step: int, coefficient: float, rate: float) -> _Update | None:
+        """The update of ``step``; None: it is left out."""
         if coefficient == SKIP:
-            return
-        if coefficient != 1.0:
-            _clip(group, coefficient)
+            return None
         scale = self._state.loss_scale
-        updates = step if scale is None else step - scale.skipped
-        self._change(group, group.grads if coefficient == 1.0 else group.clipped, updates, rate)
+        number = step if scale is None else step - scale.skipped
+        count = torch.full((), number, dtype=torch.float32, device=self._state.block.device)
+        return _Update(number, count, coefficient, rate)
+
+    def _apply(self, group: Unit, update: _Update) -> None:
+        if update.coefficient != 1.0:
+            torch._foreach_mul_(group.grads, update.coefficient)
+        self._change(group, update)
 
     @abstractmethod
-    def _change(self, group: Unit, grads: list[Tensor], update: int, rate: float) -> None:
-        """Make ``update``, counted from 1, with clipped ``grads``, which stay as they are."""
+    def _change(self, group: Unit, update: _Update) -> None:
+        """Make ``update`` with the gradients of ``group``, which are clipped already."""
 
 
 class AdamW(Optimizer):
     """``torch.optim.AdamW(fused=True)``."""
 
-    def _change(self, group: Unit, grads: list[Tensor], update: int, rate: float) -> None:
+    def _change(self, group: Unit, update: _Update) -> None:
         training = self._training
-        self._count.fill_(update)
         torch._fused_adamw_(
             group.weights,
-            grads,
+            group.grads,
             group.first,
             group.second,
             [],
-            [self._count] * len(group.weights),
-            lr=rate,
+            [update.count] * len(group.weights),
+            lr=update.rate,
             beta1=training.adam_beta1,
             beta2=training.adam_beta2,
             weight_decay=training.weight_decay if group.decay else 0.0,
@@ -168,19 +185,19 @@ class AdamW(Optimizer):
 class SGD(Optimizer):
     """``torch.optim.SGD(fused=True)``. Momentum is where AdamW has the first moments; the second ones stay zero."""
 
-    def _change(self, group: Unit, grads: list[Tensor], update: int, rate: float) -> None:
+    def _change(self, group: Unit, update: _Update) -> None:
         training = self._training
         torch._fused_sgd_(
             group.weights,
-            grads,
+            group.grads,
             group.first if training.momentum else [],
             weight_decay=training.weight_decay if group.decay else 0.0,
             momentum=training.momentum,
-            lr=rate,
+            lr=update.rate,
             dampening=0.0,
             nesterov=False,
             maximize=False,
-            is_first_step=update == 1,
+            is_first_step=update.number == 1,
         )
 
 
@@ -192,14 +209,6 @@ def optimizer_of(state: StageState, training: Training) -> Optimizer:
     return _KINDS[training.optimizer](state, training)
 
 
-def _clip(group: Unit, coefficient: float) -> None:
-    if group.clipped is group.grads:
-        torch._foreach_mul_(group.grads, coefficient)
-        return
-    for grad, clipped in zip(group.grads, group.clipped, strict=True):
-        torch.mul(grad, coefficient, out=clipped)
-
-
 def _tensors(state: StageState, group: Group, *, undone: bool = True) -> Unit:
     """``undone``: its update is to be undone where it was broken off, if the state outlives the process."""
 
@@ -207,13 +216,6 @@ def _tensors(state: StageState, group: Group, *, undone: bool = True) -> Unit:
         return [getattr(slot, name).view(-1)[part] for slot, part in group.parts]
 
     weights, grads, first, second = flat("weight"), flat("grad"), flat("exp_avg"), flat("exp_avg_sq")
-    *changing, gradient = state.arrays(group.span)
-    if not state.chunk:
-        return Unit(group.decay, weights, grads, first, second, grads, [], [], gradient)
-    length = group.span.stop - group.span.start
-    undo = [area[:length] for area in torch.split(state.undo, state.chunk)]
-    starts = [slot.weight.storage_offset() + part.start - group.span.start for slot, part in group.parts]
-    lengths = [part.stop - part.start for _, part in group.parts]
-    clipped = [undo[3][start : start + count] for start, count in zip(starts, lengths, strict=True)]
-    room = (changing, undo[:3]) if undone else ([], [])
-    return Unit(group.decay, weights, grads, first, second, clipped, *room, gradient)
+    (gradient,) = state.arrays(group.span, 3)
+    aside = Aside(state, group.span) if undone and state.chunk else None
+    return Unit(group.decay, weights, grads, first, second, gradient, aside)

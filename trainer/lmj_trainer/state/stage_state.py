@@ -109,7 +109,7 @@ class StageState:
         else:
             whole = torch.zeros(4 * (size + self.chunk), dtype=torch.float32, device=device)
         self.block, self.undo = whole[: 4 * size], whole[4 * size :]
-        """``undo``: room for a group's weights and moments before its update, and for its clipped gradient, ``[4 * chunk]``."""
+        """``undo``: room for a group's weights, moments and gradients before its update, ``[4 * chunk]``."""
         self.slots: list[Slot] = []
         for (name, parameter), shape in zip(named, shapes, strict=True):
             # Not slices: those share one version counter, and autograd would take a changed gradient for a changed weight.
