@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from lmj_trainer.state.stage_state import StageState
 
-PATIENCE = 300.0
+PATIENCE = 60.0
 _STACK = 1 << 18
 """Bytes of a thread's: there is one for each rank."""
 
@@ -52,6 +52,7 @@ class _State:
     def __init__(self) -> None:
         self.step = 0
         self.slots = [SimpleNamespace(grad=torch.ones(1), copy_of=None)]
+        self.loss_scale = None
 
     def prepare(self) -> None:
         """All gradients are there."""
