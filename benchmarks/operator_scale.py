@@ -113,7 +113,7 @@ def main() -> int:
         "--idle", type=float, default=60.0, metavar="SECONDS", help="time to look at idle jobs (default %(default)g)"
     )
     parser.add_argument(
-        "--faults", type=int, default=100, help="workers that exit, and pods that are deleted (default %(default)s)"
+        "--faults", type=int, default=400, help="workers that exit, and pods that are deleted (default %(default)s)"
     )
     parser.add_argument("--a-second", type=float, default=5.0, help="faults a second (default %(default)g)")
     parser.add_argument("--profile", metavar="FILE", help="profile the operator with py-spy while jobs start")

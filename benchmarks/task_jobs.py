@@ -8,13 +8,13 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
-from group import MEMORY
 from killable import Ours
 from steps import Steps, median_step
 
@@ -103,8 +103,8 @@ class Workshop:
         step, first = _times(steps.seen, began)
         return Result(step, first, peak, max(sizes) / 1e6)
 
-    def trainer(self, work: Work) -> Result:
-        """By ``transformers.Trainer``."""
+    def trainer(self, work: Work, settings: Mapping[str, str] = MappingProxyType({})) -> Result:
+        """By ``transformers.Trainer``, with ``settings`` in its environment."""
         folder = self._next()
         file, out = folder.with_suffix(".json"), folder.with_suffix(".jsonl")
         about: dict[str, Any] = {"source": str(self._model(work)), "data": str(self.data), "task": work.task, "lora": work.lora}
@@ -113,7 +113,7 @@ class Workshop:
         began = time.time()
         threads = {"OMP_NUM_THREADS": str(self._threads), "MKL_NUM_THREADS": str(self._threads)}
         command = [sys.executable, str(CONTENDERS / "hf_trainer.py"), str(file), str(out)]
-        with self._started(command, folder, QUIET | MEMORY | threads) as process:
+        with self._started(command, folder, QUIET | threads | dict(settings)) as process:
             process.wait()
         *lines, last = [json.loads(line) for line in out.read_text().splitlines()]
         step, first = _times({(line["step"], line["time"]) for line in lines}, began)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,14 @@ import pytest
 import yaml
 from cluster.errors import Unavailable
 from jobs import Job, wait_until
+from s3_server import S3Server
+
+from lmj_trainer.checkpoint.scan import survey
+from lmj_trainer.store.registry import open_place
+
+from .runs import Run, runs
+
+__all__ = ["runs"]
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -69,6 +78,35 @@ def test_a_killed_worker_and_a_resumed_run_are_one_tracked_run(folder: Path, tmp
         wanted = [[e["step"], e["accuracy"]] for e in evaluations if e["split"] == split]
         assert told["metrics"][f"{split}/accuracy"] == wanted
     assert any("killed by SIGKILL" in note or "new worker" in note for note in told["notes"])
+
+
+def test_results_in_a_bucket_are_shown_whole_by_whichever_machine_goes_on(
+    folder: Path, tmp_path: Path, s3: S3Server, runs: list[Run]
+) -> None:
+    """The second has nothing of the first, which was cut off: neither its files nor how far its tracker was."""
+    port, place = mlflow_server.free_port(), f"{s3.bucket('jobs')}/{tmp_path.name}"
+    job = tracked(tmp_path / "job", port)
+    sets = [f"output.path={place}", f"output.scratch={job.output}", "checkpoint.everySteps=20"]
+    with mlflow_server.serving(folder, port):
+        run = Run(job, *sets)
+        runs.append(run)
+        job.wait_for_step(60, run.process)
+        wait_until(lambda: survey(open_place(f"{place}/checkpoints"), None, everything=True) != [], run.process)
+        run.process.kill()
+        run.process.wait(timeout=60)
+        wait_until(lambda: not job.processes(), seconds=10)
+        shutil.rmtree(job.output)
+        done = job.run(*(word for each in sets for word in ("--set", each)))
+        assert done.returncode == 0, done.stdout + done.stderr
+        told = shown(port, job)
+        assert told["state"] == "FINISHED"
+        assert told["metrics"]["train/loss"] == [[step, loss] for step, loss in sorted(job.losses().items())]
+        assert [step for step, _ in told["metrics"]["train/loss"]] == list(range(1, STEPS + 1))
+        again = subprocess.run(
+            [sys.executable, "-m", "lmj_operator.cli.main", "track", place], capture_output=True, text=True, timeout=180
+        )
+        assert again.returncode == 0, again.stdout + again.stderr
+        assert shown(port, job)["metrics"] == told["metrics"]
 
 
 def test_a_server_that_is_away_fails_nothing_and_gets_all_when_it_is_asked_again(folder: Path, tmp_path: Path) -> None:

@@ -52,3 +52,8 @@ class Tracker(Message):
         if self.offline and (self.kind is not TrackerKind.WANDB or self.uri is not None):
             raise ValueError("offline is for WandB without uri: leave one of them out")
         return self
+
+    @property
+    def keeps_files(self) -> bool:
+        """Whether the tracked run is files in the output folder, and nobody is asked."""
+        return self.offline or (self.kind is TrackerKind.TRACKIO and self.uri is None and self.space is None)

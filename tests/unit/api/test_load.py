@@ -379,19 +379,37 @@ def test_results_may_lie_in_a_bucket(here: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "named"),
+    ("assignment", "named", "remedy"),
     [
-        ("output.tensorboard=true", "output.tensorboard"),
-        ('output.trackers=[{"kind": "MLflow", "project": "p", "uri": "http://a"}]', "output.trackers"),
-        ('output.hub={"repository": "me/x"}', "output.hub"),
+        ("output.tensorboard=true", "tensorboard", "leave tensorboard out, or name a path"),
+        ('output.trackers=[{"kind": "Trackio", "project": "p"}]', "trackers[0]", "name a server (uri or space), or a path"),
+        (
+            'output.trackers=[{"kind": "WandB", "project": "p"}, {"kind": "WandB", "project": "p", "offline": true}]',
+            "trackers[1]",
+            "name a server (uri or space), or a path",
+        ),
     ],
 )
-def test_what_needs_results_on_a_volume(assignment: str, named: str) -> None:
+def test_what_writes_files_needs_results_on_a_volume(assignment: str, named: str, remedy: str) -> None:
     with pytest.raises(SpecError) as caught:
         load(document(), "output.path=s3://bucket/run", assignment)
     assert str(caught.value) == (
-        f"spec.{named}: needs results on a volume, and output.path s3://bucket/run is in object storage: leave one of them out"
+        f"spec.output.{named}: is files in the output folder, and output.path s3://bucket/run is in object storage: {remedy}"
     )
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        'output.trackers=[{"kind": "MLflow", "project": "p", "uri": "http://a"}]',
+        'output.trackers=[{"kind": "Trackio", "project": "p", "space": "me/x"}]',
+        'output.trackers=[{"kind": "Trackio", "project": "p", "uri": "http://a"}]',
+        'output.trackers=[{"kind": "WandB", "project": "p"}]',
+        'output.hub={"repository": "me/x"}',
+    ],
+)
+def test_results_in_a_bucket_are_shown_and_pushed(assignment: str) -> None:
+    assert load(document(), "output.path=s3://bucket/run", assignment).spec.output.delivers
 
 
 @pytest.mark.parametrize("here", [True, False])

@@ -15,10 +15,11 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def pair(tasks: ModuleType, ours: float, trainer: float) -> dict[str, object]:
-    """Seconds a step of both, in one turn."""
+    """Seconds a step of both, in one turn. With the settings the Trainer is faster than anybody, and no goal is about that."""
     return {
         tasks.OURS: tasks.Result(step=ours, first=9.0, peak_mb=800.0, checkpoint_mb=4.0),
         tasks.TRAINER: tasks.Result(step=trainer, first=7.0, peak_mb=900.0),
+        tasks.TUNED: tasks.Result(step=0.5, first=7.0, peak_mb=900.0),
     }
 
 

@@ -22,10 +22,10 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Resume
 from lmj_trainer.errors import UserError
 from lmj_trainer.metrics import evaluate_counts
+from lmj_trainer.run_commands.output import read_run
 from lmj_trainer.state.journal import Journal, Line
 from lmj_trainer.store import posix, registry
 from lmj_trainer.store.port import Ref
-from lmj_trainer.trackers.main import read_run
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker import mirror as mirror_module
 from lmj_trainer.worker import record_files as record_files_module

@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bucket_fixture import s3, s3_of_session
 from receiving_hub import TOKEN, ReceivingHub
+from s3_server import S3Server
 from tests.unit.trackers.run_folder import RunFolder
 
+from lmj_trainer.store.registry import open_place
 from lmj_trainer.trained import write_own
+
+__all__ = ["s3", "s3_of_session"]
 
 pytestmark = pytest.mark.integration
 
@@ -61,10 +66,12 @@ def run_of(folder: Path, hub: dict[str, Any] | None, **model: Any) -> RunFolder:
     return run
 
 
-def push(hub: ReceivingHub, *arguments: str, token: str = TOKEN, patience: float = 1.0) -> subprocess.CompletedProcess[str]:
+def push(
+    hub: ReceivingHub, *arguments: str, token: str = TOKEN, patience: float = 1.0, command: str = "push"
+) -> subprocess.CompletedProcess[str]:
     script = (
         "import sys; import lmj_trainer.publish.push as p; import lmj_trainer.__main__ as m;"
-        f" p.PATIENCE_SECONDS = {patience}; sys.exit(m.main(['push', *sys.argv[1:]]))"
+        f" p.PATIENCE_SECONDS = {patience}; sys.exit(m.main(sys.argv[1:]))"
     )
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     environment = {
@@ -77,7 +84,12 @@ def push(hub: ReceivingHub, *arguments: str, token: str = TOKEN, patience: float
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     return subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120, check=False, env=environment
+        [sys.executable, "-c", script, command, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=environment,
     )
 
 
@@ -102,6 +114,22 @@ def test_a_model_is_pushed_in_one_commit_with_its_card(hub: ReceivingHub, tmp_pa
     hub.asked.clear()
     assert push(hub, str(tmp_path / "out")).returncode == 0
     assert not [asked for asked in hub.asked if asked.startswith("PUT")]
+
+
+def test_a_model_in_a_bucket_is_pushed_from_there(hub: ReceivingHub, s3: S3Server, tmp_path: Path) -> None:
+    run = run_of(tmp_path / "out", {"repository": "me/tiny"})
+    place = f"{s3.bucket('pushed')}/{tmp_path.name}"
+    files = [run.layout.trained, run.layout.metrics, *run.layout.model.iterdir()]
+    for path in files:
+        (open_place(place) / str(path.relative_to(run.layout.output))).put([path.read_bytes()])
+    shutil.rmtree(run.layout.output)
+    done = push(hub, place)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (there,) = hub.repositories["me/tiny"].commits
+    assert there["model.safetensors"] == b"weights" * 100
+    assert "| test | 0.9 |" in there["README.md"].decode()
+    nothing = push(hub, f"{place}-other")
+    assert (nothing.returncode, nothing.stderr) == (2, f"error: {place}-other: no run's results are here\n")
 
 
 def test_an_adapter_is_pushed_alone(hub: ReceivingHub, tmp_path: Path) -> None:
@@ -180,7 +208,7 @@ def test_an_agent_is_told_in_a_line_what_came_of_it(hub: ReceivingHub, tmp_path:
     run = run_of(tmp_path / "out", {"repository": "me/tiny"})
     hub.always = status
     (tmp_path / "job.json").write_text(run.job.to_json())
-    done = push(hub, "--job", str(tmp_path / "job.json"))
+    done = push(hub, "--job", str(tmp_path / "job.json"), command="publish")
     assert done.returncode == 0, done.stdout + done.stderr
     said = json.loads(done.stdout)
     assert told in said

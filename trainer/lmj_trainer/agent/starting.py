@@ -15,7 +15,7 @@ from lmj_trainer.trackers.registry import token_variable
 
 def start_tracker(job: LiveMigrationJob, file: Path, number: int, children: Children) -> Helper:
     """The process of tracker ``number`` of ``job``, which is in ``file``. Raises OSError."""
-    command = [sys.executable, "-m", "lmj_trainer", "track", "--job", str(file), "--number", str(number)]
+    command = [sys.executable, "-m", "lmj_trainer", "feed", "--job", str(file), "--number", str(number)]
     return Helper.start(command, tracker_environment(job, number, os.environ), children)
 
 
@@ -31,7 +31,7 @@ def tracker_environment(job: LiveMigrationJob, number: int, base: Mapping[str, s
 
 def start_push(file: Path, children: Children) -> Helper:
     """The process that pushes the model of the job in ``file``. Raises OSError."""
-    command = [sys.executable, "-m", "lmj_trainer", "push", "--job", str(file)]
+    command = [sys.executable, "-m", "lmj_trainer", "publish", "--job", str(file)]
     return Helper.start(command, hub_environment(os.environ), children)
 
 

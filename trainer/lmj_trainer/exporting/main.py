@@ -20,8 +20,8 @@ from lmj_trainer.exporting.choice import Choice, GoneError, choose, is_gone, req
 from lmj_trainer.exporting.place import require_free, settle, site_of
 from lmj_trainer.exporting.telling import telling
 from lmj_trainer.own.source import blame, settled
+from lmj_trainer.run_commands.output import read_run
 from lmj_trainer.store.registry import checkpoints_of, open_place
-from lmj_trainer.trackers.main import read_run
 from lmj_trainer.wording import WARNING, one_line
 
 if TYPE_CHECKING:

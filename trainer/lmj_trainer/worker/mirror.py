@@ -6,22 +6,20 @@ The other ranks, and the journal, keep what is not there yet. Lines are taken fr
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
-from collections.abc import Sequence
-from io import BytesIO
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from lmj_api.protocol import Evaluation
 from lmj_trainer.durable import write_atomically
 from lmj_trainer.errors import UserError
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.collected import as_json, by_step, collect, merged, read
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.metrics_file import kept_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lmj_api.protocol import Evaluation
     from lmj_trainer.state.journal import Journal
     from lmj_trainer.worker.results import Results
 
@@ -60,22 +58,16 @@ class Mirror:
         layout = self._results.layout
         with self._lock:
             claim = self._hold()
-            there: dict[int, bytes] = {}
-            for last, content in self._results.lines():
-                there |= _by_step(content, min(last, resume))
-                self._kept += 1
-            evaluations: list[Evaluation] = []
-            for last, content in self._results.evaluations():
-                found = [e for e in _read(content) if e.step <= min(last, resume)]
-                evaluations = merged(evaluations, found)
+            there, evaluations, pieces = collect(self._results, resume)
+            self._kept += pieces
             self._results.begin(claim, resume)
             self._take_over(claim)
-        here = _by_step(layout.metrics.read_bytes(), resume) if layout.metrics.exists() else {}
+        here = by_step(layout.metrics.read_bytes(), resume) if layout.metrics.exists() else {}
         if lost := there.keys() - here.keys():
             here |= {step: there[step] for step in lost}
             write_atomically(layout.metrics, b"".join(here[step] for step in sorted(here)))
         if evaluations:
-            here_too = _read(layout.evaluation.read_bytes()) if layout.evaluation.exists() else []
+            here_too = read(layout.evaluation.read_bytes()) if layout.evaluation.exists() else []
             write_atomically(layout.evaluation, as_json(merged(evaluations, here_too)))
         self.sent = max(there, default=0)
 
@@ -167,34 +159,3 @@ class Mirror:
             raise
         assert self._fence.number is not None  # held
         return self._fence.number
-
-
-def as_json(evaluations: Sequence[Evaluation]) -> bytes:
-    """A file of evaluations."""
-    return json.dumps([e.model_dump(mode="json", by_alias=True) for e in evaluations], indent=1).encode() + b"\n"
-
-
-def merged(old: Sequence[Evaluation], new: Sequence[Evaluation]) -> list[Evaluation]:
-    """``old``, then ``new``, which takes the place of those of the same split and step."""
-    newer = {(e.split, e.step) for e in new}
-    return [e for e in old if (e.split, e.step) not in newer] + list(new)
-
-
-def _by_step(content: bytes, last: int) -> dict[int, bytes]:
-    """Lines of steps up to ``last``."""
-    return {step: line for step, _, line in kept_lines(BytesIO(content), last)}
-
-
-def _read(content: bytes) -> list[Evaluation]:
-    """Those in ``content``, which may be anything."""
-    try:
-        entries = json.loads(content)
-    except (ValueError, RecursionError):
-        return []
-    found: list[Evaluation] = []
-    for entry in entries if isinstance(entries, list) else []:
-        try:
-            found.append(Evaluation.model_validate(entry))
-        except ValidationError:
-            continue
-    return found

@@ -20,9 +20,10 @@ from lmj_trainer.durable import sync_folder, write_atomically
 from lmj_trainer.errors import UserError
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.claims import FolderClaims
+from lmj_trainer.worker.collected import as_json, merged
 from lmj_trainer.worker.fence import Claim, Fence
 from lmj_trainer.worker.metrics_file import MetricsFile
-from lmj_trainer.worker.mirror import Mirror, as_json, merged
+from lmj_trainer.worker.mirror import Mirror
 
 if TYPE_CHECKING:
     from lmj_api.layout import Layout

@@ -14,7 +14,7 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.state.journal import Line
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import answered
-from lmj_trainer.worker.mirror import merged
+from lmj_trainer.worker.collected import merged
 from lmj_trainer.worker.record_files import RecordFiles
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """What is said of a model that is to be on the hub."""
 
+from lmj_api.buckets import in_bucket
 from lmj_api.protocol import AgentState
 from lmj_api.spec import Output
 
@@ -7,7 +8,8 @@ from lmj_api.spec import Output
 def publication(output: Output, agent: AgentState | None, pending: bool) -> tuple[bool, str, str]:
     """Whether it is there; how far that is, in a word and in a sentence. ``agent``: of rank 0; ``pending``: it may still be pushed."""
     assert output.hub is not None
-    where, again = output.hub.repository, f"lmj push {output.path}, where that folder is, repeats it"
+    where = output.hub.repository
+    again = f"lmj push {output.path}{'' if in_bucket(output.path) else ', where that folder is,'} repeats it"
     told = agent.publication if agent is not None else None
     if told is not None and told.url is not None:
         return True, "Pushed", f"{told.url}, commit {told.commit}"
