@@ -14,7 +14,8 @@ from pathlib import Path
 
 from checkout import checkout
 from group import Group
-from pipeline import TINY, Say, one_round, teller, warm_up
+from pipeline import TINY, one_round, warm_up
+from progress import Say, progress
 from report import Goal, goal, report
 from rounds import BUSY, OURS, Round, of_ideal
 
@@ -31,7 +32,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.tiny:
         os.environ["BENCH_WORKLOAD"] = json.dumps(TINY)
-    say = teller()
+    say = progress()
     before = f"the pipeline at {options.base}"
     with checkout(options.base) as code:
         rounds = compare(before, code, options.rounds, say)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from statistics import median
 
 import torch
 from loading import Loaded, Shape, verified, written
+from progress import Say, progress
 from report import Goal, goal, report
 from saving_ways import ASYNC, OURS, PLAIN, WAYS, Ours, Saved, fill, make_state
 from transformers import BertConfig
@@ -27,7 +27,6 @@ SHAPES = ((STAGES, 1), (1, 1), (3, 1), (STAGES, 2))
 OVERLAP = 1.5
 """Seconds of a step's compute, while which the copy is taken."""
 TINY = {"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "vocab_size": 500}
-Say = Callable[[str], None]
 Round = dict[str, Saved]
 
 
@@ -39,11 +38,7 @@ def main() -> int:
     )
     parser.add_argument("--tiny", action="store_true", help="a tiny model: tries the benchmark, proves nothing")
     options = parser.parse_args()
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
+    say = progress()
     torch.set_num_threads(1)
     config = BertConfig(**TINY) if options.tiny else BertConfig()
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as temporary:

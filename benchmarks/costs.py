@@ -9,7 +9,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from killable import FOREVER, Ours
 from procfs import family, memory_mb, processor_seconds, threads
+from progress import Say
 from report import Goal, goal, report
 from steps import repeated
 
@@ -43,7 +44,6 @@ ARMS: Mapping[str, Mapping[str, object]] = {
     KEPT: {**MODEL, "checkpoint.everySteps": CYCLE, "recovery.memorySnapshot.everySteps": 1},
 }
 REST_SECONDS = 20.0
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)

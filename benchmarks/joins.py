@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from killable import Ours
 from move import first_times
+from progress import Say
 from sizes import BASE, MICRO_BATCHES
 from ways import status_of, wait
 
@@ -54,7 +54,7 @@ class Join:
         return f"{longest} (of as many before: {self.quiet / self.step:.2f}), {self.cost:.2f} of that; together {self.together:.3f} s"
 
 
-def measure(folder: Path, joins: int, say: Callable[[str], None]) -> list[Join]:
+def measure(folder: Path, joins: int, say: Say) -> list[Join]:
     """Scale a job of BERT-base from one replica to two and back; on two cores the second has one of its own."""
     job = Ours(folder, SETS)
     done = []

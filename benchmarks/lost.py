@@ -14,6 +14,7 @@ from pathlib import Path
 
 from killable import Ours, Torchrun
 from move import firsts
+from progress import Say
 from recovery import Trial, step_seconds
 from recovery import trial as kill_worker
 from steps import Steps
@@ -43,7 +44,7 @@ class Deaths:
     """Steps that the record does not have."""
 
 
-def ours(folder: Path, deaths: int, source: random.Random, say: Callable[[str], None]) -> Deaths:
+def ours(folder: Path, deaths: int, source: random.Random, say: Say) -> Deaths:
     """Kill pods, agent and worker at once, of a job of four replicas."""
     job = Ours(folder, SETS)
     trials: list[Trial] = []
@@ -59,7 +60,7 @@ def ours(folder: Path, deaths: int, source: random.Random, say: Callable[[str], 
     return Deaths(trials, step_seconds(job), *_counted(job.folder))
 
 
-def torchrun(folder: Path, data: Path, deaths: int, source: random.Random, say: Callable[[str], None]) -> Deaths:
+def torchrun(folder: Path, data: Path, deaths: int, source: random.Random, say: Say) -> Deaths:
     """Kill workers of four."""
     job = Torchrun(folder, data, SETS, REPLICAS)
     trials: list[Trial] = []

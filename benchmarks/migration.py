@@ -18,6 +18,7 @@ from ending import clean_up_when_told
 from goodput import Loss, goodput, loss
 from killable import Killable, Ours, StopAndCopy, Torchrun
 from move import EXPLANATION, GROUP, LIVE, RESTART, STOP, Move, table
+from progress import Say, progress
 from report import Goal, goal, report
 from sizes import BASE, FOUR, LARGE, ONE, TINY, Size
 from ways import QUIET_SECONDS, group, live, request, restart, settle, wait
@@ -73,7 +74,7 @@ def ways(folder: Path, moves: int, restarts: int, note: Callable[[Move], None]) 
             note(group(theirs, BASE, (number + 1) % 2))
 
 
-def long_run(folder: Path, stages: int, rounds: int, say: Callable[[str], None]) -> list[Loss]:
+def long_run(folder: Path, stages: int, rounds: int, say: Say) -> list[Loss]:
     """Moves with quiet times between them."""
     never = 10_000_000
     done: list[Loss] = []
@@ -134,7 +135,7 @@ def arguments() -> argparse.Namespace:
         default=3,
         help="live moves of each size, where they are compared three times as many (default %(default)s)",
     )
-    parser.add_argument("--restarts", type=int, default=2, help="of each way beside them (default %(default)s)")
+    parser.add_argument("--restarts", type=int, default=4, help="of each way beside them (default %(default)s)")
     parser.add_argument(
         "--rounds", type=int, default=5, help="moves with quiet times between them, for the goodput (default %(default)s)"
     )
@@ -167,11 +168,7 @@ def main() -> int:
         print("needs Linux: processes are found in /proc", file=sys.stderr)
         return 3
     clean_up_when_told()
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
+    say = progress()
     done: dict[Key, list[Move]] = {}
     losses: dict[int, list[Loss]] = {}
     models = [TINY, ONE, FOUR, BASE, *([LARGE] if options.large else [])]

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -30,6 +30,7 @@ from jobs import job_document
 from killable import CONTENDERS
 from move import EXPLANATION, LIVE, STOP, Cost, Move, around, judge, table, unrest
 from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
+from progress import Say, progress
 from report import Goal, goal, report
 from sizes import BASE, HALF, Size
 from steps import Steps
@@ -148,7 +149,7 @@ def judged(moves: list[Move], rate: str) -> list[Goal]:
     ]
 
 
-def measured(options: argparse.Namespace, say: Callable[[str], None]) -> list[Move]:
+def measured(options: argparse.Namespace, say: Say) -> list[Move]:
     """All moves, of both ways."""
     sweep()
     own, folder = Cluster(f"bench-{os.getpid()}"), Path(tempfile.mkdtemp())
@@ -194,11 +195,7 @@ def main() -> int:
         print("needs root on Linux: nodes are namespaces of this machine", file=sys.stderr)
         return 3
     clean_up_when_told()
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
+    say = progress()
     moves = measured(options, say)
     print(table([there for way in (LIVE, STOP) if (there := [m for m in moves if m.way == way])]))
     print(EXPLANATION)

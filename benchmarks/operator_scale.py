@@ -26,6 +26,7 @@ from operator_load.audit import READS, WRITES, Call, calls, kinds, writes_a_job
 from operator_load.jobs import document, job_name
 from operator_load.plane import NAMESPACE, PODS_A_NODE, Plane, free_port, python
 from operator_load.usage import cpu_seconds, resident_mb
+from progress import progress
 from report import goal, quantile, report
 
 HERE = Path(__file__).parent
@@ -125,11 +126,7 @@ def main() -> int:
         )
         return 3
     clean_up_when_told()
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
+    say = progress()
     with Plane(2 + options.jobs * options.ranks * 2 // PODS_A_NODE) as plane:
         load = Load(plane, options)
         try:

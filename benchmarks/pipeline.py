@@ -6,20 +6,18 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from group import Group
+from progress import Say, progress
 from report import goal, report
 from rounds import ALONE, BUSY, OURS, PEERS, Round, goals, table
 
 # Steps a quarter as long as those of the comparison, so that a checkpoint every 10 of them weighs four times as much.
 SHORT = {"batch": 8, "micro_batches": 4}
 TINY = {"layers": 4, "hidden": 128, "vocabulary": 1000, "batch": 32, "length": 64}
-Say = Callable[[str], None]
 
 
 def main() -> int:
@@ -34,7 +32,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.tiny:
         os.environ["BENCH_WORKLOAD"] = json.dumps(TINY)
-    say = teller()
+    say = progress()
     rounds = compare(options.rounds, options.steps, say)
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as folder:
         pairs = checkpoints(options.checkpoint_rounds, TINY if options.tiny else SHORT, Path(folder), say)
@@ -88,16 +86,6 @@ def checkpoints(number: int, workload: dict[str, int], folder: Path, say: Say) -
             pairs.append(took["with"] / took["without"])
             say(f"checkpoints, pair {turn + 1}/{number}: {pairs[-1]:.4f}")
     return pairs
-
-
-def teller() -> Say:
-    """Tells on stderr what has come so far, with the seconds since now."""
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
-    return say
 
 
 def warm_up(group: Group, say: Say) -> None:

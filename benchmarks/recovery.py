@@ -10,13 +10,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import costs
 from ending import clean_up_when_told
 from killable import Killable, Ours, Torchrun, born, proportional_mb
+from progress import Say, progress
 from report import goal, quantile, report
 from steps import median_step
 
@@ -93,7 +94,7 @@ def step_seconds(job: Killable) -> float:
     return median_step(job.seen)
 
 
-def turn(job: Killable, trials: int, source: random.Random, say: Callable[[str], None]) -> list[Trial]:
+def turn(job: Killable, trials: int, source: random.Random, say: Say) -> list[Trial]:
     """Start ``job``, kill a worker ``trials`` times, and stop it."""
     done: list[Trial] = []
     job.start()
@@ -142,17 +143,13 @@ def main() -> int:
         print("needs Linux, where processes are found in /proc, and two cores", file=sys.stderr)
         return 3
     clean_up_when_told()
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
+    say = progress()
     codes = [] if options.only == "costs" else [kills(options, say)]
     codes += [] if options.only == "kills" else [costs.measure(options.cost_rounds, not options.no_rest, say)]
     return max(codes)
 
 
-def kills(options: argparse.Namespace, say: Callable[[str], None]) -> int:
+def kills(options: argparse.Namespace, say: Say) -> int:
     """Kill workers in turns, print what it cost, and write the results; the exit code."""
     source = random.Random(options.seed)
     ours_done: list[Trial] = []

@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -26,6 +26,7 @@ from ending import clean_up_when_told
 from jobs import job_document
 from killable import born, proportional_mb
 from operator_jobs import ClusterJob, OperatorProcess, wait_for
+from progress import Say, progress
 from report import goal, quantile, report
 from steps import Steps, median_step
 
@@ -90,7 +91,7 @@ def judge(seen: Collection[tuple[int, float]], fault_at: float, resume: int) -> 
 class Benchmark:
     """A cluster, an operator outside of it, and the jobs."""
 
-    def __init__(self, own: Cluster, folder: Path, source: random.Random, silence: float, say: Callable[[str], None]) -> None:
+    def __init__(self, own: Cluster, folder: Path, source: random.Random, silence: float, say: Say) -> None:
         self.own, self.source, self.silence, self.say = own, source, silence, say
         self.target = Target(own.kubeconfig, own, own.binaries().path("kubectl"))
         self.operator = OperatorProcess(own.kubeconfig, folder / "operator.log", BASE)
@@ -344,11 +345,7 @@ def main() -> int:
         print("needs root on Linux: nodes are namespaces of this machine", file=sys.stderr)
         return 3
     clean_up_when_told()
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
+    say = progress()
     faults = {"pod": (POD,), "node": (NODE,), None: (POD, NODE)}[options.fault]
     done: list[Trial] = []
     memory: dict[str, dict[str, list[float]]] = {}

@@ -9,8 +9,6 @@ import random
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from group import Group
 from joins import Join
 from killable import Ours
 from lost import Deaths
+from progress import Say, progress
 from report import Goal, goal, report
 from rounds import Round
 
@@ -28,7 +27,6 @@ OURS = "two replicas of this pipeline"
 PEERS = ("torchrun", "accelerate")
 PARTS = ("steps", "deaths", "joins")
 TINY = {"layers": 4, "hidden": 128, "vocabulary": 1000, "batch": 32, "length": 64}
-Say = Callable[[str], None]
 
 
 def compare(rounds: int, say: Say) -> list[Round]:
@@ -121,11 +119,7 @@ def main() -> int:
     if options.tiny:
         os.environ["BENCH_WORKLOAD"] = json.dumps(TINY)
     clean_up_when_told()
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
+    say = progress()
     parts = options.part or PARTS
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as temporary:
         folder = Path(temporary)

@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ending import clean_up_when_told
+from progress import Say, progress
 from report import Goal, goal, report
 from scripted import NODES, Line, Ours, Scripted, Torchrun
 
@@ -36,7 +37,6 @@ POLL_SECONDS = 0.01
 TURN = 50
 """Steps of a turn, where nobody is disturbed."""
 PARTS = ("processes", "memory", "nodes", "undisturbed")
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -205,10 +205,7 @@ def main() -> int:
         print("needs Linux, where processes are found in /proc, and two cores", file=sys.stderr)
         return 3
     clean_up_when_told()
-    started, source = time.monotonic(), random.Random(options.seed)
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
+    say, source = progress(), random.Random(options.seed)
 
     parts = options.part or PARTS
     ours: list[Trial] = []

@@ -8,20 +8,18 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from group import MEMORY
+from progress import Say, progress
 from report import Goal, goal, report
 from task_jobs import BERT, LLAMA, LLAMA_FULL, Result, Work, Workshop
 
 OURS, TRAINER, TUNED = "this project", "transformers.Trainer", "the same, with the settings"
-Say = Callable[[str], None]
 Pair = dict[str, Result]
 
 
@@ -31,11 +29,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="turns of all with each model (default %(default)s)")
     parser.add_argument("--tiny", action="store_true", help="tiny models: tries the benchmark, proves nothing")
     options = parser.parse_args()
-    started = time.monotonic()
-
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - started:6.0f} s  {text}", file=sys.stderr, flush=True)
-
+    say = progress()
     threads = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as folder:
         workshop = Workshop(Path(folder), threads, options.tiny)
