@@ -7,6 +7,13 @@ from pydantic import AliasChoices, Field
 from lmj_api.base import Message
 from lmj_api.run import Run
 
+LARGEST_EXPONENT = 31
+"""Of a loss scale."""
+DOUBLING_STEPS = 2000
+"""Steps without an overflow after which a loss scale doubles."""
+MOST_SKIPPED = (1 << 16) - 1
+"""Steps of a training that may be left out because their gradients overflowed."""
+
 
 class ManifestFile(Message):
     """One rank's file of a checkpoint."""
@@ -22,11 +29,11 @@ class ManifestFile(Message):
 class LossScale(Message):
     """That of Float16 training after the checkpoint's step."""
 
-    exponent: Annotated[int, Field(ge=0, le=31)]
+    exponent: Annotated[int, Field(ge=0, le=LARGEST_EXPONENT)]
     """Of two: losses are multiplied by the power before the backward pass."""
-    good: Annotated[int, Field(ge=0, lt=2000)]
+    good: Annotated[int, Field(ge=0, lt=DOUBLING_STEPS)]
     """Steps since it changed."""
-    skipped: Annotated[int, Field(ge=0, lt=1 << 16)]
+    skipped: Annotated[int, Field(ge=0, le=MOST_SKIPPED)]
     """Steps in all whose gradients overflowed, so that their update was left out."""
 
 

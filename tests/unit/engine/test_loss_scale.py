@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmj_trainer.state.loss_scale import MOST_SKIPPED, SKIP, LossScale
+from lmj_api.manifest import MOST_SKIPPED
+from lmj_trainer.state.loss_scale import SKIP, LossScale
 
 
 @pytest.mark.parametrize("overflows", [set(), {0, 1, 2}, {2000}, {1999, 2001, 6001}])

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-_INTERVAL = 2000
-"""Steps without an overflow after which it doubles."""
-_LARGEST = 31
-MOST_SKIPPED = (1 << 16) - 1
-"""Steps that may be left out in all."""
+from lmj_api.manifest import DOUBLING_STEPS, LARGEST_EXPONENT, MOST_SKIPPED
+
 SKIP = 0.0
 """The coefficient of a commit whose gradients overflowed: the step counts, and its update is left out. No clipping gives it."""
 
@@ -46,9 +43,9 @@ class LossScale:
         """The scale after one more step, committed with ``coefficient``."""
         if coefficient == SKIP:
             return LossScale(self.step + 1, max(0, self.exponent - 1), 0, self.skipped + 1)
-        if self.good + 1 == _INTERVAL and self.exponent < _LARGEST:
+        if self.good + 1 == DOUBLING_STEPS and self.exponent < LARGEST_EXPONENT:
             return replace(self, step=self.step + 1, exponent=self.exponent + 1, good=0)
-        return replace(self, step=self.step + 1, good=min(self.good + 1, _INTERVAL - 1))
+        return replace(self, step=self.step + 1, good=min(self.good + 1, DOUBLING_STEPS - 1))
 
     def packed(self) -> int:
         """All of it in one word above 0, so that it changes at once."""

@@ -175,19 +175,19 @@ class RecordFiles:
     def _append(self, lines: list[Line]) -> None:
         assert self._metrics is not None and self.newest is not None  # noqa: PT018 - opened
         told = [(Progress.model_validate_json(line.text), line.time) for line in lines]
-        self._metrics.append(b"".join(json.dumps(_line(progress, at)).encode() + b"\n" for progress, at in told))
+        entries = [_line(progress, at) for progress, at in told]
+        self._metrics.append(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
         before = self.newest
-        for progress, at in told:
+        for (progress, at), entry in zip(told, entries, strict=True):
             if progress.step > before + 1:
                 self._warn(
                     f"metrics of the steps {before + 1} to {progress.step - 1} are lost: they could not be written in time"
                 )
             before = progress.step
             if self._board is not None:
-                told_of = _line(progress, at)
                 # Of a step whose gradients overflowed there is no norm.
-                for key in (key for key in ("loss", "gradNorm", "learningRate") if told_of[key] is not None):
-                    self._board.add_scalar(f"train/{key}", told_of[key], progress.step, walltime=at)
+                for key in (key for key in ("loss", "gradNorm", "learningRate") if entry[key] is not None):
+                    self._board.add_scalar(f"train/{key}", entry[key], progress.step, walltime=at)
         self.newest = before
         if self._mirror is None:
             self._journal.written(before, self._turn)

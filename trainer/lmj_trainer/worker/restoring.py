@@ -76,12 +76,12 @@ class Restoring:
         # The checkpoint of an evaluated step is written after the evaluation.
         state.best = Best(manifest.best_step, manifest.best_score, manifest.waited, manifest.step)
         state.seconds, state.evaluated = manifest.seconds, manifest.step
-        kept = manifest.loss_scale
-        state.loss_scale = self._loss_scale(manifest.step, {} if kept is None else kept.model_dump())
+        scale = manifest.loss_scale
+        state.loss_scale = self._loss_scale(manifest.step, {} if scale is None else scale.model_dump())
 
-    def _loss_scale(self, step: int, kept: dict[str, int]) -> LossScale | None:
-        """That of Float16 training at ``step``, of which a checkpoint has ``kept`` this."""
-        return LossScale(step, **kept) if self.spec.training.precision is Precision.FLOAT16 else None
+    def _loss_scale(self, step: int, known: dict[str, int]) -> LossScale | None:
+        """That of Float16 training at ``step``, of which a checkpoint has ``known``."""
+        return LossScale(step, **known) if self.spec.training.precision is Precision.FLOAT16 else None
 
     def _from_memory(self, view: View) -> None:
         """Or from the beginning, where there is nothing yet."""
