@@ -119,17 +119,19 @@ class Cuts:
             self.ranks[number].state.prepare()
             self.ranks[number].source.prepared()
 
-    def commit(self, ranks: Iterable[int] | None = None) -> None:
+    def commit(self, ranks: Iterable[int] | None = None, *, last: bool = False) -> None:
+        """``last``: those of the next cut take over after it, and nobody here makes an update."""
         for number in range(len(self.ranks)) if ranks is None else ranks:
             rank = self.ranks[number]
             state, step = rank.state, rank.state.step + 1
             state.seconds, state.evaluated, state.best = step - 0.5, step - 1, Best(step - 1, 0.25)
             line = Recorded(step, f"step {step}", 0.0)
-            rank.source.committed(0.5, 1e-3 / step, line.text, first=number == 0)
+            rank.source.committed(0.5, 1e-3 / step, line.text, first=number == 0, last=last)
             state.journal.add(line)
             state.commit(0.5, 1e-3 / step)
-            with rank.source.changing():
-                rank.optimizer.apply()
+            if not last:
+                with rank.source.changing():
+                    rank.optimizer.apply()
 
     def train(self) -> None:
         """A step."""

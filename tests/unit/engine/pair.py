@@ -107,14 +107,20 @@ class Pair:
         self.states[0].prepare()
         self.source.prepared()
 
-    def commit(self) -> None:
+    def commit(self, *, last: bool = False) -> None:
+        """``last``: the follower takes over after it, and its source makes no update."""
         state = self.states[0]
         state.seconds, state.evaluated, state.best = state.step + 0.5, state.step, Best(state.step, 0.25)
         rate = 1e-3 / (state.step + 1)
         line = Recorded(state.step + 1, f"step {state.step + 1}", 0.0)
-        self.source.committed(0.5, rate, line.text, first=self.first)
+        self.source.committed(0.5, rate, line.text, first=self.first, last=last)
         state.journal.add(line)
         state.commit(0.5, rate)
+        if not last:
+            self.update()
+
+    def update(self) -> None:
+        """The source makes the update of what it committed."""
         with self.source.changing():
             self.optimizers[0].apply()
 

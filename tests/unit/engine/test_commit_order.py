@@ -58,12 +58,12 @@ def test_the_follower_then_the_ledger_then_the_file_then_the_others(
         committed = first._state.committed
         seen.append((what, recorded(pair.job), committed[0] if committed is not None else 0))
 
-    def tells(coefficient: float, rate: float, line: str | None, *, first: bool) -> None:
+    def tells(coefficient: float, rate: float, line: str | None, *, first: bool, last: bool) -> None:
         if pair.step == STEP - 1:
             assert first
             assert line is not None
             look("the follower")
-        told(coefficient, rate, line, first=first)
+        told(coefficient, rate, line, first=first, last=last)
 
     def send(rank: int, envelope: Envelope) -> None:
         if envelope.kind is Kind.COMMIT and envelope.step == STEP - 1:

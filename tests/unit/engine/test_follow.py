@@ -130,6 +130,40 @@ def test_a_hand_over_says_what_it_took(pair: Pair, monkeypatch: pytest.MonkeyPat
     pair.assert_equal()
 
 
+def test_who_takes_over_says_so_before_its_last_update(pair: Pair) -> None:
+    """The next view is made meanwhile. Its source makes none: its cores are the others'."""
+    pair.follow()
+    pair.step()
+    step = pair.states[0].step + 1
+    pair.prepare()
+    pair.commit(last=True)
+    pair.source.hand_over()
+    pair.line.wait(lambda: pair.line.over)
+    assert pair.line.told[-1][1:] == (f"it takes over at step {step}", Holding(step=step))
+    assert [state.step for state in pair.states] == [step - 1] * 2
+    assert [state.reached for state in pair.states] == [step] * 2
+    for optimizer in pair.optimizers:
+        optimizer.apply()
+    assert [state.step for state in pair.states] == [step] * 2
+    pair.assert_equal()
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_source_that_stays_after_a_last_commit_is_followed_on(pair: Pair, prepared: bool) -> None:
+    pair.follow()
+    pair.prepare()
+    pair.commit(last=True)
+    pair.update()
+    step = pair.states[0].step
+    if prepared:
+        pair.prepare()
+        assert pair.stop() == Holding(step=step, prepared=True)
+    else:
+        pair.step()
+        assert pair.stop() == Holding(step=step + 1)
+    pair.assert_equal()
+
+
 def test_who_is_not_level_takes_nothing_over(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     goes, digest = threading.Event(), pair.states[0].digest
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from lmj_api.names import checkpoint_name, parse_checkpoint_name
-from lmj_api.protocol import EventKind, Snapshots, WorkerPhase
+from lmj_api.protocol import EventKind, Holding, Snapshots, WorkerPhase
 from lmj_api.spec import LiveMigrationJob, Splits
 from lmj_api.spec.recovery import MemorySnapshot
 from lmj_api.view import Resume
@@ -84,7 +84,7 @@ class Pair:
 
     @property
     def step(self) -> int:
-        return self.trainers[0]._state.step
+        return self.trainers[0]._state.reached
 
     @property
     def warnings(self) -> list[str]:
@@ -154,6 +154,22 @@ def test_a_move_keeps_the_best(
     assert pair.warnings == []
     assert pair.of_best(2 if asked_at == 7 else 1)
     assert all(pair.folders.values()), pair.folders
+    assert losses(pair.job) == undisturbed(job, monkeypatch)
+
+
+def test_the_last_update_is_made_while_the_next_view_is(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks leave the view without it. Who is replaced makes it only where it is needed after all, and it is the same."""
+    pair = Pair(job, monkeypatch, 5)
+    pair.trainers[0]._source.boundary = lambda: pair.trainers[0]._checkpointer.wait(SECONDS)  # else the move may wait for one
+    first = pair.run(1, start())
+    assert [str(end) for end in first] == ["the next view has other members, from step 6 on"] * 2
+    states = [trainer._state for trainer in pair.trainers]
+    assert [(state.step, state.holding) for state in states] == [(5, Holding(step=6))] * 2
+    assert [trainer.replaced for trainer in pair.trainers] == [False, True]
+    pair.trainers[0].settle()
+    assert [state.step for state in states] == [6, 5]
+    assert pair.run(2, Resume(step=6)) == [WorkerPhase.COMPLETED] * 2
+    assert not pair.trainers[1].replaced
     assert losses(pair.job) == undisturbed(job, monkeypatch)
 
 

@@ -228,7 +228,7 @@ def test_killed_in_every_call_of_an_update(
             train(state, optimizer_of(state, training), 3)
         fatal = -1
         successor = attach(memory, threads=threads)
-        assert successor.holding == Holding(step=1, prepared=True)
+        assert successor.holding == Holding(step=2)
         optimizer = optimizer_of(successor, training)
         optimizer.apply()
         assert successor.step == 2

@@ -103,6 +103,28 @@ def test_another_cut_takes_over_at_a_step_boundary_with_the_same_bits(
     assert all("it takes over at step" in reason for rank in both.ranks for reason in rank.lost)
 
 
+@pytest.mark.parametrize(("old", "new"), CHANGES)
+def test_another_cut_takes_over_before_its_last_update(
+    cuts: Callable[..., Cuts], old: list[range], new: list[range], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever source tells of it first, and that others tell of it too."""
+    both = synced(cuts(old, new))
+    step = both.step + 1
+    both.gradients()
+    both.prepare()
+    both.commit(last=True)
+    for rank in both.ranks:
+        rank.source.hand_over()
+    for each in both.nexts:
+        each.line.wait(lambda each=each: each.line.over)
+        assert each.line.told[-1][2] == Holding(step=step)
+        assert each.state.step == step - 1
+    for each in [*both.ranks, *both.nexts]:
+        each.optimizer.apply()
+    assert both.step == step
+    both.assert_equal()
+
+
 def test_each_takes_what_its_stage_has(cuts: Callable[..., Cuts]) -> None:
     both = cuts(TWO, THREE)
     one, two = (shares_of(both.recut, rank.stage, rank.state) for rank in both.ranks)

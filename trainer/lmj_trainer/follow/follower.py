@@ -65,7 +65,9 @@ class Follower:
         self._tally: Tally
 
     def run(self, offer: Offer) -> None:
-        """Follow until a stream ends: a source is gone, or this worker is told something else. What is in memory then is told."""
+        """Follow until a stream ends: a source is gone, or this worker is told something else. What is in memory then is told, and its newest
+        step may lack its update.
+        """
         state = self._state
         if self._feed.is_over(offer.stream):
             return
@@ -126,7 +128,7 @@ class Follower:
                 done(str(error), -1)
                 raise
             done(None, self._feed.waiting)
-            if isinstance(part.body, Committed):
+            if isinstance(part.body, Committed) and not part.body.last:
                 self._apply()  # nobody need wait for this
 
     @property
@@ -141,6 +143,9 @@ class Follower:
 
     def _take(self, source: Sourced, body: Body) -> None:
         state = self._state
+        again = isinstance(body, Committed) and body.step == state.reached
+        if state.reached != state.step and not (again or isinstance(body, Over)):
+            self._optimizer.apply()  # the source was to leave after that commit, and did not
         match body:
             case State(first, last, step, values):
                 state.fill(-1)
@@ -224,7 +229,7 @@ class Follower:
             if source.in_sync:
                 self._become_whole((step, coefficient, rate))
             return
-        if state.step == step:
+        if state.reached == step:
             source.step = step  # another source has told of it
             return
         if state.step + 1 != step:

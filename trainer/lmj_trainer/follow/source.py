@@ -121,7 +121,7 @@ class Source:
         with self._turn:
             for stream in [stream for stream in self._streams.values() if stream.in_sync]:
                 self._wanted.pop(stream.address, None)
-                self._end(stream, None, f"it takes over at step {self._state.step}")
+                self._end(stream, None, f"it takes over at step {self._state.reached}")
                 log.info("handed over: sent %d bytes of state and %d of gradients", stream.copied, stream.forwarded)
 
     def boundary(self) -> None:
@@ -204,15 +204,17 @@ class Source:
             stream.due.clear()
         self._turn.notify_all()
 
-    def committed(self, coefficient: float, rate: float, line: str | None, *, first: bool) -> None:
-        """The next step is to be taken, and ``line`` recorded of it. ``first``: followers are to know before anybody else does."""
+    def committed(self, coefficient: float, rate: float, line: str | None, *, first: bool, last: bool = False) -> None:
+        """The next step is to be taken, and ``line`` recorded of it. ``first``: followers are to know before anybody else does.
+        ``last``: those in sync take over at that step.
+        """
         with self._turn:
             step, journal = self._state.step + 1, self._state.journal
             awaited = [stream for stream in self._streams.values() if first and stream.in_sync]
             for stream in [stream for stream in self._streams.values() if stream.units]:
                 backlog = () if stream.told else tuple(journal.lines())
                 stream.told = True
-                commit = Committed(step, coefficient, rate, self._facts(), line, backlog, journal.recorded)
+                commit = Committed(step, coefficient, rate, self._facts(), line, backlog, journal.recorded, last)
                 self._send(stream, commit, 1 if stream in awaited else 0)
             self._await(awaited, lambda stream: stream.under_way == 0, f"the commit of step {step}")
             for stream in awaited:

@@ -173,11 +173,18 @@ class StageState:
         return self._ledger.counts[Count.STEP]
 
     @property
+    def reached(self) -> int:
+        """As :attr:`step`, with a committed step whose update is not made yet: each process with this memory makes it first."""
+        step = self.step
+        return step + 1 if step >= 0 and self._ledger.counts[Count.COMMIT] == step + 1 else step
+
+    @property
     def holding(self) -> Holding | None:
         """What a view may start from; None: nothing."""
-        if self.step < 0:
+        reached = self.reached
+        if reached < 0:
             return None
-        return Holding(step=self.step, prepared=self._ledger.counts[Count.PREPARED] == self.step + 1)
+        return Holding(step=reached, prepared=self._ledger.counts[Count.PREPARED] == reached + 1)
 
     def fill(self, step: int, committed: tuple[int, float, float] | None = None) -> None:
         """The block holds the state of ``step`` from now on (-1: of none, because it is about to be written).

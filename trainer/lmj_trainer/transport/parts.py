@@ -136,6 +136,8 @@ class Committed:
     """With the first: what waits to be recorded of earlier steps."""
     recorded: int
     """All that is to be recorded of steps up to this one is on storage."""
+    last: bool = False
+    """The follower takes over at this step, and is told so next: it has time for the update while the next view is made."""
 
 
 @dataclass(frozen=True)

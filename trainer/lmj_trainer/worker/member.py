@@ -79,7 +79,9 @@ class Member:
                 control.emit(EventKind.DRAINED, "left while no view ran")
                 return 0
             if isinstance(view, Offer):
+                self.trainer.settle()
                 self.follower.run(view)
+                self.trainer.settle()
                 continue
             feed.listen(None)
             linux.like_others()
@@ -89,6 +91,8 @@ class Member:
             except ViewBrokenError as error:
                 log.warning("view %d is broken: %s", view.number, error)
                 control.emit(EventKind.LOST_PEER, str(error), view=view.number, peer=error.rank, **self._memory())
+                if not self.trainer.replaced:
+                    self.trainer.settle()  # while the next view is made
             else:
                 transport.close()
                 log.info("left: %s", phase)

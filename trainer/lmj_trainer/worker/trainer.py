@@ -125,6 +125,8 @@ class Trainer:
         )
         self._paused: float | None = None
         """Seconds from this process's last update to the view's first batch, until they are told."""
+        self.replaced = False
+        """Who followed this rank has taken its place: what is here counts only where that is lost."""
         # A worker before this one may have died within the update.
         self.optimizer.apply()
 
@@ -135,6 +137,8 @@ class Trainer:
 
     def run(self, view: View) -> WorkerPhase:
         """Train as a member of ``view`` to the end (COMPLETED) or until drained (DRAINED). Raises ViewBrokenError when the view breaks."""
+        self.settle()
+        self.replaced = False
         self._group.enter(view.topology(self._spec.pipeline.stages))
         self.snapshots.join(view.number)
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
@@ -261,6 +265,11 @@ class Trainer:
         """Whether all are to leave the view at the next boundary, because the next one has fewer members."""
         return self._control.pause >= self._transport.inbox.view
 
+    def settle(self) -> None:
+        """Make the update of a step at whose boundary this rank left its view, or the one that it followed, if that is not made yet."""
+        if self._state.reached != self._state.step:
+            self._take_step()
+
     def _take_step(self) -> None:
         """Make the update of the committed step."""
         self._checkpointer.before_apply()
@@ -300,8 +309,9 @@ class Trainer:
                     if recorder is not None:
                         recorder.leave()
                     self._source.hand_over()
-                    self._control.emit(EventKind.FOLLOWER_LOST, f"those that follow take over at step {self._state.step}")
-                raise ViewBrokenError(f"the next view has other members, from step {self._state.step} on")
+                    self.replaced = True
+                    self._control.emit(EventKind.FOLLOWER_LOST, f"those that follow take over at step {self._state.reached}")
+                raise ViewBrokenError(f"the next view has other members, from step {self._state.reached} on")
             if last:
                 self._ending.run(self._evaluator.test, recorder)
                 return WorkerPhase.COMPLETED
@@ -356,7 +366,8 @@ class Trainer:
                 abandon(self._group, state.step)
             source.abandoned()
             raise
-        self._take_step()
+        if not commit.decision.pause:  # else it is made while the next view is: see settle
+            self._take_step()
         self._stepped(progress, time.monotonic() - begun, self._group.waited - waited)
         if not evaluates:
             return commit.decision
@@ -385,7 +396,8 @@ class Trainer:
         state.seconds += took
         line = state.line = progress.to_json()
         # What is recorded must not be lost with this pod.
-        self._source.committed(commit.coefficient, rate, line, first=recorder is not None)
+        last = commit.decision.pause and self._hands_over
+        self._source.committed(commit.coefficient, rate, line, first=recorder is not None, last=last)
         if recorder is None:
             state.journal.settle(commit.decision.recorded)
             state.journal.add(Line(committed, line, time.time()))
