@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -54,6 +54,7 @@ class AzureFiles:
     port: int
     secret: str
     shares: dict[str, _Share]
+    service: "_Service"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -69,14 +70,25 @@ class AzureFiles:
         self.shares.setdefault(name, {})
         return f"azfile://{name}"
 
+    def renewed(self) -> "AzureFiles":
+        """The same, with another key: this one is refused from now on."""
+        secret = _new_secret()
+        self.service.secret = secret
+        return replace(self, secret=secret)
+
 
 @contextmanager
 def serving() -> Iterator[AzureFiles]:
     """Serve meanwhile."""
-    secret = base64.b64encode(secrets.token_bytes(64)).decode()
+    secret = _new_secret()
     shares: dict[str, _Share] = {}
-    with listening(_handler(_Service(secret, shares)), "127.0.0.1", 0) as port:
-        yield AzureFiles(port, secret, shares)
+    service = _Service(secret, shares)
+    with listening(_handler(service), "127.0.0.1", 0) as port:
+        yield AzureFiles(port, secret, shares, service)
+
+
+def _new_secret() -> str:
+    return base64.b64encode(secrets.token_bytes(64)).decode()
 
 
 @dataclass(frozen=True)
@@ -106,7 +118,7 @@ class _Service:
     """What requests do. Each is done as a whole, one after the other."""
 
     def __init__(self, secret: str, shares: dict[str, _Share]) -> None:
-        self._secret, self._shares = secret, shares
+        self.secret, self._shares = secret, shares
         self._lock = threading.Lock()
 
     def answer(self, request: _Request) -> _Answer:
@@ -135,7 +147,7 @@ class _Service:
         own = sorted((name, value) for name, value in headers.items() if name.startswith("x-ms-"))
         told = "\n".join([request.method, *plain, *(f"{name}:{value}" for name, value in own)])
         told += f"\n/{ACCOUNT}{request.raw}" + "".join(f"\n{name}:{request.query[name]}" for name in sorted(request.query))
-        signature = base64.b64encode(hmac.digest(base64.b64decode(self._secret), told.encode(), "sha256")).decode()
+        signature = base64.b64encode(hmac.digest(base64.b64decode(self.secret), told.encode(), "sha256")).decode()
         if not hmac.compare_digest(headers.get("authorization", ""), f"SharedKey {ACCOUNT}:{signature}"):
             text = "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly."
             raise _RefusedError(403, "AuthenticationFailed", f"{text}\nThe MAC signature is not {signature}")

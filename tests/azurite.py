@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from s3_server import wait_for
 
 VERSION = "3.37.0"
 INSTALL_SECONDS = 600.0
+END_SECONDS = 20.0
 ACCOUNT = "tests"
 
 
@@ -88,10 +90,10 @@ class Azurite:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Azurite]:
-    """Serve what is in ``folder`` meanwhile. Raises Unavailable."""
+def serving(folder: Path, port: int = 0) -> Iterator[Azurite]:
+    """Serve what is in ``folder`` meanwhile, with a key of its own. ``port``: that of one that was there before. Raises Unavailable."""
     program = ensure_server()
-    server = Azurite(folder, free_port(), base64.b64encode(secrets.token_bytes(32)).decode())
+    server = Azurite(folder, port or free_port(), base64.b64encode(secrets.token_bytes(32)).decode())
     command = [
         str(program),
         "--blobHost",
@@ -111,4 +113,13 @@ def serving(folder: Path) -> Iterator[Azurite]:
             wait_for(process, f"http://127.0.0.1:{server.port}/", folder / "azurite.log")
             yield server
         finally:
-            process.kill()
+            _end(process, folder / "azurite.log")
+
+
+def _end(process: subprocess.Popen[bytes], log: Path) -> None:
+    """What is there it has in memory, and writes it down when it is told to end; it says so, and its process goes on for long."""
+    process.terminate()
+    end = time.monotonic() + END_SECONDS
+    while process.poll() is None and not log.read_bytes().rstrip().endswith(b"closed") and time.monotonic() < end:
+        time.sleep(0.02)
+    process.kill()

@@ -18,11 +18,13 @@ from lmj_api.status import (
     RankStatus,
     StandbyState,
     StandbyStatus,
+    StateCopy,
 )
 from lmj_api.view import MOST_RANKS, Member, Resume, View
 from lmj_operator.plan.failures import incidents, nodes
 from lmj_operator.plan.moves.request import MOST_MOVES
 from lmj_operator.plan.observe.lists import NAMED
+from lmj_operator.plan.report.copies import MOST
 from lmj_operator.plan.report.report import EXIT_BYTES
 
 JOB = "j" * 40
@@ -148,6 +150,8 @@ def full(joining: int = 0) -> JobStatus:
         evaluations=[evaluation] * 3,
         ranks=[rank_status(rank) for rank in range(MOST_RANKS)],
         checkpoint=CheckpointInfo(name="step-000000120-v2-1a2b3c4d", step=10**6, size=10**15, time=TIME),
+        checkpoint_place=LINE,
+        copies=[StateCopy(step=10**6, memory=MOST_RANKS, neighbours=MOST_RANKS, writing=True, checkpoint="n" * 255)] * MOST,
         nodes=[
             NodeFailures(node=NODE, rank=1023, times=[TIME] * 10, step=10**6, avoided_since=TIME, reason="x" * 200)
             for _ in range(nodes.KEPT)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import formatdate
 from functools import cached_property
@@ -62,6 +62,7 @@ class GcsServer:
     port: int
     private: rsa.RSAPrivateKey
     buckets: dict[str, dict[str, _Object]]
+    service: "_Service"
 
     @cached_property
     def key(self) -> str:
@@ -80,14 +81,25 @@ class GcsServer:
         self.buckets.setdefault(name, {})
         return f"gs://{name}"
 
+    def renewed(self) -> "GcsServer":
+        """The same, with another key: what this one signed is refused from now on."""
+        private = _new_key()
+        self.service.public = private.public_key()
+        return replace(self, private=private)
+
 
 @contextmanager
 def serving() -> Iterator[GcsServer]:
     """Serve meanwhile."""
-    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    private = _new_key()
     buckets: dict[str, dict[str, _Object]] = {}
-    with listening(_handler(_Service(private.public_key(), buckets)), "127.0.0.1", 0) as port:
-        yield GcsServer(port, private, buckets)
+    service = _Service(private.public_key(), buckets)
+    with listening(_handler(service), "127.0.0.1", 0) as port:
+        yield GcsServer(port, private, buckets, service)
+
+
+def _new_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,7 @@ class _Service:
     """What requests do. Each is done as a whole, one after the other."""
 
     def __init__(self, public: rsa.RSAPublicKey, buckets: dict[str, dict[str, _Object]]) -> None:
-        self._public, self._buckets = public, buckets
+        self.public, self._buckets = public, buckets
         self._uploads: dict[str, _Upload] = {}
         self._generation = 0
         self._lock = threading.Lock()
@@ -133,7 +145,7 @@ class _Service:
         try:
             scheme, _, token = authorization.partition(" ")
             said, _, signature = token.rpartition(".")
-            self._public.verify(_decoded(signature), said.encode(), padding.PKCS1v15(), hashes.SHA256())
+            self.public.verify(_decoded(signature), said.encode(), padding.PKCS1v15(), hashes.SHA256())
             head, claims = (json.loads(_decoded(part)) for part in said.split("."))
         except (ValueError, InvalidSignature):
             raise _RefusedError(401, "AuthenticationRequired", "Authentication required.") from None

@@ -156,7 +156,8 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
                 raise IllegalEventError(f"worker {number} started after worker {worker.incarnation}")
             return {"incarnation": number}
         case EventKind.READY:
-            return {"address": _need(event, event.address, "an address"), "holding": event.holding, "snapshots": event.snapshots}
+            has = {"holding": event.holding, "snapshots": event.snapshots, "memory": event.snapshots, "saving": None}
+            return {"address": _need(event, event.address, "an address"), **has}
         case EventKind.JOINED:
             view = _need(event, event.view, "a view")
             if view <= worker.view:
@@ -180,16 +181,19 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
         case EventKind.COMMITTED:
             paused = {} if event.paused_seconds is None else {"paused_seconds": event.paused_seconds}
             times = {"compute_seconds": event.compute_seconds, "waiting_seconds": event.waiting_seconds}
-            return {"progress": _need(event, event.progress, "progress"), **times, **paused}
+            memory = {} if event.snapshots is None else {"memory": event.snapshots}
+            return {"progress": _need(event, event.progress, "progress"), "saving": event.saving, **times, **paused, **memory}
         case EventKind.PREPARING:
             return {"progress": _with_known(event.progress, worker.progress)} if event.progress else {}
         case EventKind.LOST_PEER:
             # A view that broke before it was joined was dropped too: hence the event's number, not the worker's.
             view, lost = _need(event, event.view, "a view"), event.message or "a peer was lost"
-            has = {"holding": event.holding, "snapshots": event.snapshots}
+            has = {"holding": event.holding, "snapshots": event.snapshots, "memory": event.snapshots, "saving": None}
             return {"view": view, "lost": lost, "lost_rank": event.peer, "copied": event.copied, **has}
+        case EventKind.CHECKPOINTED:
+            return {"saving": None}
         case EventKind.WORKER_EXITED:
-            return {"exit": _need(event, event.exit, "an exit"), "pid": None, "address": None}
+            return {"exit": _need(event, event.exit, "an exit"), "pid": None, "address": None, "saving": None}
         case _:
             return {}
 

@@ -33,6 +33,11 @@ class Layout:
         return cls(output, checkpoints, Path(saved) if saved is not None else None, bucket, results)
 
     @property
+    def place(self) -> str:
+        """Where checkpoints lie, for people: a path or a URI."""
+        return self.bucket if self.bucket is not None else str(self.checkpoints)
+
+    @property
     def model(self) -> Path:
         """The final model, a ``save_pretrained`` folder."""
         return self.output / "model"

@@ -232,6 +232,8 @@ class CheckpointTrouble(Message):
     """When the first of them failed, seconds since the epoch."""
     error: Line
     """Why the newest failed."""
+    refused: bool = False
+    """The store refused the credentials, which have to be renewed where the job has them from; else it is something else."""
 
 
 class Holding(Message):
@@ -311,6 +313,10 @@ class WorkerState(Message):
     """For how long of a step it waits for others: the same median."""
     snapshots: Snapshots | None = None
     """``Ready``: snapshots in its pod's memory; None: none are taken."""
+    memory: Snapshots | None = None
+    """The same in all phases, as it last told; None: none are taken, or it has not told. For people: a view is planned by ``snapshots``."""
+    saving: Count | None = None
+    """``Running``: the step of the checkpoint that is under way; None: none is."""
     lost_rank: int | None = None
     """The peer that it lost, when it dropped its last view for one."""
     lost: Line | None = None
@@ -447,7 +453,9 @@ class Event(Message):
     copied: Copied | None = None
     """``following``, ``lostPeer`` after it: how far the copy is."""
     snapshots: Snapshots | None = None
-    """``ready``, ``lostPeer``: the snapshots in the memory of the worker's pod."""
+    """``ready``, ``lostPeer``: the snapshots in the memory of the worker's pod. ``committed``: the same, where they are others than before."""
+    saving: Count | None = None
+    """``committed``: the step of the checkpoint that is under way; None: none is."""
     peer: int | None = None
     """``lostPeer``: its rank, when one peer is to blame."""
     progress: Progress | None = None

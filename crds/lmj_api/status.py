@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lmj_api.base import Message
-from lmj_api.bounds import Text
+from lmj_api.bounds import Line, Text
 from lmj_api.cut import Cut
 from lmj_api.protocol import CheckpointInfo, Copied, Evaluation, Progress
 from lmj_api.view import View
@@ -344,6 +344,21 @@ class Incident(Message):
     """From notice to all of them being in the view; None until then, and where they never were."""
 
 
+class StateCopy(Message):
+    """A step that training could go on from, and where the states of the ranks are of it."""
+
+    step: int
+    """Committed steps."""
+    memory: int = 0
+    """Ranks whose state is in the memory of their own pod (``recovery.memorySnapshot``)."""
+    neighbours: int = 0
+    """Ranks whose state is in the memory of the next rank's pod: it is there when their own is lost."""
+    writing: bool = False
+    """A checkpoint of it is under way: until it is durable it is in the memory of the workers, and lost with any of them."""
+    checkpoint: str | None = None
+    """Its checkpoint, which is durable in ``checkpointPlace``; None: there is none, or it is not complete."""
+
+
 class JobStatus(Message):
     """What the operator last saw, and the few facts that cannot be observed again (counters, incidents)."""
 
@@ -407,6 +422,10 @@ class JobStatus(Message):
     """All ranks, in order."""
     checkpoint: CheckpointInfo | None = None
     """Newest durable checkpoint."""
+    checkpoint_place: Line = ""
+    """Where checkpoints are durable: a folder of a volume, or a place in object storage. Empty: a script saves its own."""
+    copies: list[StateCopy] = []
+    """Where the newest states are, newest step first, at most 8: in memory, being written, durable. None of a script's."""
     restarts: int = 0
     """Workers and pods replaced, over all starts of the job."""
     restarts_before: int = 0

@@ -8,7 +8,11 @@ HUB = f"{PREFIX}HUB"
 """The variable with the credential of ``output.hub``."""
 
 STORE = f"{PREFIX}STORE_"
-"""Before the names of the variables that lead to object storage (``checkpoint.secretName``)."""
+"""Before the names of the variables that say where that is which leads to object storage (``checkpoint.secretName``)."""
+STORE_FOLDER = f"{STORE}FOLDER"
+"""The variable with the folder that has a file for each key of that Secret. Files, because they are replaced when the Secret changes."""
+STORE_SECRET = f"{STORE}SECRET"
+"""The variable with the Secret's name, for people."""
 
 
 def tracker_token(number: int) -> str:

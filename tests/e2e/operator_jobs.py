@@ -140,9 +140,9 @@ class ClusterJob:
         return self.target.kubectl(*arguments, stdin=stdin)
 
     def secret(self, name: str, content: Mapping[str, str]) -> None:
-        """Make a Secret in the job's namespace."""
-        literals = [f"--from-literal={key}={value}" for key, value in content.items()]
-        self.kubectl("create", "secret", "generic", name, "-n", self.namespace, *literals)
+        """Make a Secret in the job's namespace, or change the one that is there."""
+        metadata = {"name": name, "namespace": self.namespace}
+        self.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": dict(content)})
 
     def get(self, what: str) -> Any:
         return json.loads(self.kubectl("get", what, "-n", self.namespace, "-o", "json"))

@@ -15,7 +15,9 @@ import pytest
 import torch
 import yaml
 from bucket_fixture import lead
+from renewable_server import RenewableServer
 from s3_server import S3Server, serving
+from secret_folder import SecretFolder
 from storage_server import StorageServer
 
 from lmj_trainer.checkpoint.scan import survey
@@ -234,3 +236,37 @@ def test_a_server_that_goes_away_stops_no_training(tmp_path: Path, runs: list[Ru
         assert (status["phase"], status["restarts"], status["stepsLost"]) == ("Succeeded", 1, 0)
         assert steps(place)[0] == 6000
         assert list(job.losses()) == list(range(1, 6001))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["s3", "azblob"])
+def test_keys_that_end_while_a_job_writes_stop_no_training_and_the_next_ones_are_taken(
+    kind: str, tmp_path: Path, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a Secret of a pod does, as far as files go: nobody starts anything again."""
+    job = Job(tmp_path / "job")
+    with RenewableServer(kind, tmp_path) as server:
+        secret = SecretFolder(tmp_path / "secret", server.environment)
+        secret.lead(monkeypatch)
+        place = f"{server.server.bucket('jobs')}/x"
+        run = Run(job, f"checkpoint.path={place}", "training.maxSteps=60000", "checkpoint.everySteps=500")
+        runs.append(run)
+        wait_until(lambda: bool(steps(place)), run.process)
+        workers = [job.worker(rank) for rank in (0, 1)]
+        server.renew()
+        said = run.wait_for_stale("True")
+        assert said["reason"] == "CredentialsRefused"
+        assert said["message"].partition("; the newest is of step ")[0].endswith(": renew the Secret bucket")
+        job.wait_for_step(max(job.losses()) + 60, run.process)
+        secret.put(server.environment)
+        run.wait_for_stale("False")
+        assert [job.worker(rank) for rank in (0, 1)] == workers
+        os.kill(run.process.pid, signal.SIGTERM)
+        run.process.wait(timeout=60)
+        status = job.status()
+        assert (status["restarts"], status["stepsLost"], status["view"]["number"]) == (0, 0, 1)
+        assert steps(place)[0] == status["checkpoint"]["step"] >= max(job.losses()) - 500
+        everything = json.dumps(status) + "".join(run.lines) + (job.output / ".lmj" / "status.json").read_text()
+        keys = {value for name, value in server.environment.items() if name.endswith("KEY") and name != "AWS_ACCESS_KEY_ID"}
+        assert keys
+        assert not any(key in everything for key in keys)

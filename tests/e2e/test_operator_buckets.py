@@ -10,6 +10,7 @@ from cluster import Cluster
 from jobs import write_data
 from operator_fixture import Watched, wait_for_words
 from operator_jobs import ClusterJob, wait_for
+from renewable_server import RenewableServer
 from s3_server import S3Server, serving
 
 from lmj_trainer.checkpoint.scan import survey
@@ -115,3 +116,39 @@ def test_data_and_results_are_in_a_bucket_and_no_pod_shares_a_volume(
     assert {line["step"]: line["loss"] for line in recorded} == whole.losses()
     assert (results / "model" / "model.safetensors").get() == (whole.output / "model" / "model.safetensors").read_bytes()
     assert server.secret not in job.operator.said() + str(job.get("pods,events,lmj"))
+
+
+@pytest.mark.slow
+def test_a_secret_that_is_renewed_is_taken_by_pods_that_run(
+    job: ClusterJob, own_cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RenewableServer("s3", tmp_path, own_cluster.host) as server:
+        lead(server, monkeypatch)
+        place = f"{server.server.bucket('jobs')}/{job.namespace}"
+        job.spec["checkpoint"] = {"everySteps": 200, "path": place, "secretName": "bucket"}
+        job.spec["training"]["maxSteps"] = 200_000
+        job.secret("bucket", server.environment)
+        job.apply()
+
+        def newest() -> int:
+            return int((job.status.get("checkpoint") or {}).get("step", 0))
+
+        def stale() -> dict[str, str]:
+            return next((c for c in job.status["conditions"] if c["type"] == "CheckpointStale"), {"status": "Unknown"})
+
+        wait_for("a checkpoint", lambda: newest() > 0, job.describe)
+        pods = job.pods()
+        server.renew()
+        wait_for("the refusal is told", lambda: stale()["status"] == "True", job.describe)
+        assert stale()["reason"] == "CredentialsRefused"
+        assert ": renew the Secret bucket; the newest is of step " in stale()["message"]
+        at, before = job.step, newest()
+        wait_for("training goes on", lambda: job.step > at + 100, job.describe)
+        job.secret("bucket", server.environment)
+        wait_for("another checkpoint", lambda: newest() > before, job.describe)
+        wait_for("nothing is stale", lambda: stale()["status"] == "False", job.describe)
+        assert job.pods() == pods
+        status = job.status
+        assert (status.get("restarts", 0), status["view"]["number"]) == (0, 1)
+        said = job.operator.said() + str(job.get("pods,events,lmj"))
+        assert server.environment["AWS_SECRET_ACCESS_KEY"] not in said

@@ -42,6 +42,8 @@ def test_pods_are_lost_and_training_goes_back_to_the_newest_snapshot(
     job, undisturbed = Job(tmp_path), undisturbed_of(steps).job
     with running(job, steps, *SNAPSHOTS) as process:
         wait_until(lambda: last_step(job) > 3 * EVERY, process)
+        # Which state is where is told while it is so.
+        wait_until(lambda: any(copy["memory"] == copy["neighbours"] == 2 for copy in job.status()["copies"]), process)
         for rank in ranks:
             lose_pod(job, process, rank)
         finish(job, process)

@@ -49,6 +49,7 @@ from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import checkpoints_of, open_place
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.trackers.registry import require_trackers
+from lmj_trainer.weight_files import lacking
 from lmj_trainer.wording import one_line
 
 _TRIED = 2
@@ -300,8 +301,8 @@ def _check_model_folder(spec: JobSpec) -> None:
     """A local model must have its weights and tokenizer; what a hub id has is found when it is loaded."""
     if spec.model.source is None or not (folder := Path(spec.model.source)).is_dir() or not (folder / "config.json").is_file():
         return
-    if not any((folder / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
-        raise UserError(f"model {folder} has no model.safetensors (pickled weights are not loaded): save it with save_pretrained")
+    if (problem := lacking(path.name for path in folder.iterdir() if path.is_file())) is not None:
+        raise UserError(f"model {folder} {problem}")
     require_vocabulary(folder)
 
 

@@ -30,8 +30,9 @@ from lmj_trainer.fetching import SECONDS, amount, repeatedly
 from lmj_trainer.hub import patiently
 from lmj_trainer.once import once
 from lmj_trainer.pretrained import SITE, SMALL, WEIGHTS
-from lmj_trainer.store.port import Entry, NotAFileError, Ref, RefusedError
+from lmj_trainer.store.port import Entry, NotAFileError, Ref, RefusedError, RenewableError
 from lmj_trainer.store.registry import open_place
+from lmj_trainer.weight_files import lacking, not_a_folder
 from lmj_trainer.wording import one_line
 
 Say = Callable[[str], None]
@@ -267,7 +268,7 @@ def _members(place: Place, root: Ref) -> list[_Member]:
     entry = _entry(root)
     if place.field == MODEL:
         if not _is_folder(root, entry):
-            problem = "is a file: name the folder, which save_pretrained wrote" if entry else "there is no such folder"
+            problem = not_a_folder(place.path.name) if entry else "there is no such folder"
             raise UserError(f"{place.field} {place.uri}: {problem}")
         return _of_model(place, root)
     if _is_folder(root, entry):
@@ -292,10 +293,13 @@ def _is_folder(ref: Ref, entry: Entry | None) -> bool:
 
 def _of_model(place: Place, root: Ref) -> list[_Member]:
     """What is read of a model's folder: configuration, tokenizer, weights as safetensors."""
-    names = [name for name in root.files() if any(fnmatchcase(name, pattern) for pattern in (*SMALL, *WEIGHTS))]
+    there = root.files()
+    names = [name for name in there if any(fnmatchcase(name, pattern) for pattern in (*SMALL, *WEIGHTS))]
     if "config.json" not in names:
         raise UserError(f"{place.field} {place.uri}: has no config.json: name a folder that save_pretrained wrote")
     _require_few(place, len(names))
+    if (lack := lacking(there)) is not None:
+        raise UserError(f"{place.field} {place.uri}: {lack}")
     return [_Member(root / _safe(place, name), (name,), (root / name).entry()) for name in names]
 
 
@@ -357,6 +361,8 @@ def _asking(place: Place) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise OutageError(f"{place.field}: {error} went away while {place.uri} was fetched") from error
+    except RenewableError as error:
+        raise OutageError(f"{place.field}: {one_line(error, 600)}") from error
     except RefusedError as error:
         hint = (
             "name the bucket as it is called, and give credentials that may read it (checkpoint.secretName, or the environment)"

@@ -17,8 +17,8 @@ class Checkpoint(Message):
     ``output.path``."""
     secret_name: SecretName | None = None
     """A Secret of the job's namespace with what leads to object storage or Azure Files, that of ``dataset``, ``model`` and ``output`` too, under
-    the names of environment variables (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_KEY``, ``GOOGLE_SERVICE_ACCOUNT_KEY``). Unset: the pods'
-    environment has it, or an identity of their own. ``lmj run`` uses its own environment."""
+    the names of environment variables (``AWS_ACCESS_KEY_ID``, ``AZURE_STORAGE_ACCOUNT_KEY``, ``GOOGLE_SERVICE_ACCOUNT_KEY``). Pods that
+    run use what is renewed there. Unset: the pods' environment has it, or an identity of their own. ``lmj run`` uses its own environment."""
     every_steps: Annotated[int, Field(ge=1)] | None = 100
     """A checkpoint after every so many steps. Null: not by steps."""
     every_seconds: Annotated[int, Field(ge=1)] | None = None

@@ -17,8 +17,7 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
         lines.append("no command runs it now: the last one was killed; lmj run goes on from the newest checkpoint")
     if status.progress is not None:
         lines.append(progress_line(status.progress, Phase.RUNNING))
-    if status.checkpoint is not None:
-        lines.append(f"newest checkpoint: {status.checkpoint.name}")
+    lines += _copies(status)
     lines += [evaluation_line(e) for e in status.evaluations]
     parted = any(rank.replica for rank in status.ranks)
     if parted:
@@ -46,6 +45,22 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
         told = [part for part in (cost(incident), proof(incident)) if part is not None]
         paid = f" ({'; '.join(told)})" if told else ""
         lines.append(f"{incident.time} {incident.kind} at step {incident.step}: {incident.message}{paid}")
+    return lines
+
+
+def _copies(status: JobStatus) -> list[str]:
+    """Where the newest state is of each kind of place."""
+    memory = next((copy for copy in status.copies if copy.memory or copy.neighbours), None)
+    writing = next((copy for copy in status.copies if copy.writing), None)
+    lines = []
+    if memory is not None:
+        beside = f", of {memory.neighbours} with the next rank too" if memory.neighbours else ""
+        lines.append(f"newest in memory: step {memory.step}, of {memory.memory} of {len(status.ranks)} ranks{beside}")
+    if writing is not None:
+        lines.append(f"being written: step {writing.step}")
+    if status.checkpoint is not None:
+        place = f" in {status.checkpoint_place}" if status.checkpoint_place else ""
+        lines.append(f"newest checkpoint: {status.checkpoint.name}{place}")
     return lines
 
 

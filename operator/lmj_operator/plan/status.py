@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from lmj_api.cut import Cut
+from lmj_api.layout import Layout
 from lmj_api.names import JOB_LABEL
 from lmj_api.protocol import STARTING_SCRIPT
 from lmj_api.status import JobStatus, Phase
@@ -16,7 +17,15 @@ from lmj_operator.plan.failures.stragglers import describe
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.report.conditions import conditions
 from lmj_operator.plan.report.phases import AT_REST, TERMINAL, transition
-from lmj_operator.plan.report.report import checkpoint, checkpoint_trouble, evaluations, is_renewed, progress, rank_table
+from lmj_operator.plan.report.report import (
+    checkpoint,
+    checkpoint_trouble,
+    evaluations,
+    is_renewed,
+    progress,
+    rank_table,
+    state_copies,
+)
 from lmj_operator.plan.scene import Scene
 
 _WITHOUT_STANDBYS = frozenset({Phase.SUSPENDING, Phase.SUSPENDED, *TERMINAL})
@@ -72,6 +81,15 @@ def _scale(observed: Observed, phase: Phase, view: View | None) -> dict[str, int
         "wanted_replicas": wanted,
         "replica_summary": f"{replicas}/{wanted}" if observed.spec.data_parallel.shards > 1 and phase not in AT_REST else "",
         "selector": f"{JOB_LABEL}={observed.name}",
+    }
+
+
+def _states(scene: Scene, phase: Phase) -> dict[str, object]:
+    """Where states are that training could go on from; a script saves its own."""
+    observed = scene.observed
+    return {
+        "copies": state_copies(observed, scene.ranks, scene.newest, rests=phase in AT_REST),
+        "checkpoint_place": "" if observed.spec.strategy.stateless else Layout.of(observed.spec).place,
     }
 
 
@@ -137,6 +155,7 @@ def status_of(
             "evaluations": evaluated,
             "ranks": rank_table(observed.spec.topology, scene.ranks, scene.wanted, scene.failures, now, _fruitless(scene)),
             "checkpoint": saved,
+            **_states(scene, phase),
             **_UNLESS_CHANGED,
             **scene.changes,
             **changes,

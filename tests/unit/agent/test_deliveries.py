@@ -14,7 +14,7 @@ from jobs import job_document
 
 from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
-from lmj_api.tokens import HUB, STORE, references, tracker_token
+from lmj_api.tokens import HUB, STORE_FOLDER, STORE_SECRET, references, tracker_token
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.agent import deliveries as deliveries_module
 from lmj_trainer.agent.deliveries import Deliveries, leads, of_store, without_tokens
@@ -191,7 +191,7 @@ def test_a_credential_reaches_the_process_that_it_is_for_and_no_other(tmp_path: 
     assert tracker_environment(it, 0, pod) == {"PATH": "/bin", "MLFLOW_TRACKING_TOKEN": "first"}
     assert tracker_environment(it, 1, pod) == {"PATH": "/bin", "HF_TOKEN": "second"}
     assert hub_environment({**pod, HUB: "third"}) == {"PATH": "/bin", "HF_TOKEN": "third"}
-    bucket = {f"{STORE}AWS_SECRET_ACCESS_KEY": "fourth"}
+    bucket = {STORE_FOLDER: "/etc/lmj/store", STORE_SECRET: "bucket"}
     assert of_store({**pod, **bucket}) == bucket, "that one is the worker's"
     assert without_tokens({**pod, **bucket}) == {"PATH": "/bin"}
     # lmj run: the environment's own.

@@ -20,6 +20,7 @@ from lmj_api.protocol import (
     Holding,
     Progress,
     Recut,
+    Snapshots,
     WorkerPhase,
     WorkerState,
 )
@@ -271,3 +272,22 @@ def test_the_loss_of_one_that_follows_a_part_is_of_that_one_alone(address: str |
     before = state(P.RUNNING).model_copy(update={"recut": Recut(cut=Cut(stages=2), followers=members)})
     after = fold(before, event(K.FOLLOWER_LOST, address=address), NOW).recut
     assert (None if after is None else [m.address for m in after.followers]) == left
+
+
+def test_what_is_in_memory_is_known_while_a_worker_trains() -> None:
+    """A view is planned by what was told when the worker had left its own, and by nothing of this."""
+    here, later = Snapshots(own=[6], kept=[6]), Snapshots(own=[8, 6], kept=[6])
+    at = fold(state(P.STARTING), event(K.READY, snapshots=here), NOW)
+    assert (at.worker.snapshots, at.worker.memory) == (here, here)
+    at = fold(at, event(K.JOINED), NOW)
+    assert (at.worker.snapshots, at.worker.memory) == (None, here)
+    at = fold(at, event(K.COMMITTED, snapshots=later, saving=6), NOW)
+    assert (at.worker.snapshots, at.worker.memory, at.worker.saving) == (None, later, 6)
+    at = fold(at, event(K.COMMITTED, saving=6), NOW)
+    assert (at.worker.memory, at.worker.saving) == (later, 6), "nothing is told where nothing is new"
+    at = fold(at, event(K.CHECKPOINTED), NOW)
+    assert at.worker.saving is None
+    at = fold(at, event(K.COMMITTED, saving=8), NOW)
+    at = fold(at, event(K.LOST_PEER, snapshots=here), NOW)
+    assert (at.worker.snapshots, at.worker.memory, at.worker.saving) == (here, here, None)
+    assert fold(at, event(K.WORKER_EXITED, exit=Exit(code=1, message="")), NOW).worker.saving is None

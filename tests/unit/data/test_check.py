@@ -94,7 +94,12 @@ def test_weights_that_are_pickled_or_missing(job: Any, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"model_type": "bert"}')
     source = {"model__scratch": None, "model__source": str(tmp_path / "model")}
-    with pytest.raises(UserError, match=r"has no model.safetensors \(pickled weights are not loaded\)"):
+    with pytest.raises(UserError, match=r"has no model.safetensors: save it with save_pretrained"):
+        check(job(**source))
+    (tmp_path / "model" / "pytorch_model.bin").touch()
+    with pytest.raises(
+        UserError, match=r"has no model.safetensors, and pytorch_model.bin is a pickle, which runs code when it is loaded: "
+    ):
         check(job(**source))
     (tmp_path / "model" / "model.safetensors").touch()
     with pytest.raises(UserError, match="has no tokenizer"):

@@ -19,7 +19,7 @@ from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.dataset.prepared import prepared_digest
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.fetched import PART, as_named, borrowed, fetch, local, places_of, trying
-from lmj_trainer.store.port import Entry, Ref, RefusedError
+from lmj_trainer.store.port import Entry, Ref, RefusedError, RenewableError
 
 ROWS = b"review,sentiment\n" + b"".join(b"text %d,%s\n" % (n, (b"good", b"bad")[n % 2]) for n in range(40))
 
@@ -262,6 +262,14 @@ def test_refused_credentials_are_the_user_s_to_mend(spec: JobSpec, bucket: Bucke
         "dataset.source: s3://rows/data/train.csv: AccessDenied: no: name the bucket as it is called, and give credentials that may "
         "read it (checkpoint.secretName, or the environment)"
     )
+
+
+def test_credentials_that_may_be_renewed_are_waited_for(spec: JobSpec, bucket: Bucket) -> None:
+    bucket.fails["data/train.csv"] = RenewableError(
+        "s3://rows/data/train.csv: ExpiredToken: it has expired: renew the Secret keys"
+    )
+    said = refusal(spec, bucket, OutageError)
+    assert said == "dataset.source: s3://rows/data/train.csv: ExpiredToken: it has expired: renew the Secret keys"
 
 
 @pytest.mark.parametrize("other", [ROWS[:-1] + b"x", ROWS + b"more\n", ROWS[:100]])

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from bucket_fixture import azblob, azblob_of_session, azfile, azfile_of_session, gs, gs_of_session, s3, s3_of_session, server
 from s3_server import S3Server
+from secret_folder import SecretFolder
 from storage_server import StorageServer
 
 from lmj_api.layout import Layout
-from lmj_api.tokens import STORE
 from lmj_trainer.check import check
 from lmj_trainer.errors import UserError
 from lmj_trainer.fetched import fetch
@@ -81,21 +81,29 @@ def test_a_bucket_that_is_not_there_is_the_user_s_to_name(job: Any, server: Stor
         check(job(dataset__source=f"{scheme}://no-such-bucket/rows.csv"))
 
 
-def test_a_key_of_the_job_s_secret_reads_and_a_wrong_one_is_told(
-    job: Any, s3: S3Server, reviews: Path, monkeypatch: pytest.MonkeyPatch
+def test_keys_of_the_job_s_secret_read_and_wrong_ones_are_waited_for(
+    job: Any, s3: S3Server, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A pod that starts while they are being renewed is no reason to give a job up that has trained for days."""
     place = s3.bucket("data")
     (open_place(place) / "reviews.csv").put([reviews.read_bytes()])
-    for name, value in s3.environment.items():
+    for name in s3.environment:
         monkeypatch.delenv(name)
-        monkeypatch.setenv(STORE + name, value)
-    spec = job(dataset__source=f"{place}/reviews.csv").spec
-    monkeypatch.setenv(f"{STORE}AWS_SECRET_ACCESS_KEY", "another-secret")
-    with pytest.raises(UserError, match=r"^dataset.source: s3://data/reviews.csv: .*give credentials that may read it") as raised:
-        fetch(spec, silent)
-    assert "another-secret" not in str(raised.value)
-    monkeypatch.setenv(f"{STORE}AWS_SECRET_ACCESS_KEY", s3.secret)
-    assert Path(fetch(spec, silent).dataset.source).read_bytes() == reviews.read_bytes()
+    secret = SecretFolder(tmp_path / "secret", {**s3.environment, "AWS_SECRET_ACCESS_KEY": "another-secret"})
+    secret.lead(monkeypatch)
+    said: list[str] = []
+
+    def hear(line: str) -> None:
+        said.append(line)
+        if "tries again" in line:
+            secret.put(s3.environment)
+
+    found = fetch(job(dataset__source=f"{place}/reviews.csv").spec, hear)
+    assert Path(found.dataset.source).read_bytes() == reviews.read_bytes()
+    (told,) = [line for line in said if "tries again" in line]
+    assert told.startswith("dataset.source: s3://data/reviews.csv: SignatureDoesNotMatch: ")
+    assert ": renew the Secret bucket; tries again in 1 s" in told
+    assert "another-secret" not in told
 
 
 def test_a_process_that_is_killed_leaves_nothing_that_is_taken_for_whole(

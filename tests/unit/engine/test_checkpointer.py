@@ -24,7 +24,7 @@ from lmj_api.topology import Topology
 from lmj_trainer.checkpoint.owner import Owner
 from lmj_trainer.errors import UserError
 from lmj_trainer.group.group import Group
-from lmj_trainer.store.port import Ref
+from lmj_trainer.store.port import Ref, RenewableError
 from lmj_trainer.store.posix import folder
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.memory import MemoryTransport
@@ -32,6 +32,7 @@ from lmj_trainer.worker import checkpointer as module
 from lmj_trainer.worker import saving as saving_module
 from lmj_trainer.worker.background import yield_to_compute
 from lmj_trainer.worker.checkpointer import Checkpointer, ManifestFacts
+from lmj_trainer.worker.problem import FIRST_PAUSE
 from lmj_trainer.worker.saving import Saving
 from lmj_trainer.worker.throttle import Throttle
 
@@ -214,12 +215,46 @@ def test_a_full_disk_costs_one_checkpoint_and_training_goes_on(rig: Rig, monkeyp
     problem = rig.take(2)
     assert f"rank {rank} could not write: " in problem
     assert "No space left on device" in problem
-    ((message, _),) = rig.lines[0].of(EventKind.WARNING)
+    ((message, details),) = rig.lines[0].of(EventKind.WARNING)
+    assert not details["trouble"].refused
     assert message == f"checkpoint of step 2 failed: {problem}; training goes on"
     assert rig.steps() == [1]
     monkeypatch.undo()
     assert rig.take(3) == ""
     assert rig.steps() == [1, 3]
+
+
+@pytest.mark.parametrize("where", ["rank 0", "rank 1", "the manifest"])
+def test_a_refusal_is_told_as_one_wherever_it_is_met(rig: Rig, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Who leads begins another soon, though its own pod may have the new keys already."""
+    said = "s3://b/f: ExpiredToken: renew the Secret keys"
+    real = module.write_tensors
+
+    def write(path: Ref, *others: Any) -> Any:
+        if path.name == f"rank-{where[-1]}.safetensors":
+            raise RenewableError(said)
+        return real(path, *others)
+
+    def commit(folder: Ref, manifest: Any) -> None:
+        raise RenewableError(said)
+
+    monkeypatch.setattr(module, "write_tensors", write)
+    if where == "the manifest":
+        monkeypatch.setattr(module, "commit_manifest", commit)
+    problem = rig.take(2)
+    assert problem == (
+        f"{where} could not write: {said}" if where != "the manifest" else f"its manifest could not be written: {said}"
+    )
+    ((message, details),) = rig.lines[0].of(EventKind.WARNING)
+    assert message == f"checkpoint of step 2 failed: {problem}; training goes on"
+    assert details["trouble"].refused
+    renewal = rig.checkpointers[0].renewal
+    monkeypatch.setattr(renewal, "_clock", lambda: time.monotonic() + FIRST_PAUSE)
+    assert renewal.due
+    monkeypatch.undo()
+    assert rig.take(3) == ""
+    assert not rig.checkpointers[0].renewal.due
+    assert rig.steps() == [3]
 
 
 def test_a_disk_that_fails_within_a_write(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

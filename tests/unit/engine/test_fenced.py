@@ -72,7 +72,7 @@ for line in sys.stdin:
     waits.clear()
     print("prepared", flush=True)
     sys.stdin.readline()
-    peer.send(0, Envelope(view, Kind.PART, state.step, 0, 1, {"part": part.to_json(), "problem": ""}))
+    peer.send(0, Envelope(view, Kind.PART, state.step, 0, 1, {"part": part.to_json(), "problem": None}))
     checkpointer.wait(60)
     print(f"done {checkpointer.problem!r} {[c.name for c in checkpointer.known]}", flush=True)
     try:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from lmj_api.spec import LiveMigrationJob
+from lmj_trainer.store.port import RenewableError
 from lmj_trainer.worker import saving as saving_module
+from lmj_trainer.worker.problem import Problem, Renewal
 from lmj_trainer.worker.saving import Saving
 
 STEPS = 100
@@ -37,7 +39,8 @@ def make(job: LiveMigrationJob, **changes: Any) -> tuple[Saving, Any]:
     checkpoint = job.spec.checkpoint.model_copy(update=changes)
     job = job.model_copy(update={"spec": job.spec.model_copy(update={"checkpoint": checkpoint})})
     complaints: list[int] = []
-    checkpointer = SimpleNamespace(busy=False, complain=lambda: complaints.append(1), complaints=complaints)
+    renewal = SimpleNamespace(due=False)
+    checkpointer = SimpleNamespace(busy=False, complain=lambda: complaints.append(1), complaints=complaints, renewal=renewal)
     none: Any = None
     pace: Any = SimpleNamespace(last=STEPS)
     return Saving(job, "d", none, none, checkpointer, none, pace, 1.0), checkpointer  # type: ignore[arg-type]
@@ -99,3 +102,32 @@ def test_none_beside_another_but_the_last(job: LiveMigrationJob, clock: Clock) -
     checkpointer.busy = False
     assert saving.due(7)
     assert len(checkpointer.complaints) == 2
+
+
+def test_one_that_the_store_refused_is_made_good_for_before_the_next_is_due(job: LiveMigrationJob, clock: Clock) -> None:
+    saving, checkpointer = make(job, every_steps=50, every_seconds=None)
+    assert not saving.due(7)
+    checkpointer.renewal.due = True
+    assert saving.due(7)
+    checkpointer.busy = True
+    assert not saving.due(7)
+
+
+def test_pauses_after_a_refusal_get_longer_and_end_with_a_checkpoint(clock: Clock) -> None:
+    renewal = Renewal(clock.monotonic)
+    assert not renewal.due
+    refused = Problem.of("rank 0 could not write", RenewableError("s3://b/x: ExpiredToken: renew the Secret keys"))
+    assert refused == Problem("rank 0 could not write: s3://b/x: ExpiredToken: renew the Secret keys", refused=True)
+    for pause in (10, 20, 40, 60, 60):
+        renewal.came(refused)
+        clock.now += pause - 0.5
+        assert not renewal.due
+        clock.now += 0.5
+        assert renewal.due
+    renewal.came(None)
+    assert not renewal.due
+    renewal.came(refused)
+    clock.now += 10
+    assert renewal.due, "it begins anew"
+    renewal.came(Problem.of("rank 0 could not write", OSError("no room")))
+    assert not renewal.due, "a disk that is full is looked at when the next is due"

@@ -138,6 +138,25 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PIECE", 1 << 13)
 
 
+def test_the_operator_is_told_of_what_is_new_and_once() -> None:
+    group = Group(2)
+    group.join()
+    group.begin()
+    first = group.ranks[0].snapshots
+    assert first.news() == Snapshots()
+    group.take(10)
+    assert first.news() == Snapshots(own=[10], kept=[10])
+    assert first.news() is None
+    group.take(20)
+    first._taken.clear()
+    assert first.news() is None, "its own shelf is another thread's meanwhile"
+    first._taken.set()
+    assert first.news() == Snapshots(own=[20, 10], kept=[20, 10])
+    assert MemorySnapshots(
+        None, 0, Topology(1), group.ranks[0].state, group.ranks[0].transport, None, SECONDS, print
+    ).news() is None  # fmt: skip
+
+
 def refuse_after(rank: Rank, messages: int) -> None:
     """Its keeper takes so many messages, and answers no more."""
     left = messages

@@ -56,10 +56,15 @@ def test_what_leads_to_a_bucket_is_a_reference_that_every_pod_has(rank: int | No
         {"configMapRef": {"name": "more"}}
     ]}]}}), SETTINGS, rank, 1)  # fmt: skip
     container = made["spec"]["containers"][0]
-    assert container["envFrom"] == [
-        {"prefix": "LMJ_TOKEN_STORE_", "secretRef": {"name": "keys"}},
-        {"configMapRef": {"name": "more"}},
+    assert container["envFrom"] == [{"configMapRef": {"name": "more"}}]
+    assert [entry for entry in container["env"] if entry["name"].startswith("LMJ_")] == [
+        {"name": "LMJ_TOKEN_STORE_FOLDER", "value": "/etc/lmj/store"},
+        {"name": "LMJ_TOKEN_STORE_SECRET", "value": "keys"},
     ]
+    (volume,) = [volume for volume in made["spec"]["volumes"] if volume["name"] == "store-keys"]
+    assert volume["secret"] == {"secretName": "keys", "defaultMode": 0o440}, "all keys, and none that a pod could do without"
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "store-keys"]
+    assert mount == {"name": "store-keys", "mountPath": "/etc/lmj/store", "readOnly": True}, "the kubelet renews no subPath"
     assert not [mount for mount in container["volumeMounts"] if "s3" in mount["mountPath"]]
 
 

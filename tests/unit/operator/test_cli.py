@@ -12,7 +12,7 @@ import pytest
 
 from lmj_api.cut import Cut
 from lmj_api.layout import Layout
-from lmj_api.protocol import Copied, Event, EventKind, Progress
+from lmj_api.protocol import CheckpointInfo, Copied, Event, EventKind, Progress
 from lmj_api.spec import JobSpec, LiveMigrationJob
 from lmj_api.status import (
     Condition,
@@ -25,6 +25,7 @@ from lmj_api.status import (
     RecutStatus,
     StandbyState,
     StandbyStatus,
+    StateCopy,
 )
 from lmj_operator.backend.local.lock import RunLock, RunLocked, lock_holder
 from lmj_operator.backend.local.store import RunStore, StoreError
@@ -315,3 +316,30 @@ def test_status_lines_tell_how_far_another_cut_is() -> None:
     assert status_lines(JobStatus(cut=Cut(stages=1), recut=over), 7)[-1] == (
         "recut from 1 stage to 9 stages of 1, 1, 1, 1, 1, 1, 1, 1, 1 layers: given up, because the model has 4 layers"
     )
+
+
+@pytest.mark.parametrize(
+    ("copies", "place", "lines"),
+    [
+        ([], "", ["newest checkpoint: step-000000440-v1"]),
+        (
+            [StateCopy(step=480, memory=2, neighbours=1), StateCopy(step=470, writing=True), StateCopy(step=460, memory=2)],
+            "s3://b/x",
+            [
+                "newest in memory: step 480, of 2 of 2 ranks, of 1 with the next rank too",
+                "being written: step 470",
+                "newest checkpoint: step-000000440-v1 in s3://b/x",
+            ],
+        ),
+        (
+            [StateCopy(step=480, memory=1)],
+            "/out",
+            ["newest in memory: step 480, of 1 of 2 ranks", "newest checkpoint: step-000000440-v1 in /out"],
+        ),
+    ],
+)
+def test_status_lines_say_where_the_newest_state_is(copies: list[StateCopy], place: str, lines: list[str]) -> None:
+    ranks = [RankStatus(rank=rank, state="Running") for rank in (0, 1)]
+    saved = CheckpointInfo(name="step-000000440-v1", step=440)
+    told = status_lines(JobStatus(checkpoint=saved, checkpoint_place=place, copies=copies, ranks=ranks), 7)
+    assert [line for line in told if line.startswith(("newest", "being"))] == lines

@@ -168,6 +168,12 @@ def test_checkpoints_that_fail_are_a_condition_until_one_is_durable() -> None:
     assert at is not None
     assert at.message == "the checkpoint of step 60 failed: disk full; there is none"
     assert at.last_transition_time == rfc3339(100.0)
+    refused = stale(
+        seen(second, 115.0, CheckpointTrouble(step=70, since=100.0, error="renew the Secret keys", refused=True), None)
+    )
+    assert refused is not None
+    assert (refused.reason, refused.last_transition_time) == ("CredentialsRefused", rfc3339(100.0))
+    assert refused.message == "the checkpoint of step 70 failed: renew the Secret keys; there is none"
     # Another pod of rank 0 knows of no trouble, and its checkpoints are the old ones, whatever their maker's clock said.
     assert stale(seen(second, 120.0, None, saved.model_copy(update={"time": 130.0}))) == at
     mended = seen(second, 130.0, None, saved.model_copy(update={"step": 80, "time": 95.0}), renewed=True)

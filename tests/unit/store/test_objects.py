@@ -12,16 +12,17 @@ from bucket_fixture import lead
 from gcs_server import GcsServer
 from obstore.store import S3Store
 from s3_server import S3Server, serving
+from secret_folder import SecretFolder
 from storage_server import StorageServer
 from tests.on_disk import commit_manifest, file_digest, make_folder
 
 from lmj_api.manifest import Manifest, ManifestFile
-from lmj_api.tokens import STORE
 from lmj_trainer.__main__ import main
 from lmj_trainer.errors import UserError
 from lmj_trainer.store import objects as adapter
 from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import open_place
+from lmj_trainer.store.renewed import Renewed
 
 pytestmark = pytest.mark.integration
 LARGE = bytes(range(256)) * ((2 * adapter.CHUNK + 12_345) // 256)
@@ -125,17 +126,21 @@ def test_another_account_of_google_is_refused_in_a_line(gs: GcsServer, monkeypat
 
 
 @pytest.mark.parametrize("key", ["{", "{}", "no JSON", '{"private_key": "sesame", "client_email": "a", "private_key_id": "b"}'])
-def test_a_key_of_google_that_is_none_is_told_in_a_line(key: str, gs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(f"{STORE}GOOGLE_SERVICE_ACCOUNT_KEY", key)
+def test_a_key_of_google_that_is_none_is_told_in_a_line(
+    key: str, gs: GcsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SecretFolder(tmp_path / "secret", {"GOOGLE_SERVICE_ACCOUNT_KEY": key}).lead(monkeypatch)
     with pytest.raises((UserError, OSError), match=r"^gs://own/x") as raised:
         open_place(f"{gs.bucket('own')}/x").files()
     assert not any(part in str(raised.value) for part in ("sesame", "\n"))
 
 
-def test_what_a_jobs_secret_has_goes_before_the_environment(server: StorageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_jobs_secret_has_goes_before_the_environment(
+    server: StorageServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = f"{server.bucket('own')}/secret"
-    for name, value in server.environment.items():
-        monkeypatch.setenv(f"{STORE}{name}", f"{value}\n")
+    SecretFolder(tmp_path / "secret", server.environment).lead(monkeypatch)
+    for name in server.environment:
         monkeypatch.setenv(name, "d3Jvbmc=")
     # Of another credential, or of another place, nothing is mixed in.
     for name, value in {
@@ -158,9 +163,14 @@ def test_what_a_jobs_secret_has_goes_before_the_environment(server: StorageServe
 @pytest.mark.parametrize(
     "endpoint", ["d3Jvbmc=", "ftp://h", "http://", "http://h:0", "http://h:x", "http://h a", "http://me:sesame@h"]
 )
-@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", f"{STORE}AWS_ENDPOINT_URL"])
-def test_an_endpoint_that_is_none_is_refused(endpoint: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(name, endpoint)
+@pytest.mark.parametrize("in_secret", [False, True])
+def test_an_endpoint_that_is_none_is_refused(
+    endpoint: str, in_secret: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_secret:
+        SecretFolder(tmp_path / "secret", {"AWS_ENDPOINT_URL": endpoint}).lead(monkeypatch)
+    else:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with pytest.raises(UserError, match=r"^the variable AWS_ENDPOINT_URL\w*: write http:// or https:// and the server's name$"):
         open_place("s3://bucket/x")
 
@@ -187,8 +197,8 @@ def test_a_consoles_mark_of_a_folder_is_no_file(s3: S3Server, monkeypatch: pytes
     assert (open_place(s3.bucket("own")) / "x" / "ck").files() == ["f"]
 
 
-def test_a_setting_that_is_none_is_named_without_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(f"{STORE}AWS_SECRET_ACESS_KEY", "sesame")
+def test_a_setting_that_is_none_is_named_without_its_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SecretFolder(tmp_path / "secret", {"AWS_SECRET_ACESS_KEY": "sesame"}).lead(monkeypatch)
     with pytest.raises(UserError, match=r"^s3://bucket/x: Configuration key: 'aws_secret_acess_key' is not valid") as raised:
         open_place("s3://bucket/x")
     assert "sesame" not in str(raised.value)
@@ -205,7 +215,7 @@ def test_a_system_without_root_certificates(s3: S3Server, monkeypatch: pytest.Mo
 def test_a_panic_of_the_library_is_an_error_as_others(s3: S3Server) -> None:
     bucket = S3Store("own", config={"AWS_ENDPOINT_URL": "no-url"}, client_options={"allow_http": True})
     with pytest.raises(OSError, match=r"^s3://own/f: "):
-        (Ref(adapter.ObjectStore("s3://own", bucket)) / "f").put([b"x"])
+        (Ref(adapter.ObjectStore("s3://own", Renewed(None, lambda given: bucket, lambda given: False))) / "f").put([b"x"])
 
 
 @pytest.mark.parametrize(

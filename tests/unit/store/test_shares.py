@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from azfile_server import AzureFiles
 from bucket_fixture import lead
+from secret_folder import SecretFolder
 from way import Fate, way_to
 
 from lmj_api.buckets import split
-from lmj_api.tokens import STORE
 from lmj_trainer.errors import UserError
 from lmj_trainer.store import partial, patience, shares
 from lmj_trainer.store.port import Ref
@@ -142,11 +142,12 @@ def test_another_key_is_refused_in_a_line(azfile: AzureFiles, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9", "http://nowhere.invalid"])
-def test_no_signature_is_told_of_a_server_that_is_not_there(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_signature_is_told_of_a_server_that_is_not_there(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(patience, "RETRY_SECONDS", 0.3)
-    for name, value in {"NAME": "a", "SAS_TOKEN": "?sv=2022-11-02&sig=sesame"}.items():
-        monkeypatch.setenv(f"{STORE}AZURE_STORAGE_{'ACCOUNT_' * (name == 'NAME')}{name}", value)
-    monkeypatch.setenv(f"{STORE}AZURE_STORAGE_FILE_ENDPOINT", endpoint)
+    given = {"ACCOUNT_NAME": "a", "SAS_TOKEN": "?sv=2022-11-02&sig=sesame", "FILE_ENDPOINT": endpoint}
+    SecretFolder(tmp_path / "secret", {f"AZURE_STORAGE_{name}": value for name, value in given.items()}).lead(monkeypatch)
     with pytest.raises(OSError, match=r"^azfile://own/x: ") as raised:
         open_place("azfile://own/x").files()
     assert not any(secret in str(raised.value) for secret in ("sesame", "sig=", "\n"))
@@ -158,7 +159,6 @@ def test_no_signature_is_told_of_a_server_that_is_not_there(endpoint: str, monke
     ({"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_ACCOUNT_KEY": "sesame!"}, r"the variable AZURE_STORAGE_ACCOUNT_KEY: it is no key"),
     ({"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_FILE_ENDPOINT": "http://me:sesame@h"}, r"the variable AZURE_STORAGE_FILE_ENDPOINT: "),
     ({"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_FILE_ENDPOINT": "http://h/?sig=sesame"}, r"the variable AZURE_STORAGE_FILE_ENDPOINT: "),
-    ({f"{STORE}AZURE_STORAGE_ACOUNT_KEY": "sesame"}, r"azfile://own/x: the Secret's key AZURE_STORAGE_ACOUNT_KEY is not known here"),
 ])  # fmt: skip
 def test_what_does_not_lead_there_is_told_in_a_line(
     variables: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
@@ -169,6 +169,12 @@ def test_what_does_not_lead_there_is_told_in_a_line(
     with pytest.raises(UserError, match=f"^{said}") as raised:
         open_place("azfile://own/x")
     assert not any(secret in str(raised.value) for secret in ("sesame", "\n"))
+
+
+def test_a_key_of_the_secret_that_leads_nowhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SecretFolder(tmp_path / "secret", {"AZURE_STORAGE_ACOUNT_KEY": "sesame"}).lead(monkeypatch)
+    with pytest.raises(UserError, match=r"^azfile://own/x: the Secret's key AZURE_STORAGE_ACOUNT_KEY is not known here$"):
+        open_place("azfile://own/x")
 
 
 def test_where_the_library_is_missing_it_is_said_how_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

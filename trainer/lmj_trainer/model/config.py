@@ -13,6 +13,7 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.hub import hub_is_reachable, is_hub_id, judged
 from lmj_trainer.model.families.registry import FAMILIES
 from lmj_trainer.model.head import Heads
+from lmj_trainer.weight_files import not_a_folder
 from lmj_trainer.wording import one_line
 
 SUPPORTED = tuple(architecture.value for architecture in Architecture)
@@ -84,6 +85,8 @@ def _read(source: str, revision: str | None) -> Any:
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise UserError(f"model {source} is a folder without a config.json: give one that save_pretrained wrote")
+    elif folder.is_file():
+        raise UserError(f"model {source} {not_a_folder(folder.name)}")
     elif folder.is_absolute() or not is_hub_id(source):
         near = did_you_mean(folder.name, sorted(p.name for p in folder.parent.iterdir())) if folder.parent.is_dir() else ""
         raise UserError(f"no model {source}: there is no such folder{near}")

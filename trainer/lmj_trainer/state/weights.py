@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from lmj_trainer.errors import UserError
 from lmj_trainer.model.built import BuiltStage
 from lmj_trainer.model.lora import plain_name
+from lmj_trainer.weight_files import lacking
 
 if TYPE_CHECKING:
     from lmj_api.spec import Model
@@ -129,10 +130,8 @@ def _files(folder: Path, source: str) -> Mapping[str, Path]:
                 raise UserError(f"model.source {source!r} has no {path.name}, which its {index.name} names: download it again")
         return files
     single = folder / "model.safetensors"
-    if not single.is_file():
-        raise UserError(
-            f"model.source {source!r} has no model.safetensors; convert it with save_pretrained(safe_serialization=True)"
-        )
+    if (problem := lacking(path.name for path in folder.iterdir())) is not None:
+        raise UserError(f"model.source {source!r} {problem}")
     try:
         with safe_open(single, framework="pt") as file:
             return dict.fromkeys(file.keys(), single)

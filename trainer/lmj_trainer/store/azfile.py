@@ -22,8 +22,10 @@ from lmj_api.buckets import split
 from lmj_trainer.errors import UserError
 from lmj_trainer.store.patience import REQUEST_SECONDS
 from lmj_trainer.store.port import Ref
+from lmj_trainer.store.renewed import Renewed
+from lmj_trainer.store.secret import Secret
 from lmj_trainer.store.shares import CHUNK, ShareStore
-from lmj_trainer.store.variables import Given, given_by_secret, is_url
+from lmj_trainer.store.variables import Given, is_url
 
 VERSION = "2022-11-02"
 """Of the interface: the first that knows all that is used here. The library's own may be newer than a server."""
@@ -39,11 +41,20 @@ def open_share(uri: str) -> Ref:
         _, name, folder = split(uri)
     except ValueError as error:
         raise UserError(str(error)) from None
-    given = given_by_secret("AZURE_")
-    for variable in given.keys() - {_ACCOUNT, _KEY, _SAS, _ENDPOINT} - _OTHERS:
-        raise UserError(f"{uri}: the Secret's key {variable} is not known here")
     # The library warns of each answer without a text, as busy servers give.
     logging.getLogger("azure").setLevel(logging.ERROR)
+
+    def signs(given: Given) -> bool:
+        return bool({_KEY, _SAS} & given.keys())
+
+    share = Renewed(Secret.of_job("AZURE_"), lambda given: _client(uri, name, given), signs)
+    return Ref(ShareStore(uri.rstrip("/"), share, folder))
+
+
+def _client(uri: str, name: str, given: Given) -> ShareClient:
+    """Of the share ``name``. ``given``: what the job's Secret has. Raises UserError."""
+    for variable in given.keys() - {_ACCOUNT, _KEY, _SAS, _ENDPOINT} - _OTHERS:
+        raise UserError(f"{uri}: the Secret's key {variable} is not known here")
     where: Mapping[str, str] = given if {_ACCOUNT, _ENDPOINT} & given.keys() else os.environ
     url, account = _server(uri, where)
     credential = _credential(uri, given if {_KEY, _SAS} & given.keys() else os.environ, account)
@@ -53,7 +64,7 @@ def open_share(uri: str) -> Ref:
         credential = {"credential": credential, "token_intent": "backup"}
     else:
         credential = {"credential": credential}
-    share = ShareClient(
+    return ShareClient(
         url,
         name,
         api_version=VERSION,
@@ -64,7 +75,6 @@ def open_share(uri: str) -> Ref:
         max_chunk_get_size=CHUNK,
         **credential,
     )
-    return Ref(ShareStore(uri.rstrip("/"), share, folder))
 
 
 def _server(uri: str, where: Given) -> tuple[str, str]:

@@ -6,8 +6,8 @@
 * ``gs://BUCKET/FOLDER``: ``GOOGLE_SERVICE_ACCOUNT_KEY`` (the content of a key file), ``GOOGLE_APPLICATION_CREDENTIALS`` (its path),
   ``GOOGLE_BASE_URL``, a workload identity.
 
-What a job's Secret has under these names (``checkpoint.secretName``) comes first. A pod has it under other names
-(:data:`lmj_api.tokens.STORE`), which none of the processes beside the worker is given.
+What a job's Secret has under these names (``checkpoint.secretName``) comes first. A pod has it as files
+(:data:`lmj_api.tokens.STORE_FOLDER`), of which none of the processes beside the worker is told; they are read again when they change.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import certifi
@@ -26,10 +27,16 @@ from lmj_api.buckets import split
 from lmj_trainer.errors import UserError
 from lmj_trainer.store.objects import CLIENT, RETRY, ObjectStore
 from lmj_trainer.store.port import Ref
-from lmj_trainer.store.variables import Given, given_by_secret, is_url
+from lmj_trainer.store.renewed import Renewed
+from lmj_trainer.store.secret import Secret
+from lmj_trainer.store.variables import Given, is_url
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
+
+
+_AT_ONCE = datetime.fromtimestamp(0, UTC)
+"""When a credential ends that is to be asked for again with each request."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ def _key_of_aws(given: Given) -> dict[str, Any] | None:
     if not _signs_for_aws(given):
         return None
     key = {"access_key_id": given["AWS_ACCESS_KEY_ID"], "secret_access_key": given["AWS_SECRET_ACCESS_KEY"]}
-    return {**key, "token": given.get("AWS_SESSION_TOKEN"), "expires_at": None}
+    return {**key, "token": given.get("AWS_SESSION_TOKEN"), "expires_at": _AT_ONCE}
 
 
 def _signs_for_aws(given: Given) -> bool:
@@ -61,7 +68,7 @@ def _signs_for_aws(given: Given) -> bool:
 def _key_of_azure(given: Given) -> dict[str, Any] | None:
     for name, kind in (("AZURE_STORAGE_ACCOUNT_KEY", "access_key"), ("AZURE_STORAGE_SAS_TOKEN", "sas_token")):
         if name in given:
-            return {kind: given[name], "expires_at": None}
+            return {kind: given[name], "expires_at": _AT_ONCE}
     return None
 
 
@@ -82,18 +89,35 @@ def open_bucket(uri: str) -> Ref:
     except ValueError as error:
         raise UserError(str(error)) from None
     kind = _KINDS[scheme]
-    given = given_by_secret(kind.variables)
+    secret = Secret.of_job(kind.variables)
     _require_roots()
-    client, config = _client(kind, given), _config(kind, given)
-    own: dict[str, Any] = (
-        {"credential_provider": lambda: credential} if (credential := kind.credential(given)) is not None else {}
-    )
-    try:
-        bucket = kind.store(name, prefix=folder or None, config=config, client_options=client, retry_config=RETRY, **own)
-    except (BaseError, ValueError) as error:
-        # It names the setting, and no value.
-        raise UserError(f"{uri}: {str(error).partition(chr(10))[0]}") from None
-    return Ref(ObjectStore(uri.rstrip("/"), bucket))
+
+    def opened(given: Given) -> Any:
+        try:
+            return kind.store(
+                name,
+                prefix=folder or None,
+                config=_config(kind, given),
+                client_options=_client(kind, given),
+                retry_config=RETRY,
+                **_credentials(kind, given, secret),
+            )
+        except (BaseError, ValueError) as error:
+            # It names the setting, and no value.
+            raise UserError(f"{uri}: {str(error).partition(chr(10))[0]}") from None
+
+    def signs(given: Given) -> bool:
+        return kind.signs(given) or kind.credential(given) is not None
+
+    return Ref(ObjectStore(uri.rstrip("/"), Renewed(secret, opened, signs)))
+
+
+def _credentials(kind: _Kind, given: Given, secret: Secret | None) -> dict[str, Any]:
+    """What has the library sign by what the Secret has at the time of each request: a large file takes many of them."""
+    first = kind.credential(given)
+    if first is None or secret is None:
+        return {}
+    return {"credential_provider": lambda: kind.credential(secret.latest(given)) or first}
 
 
 def _require_roots() -> None:

@@ -6,22 +6,26 @@ There are no folders: one is there as long as a file lies in it. An object is th
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-import re
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError, UnauthenticatedError
+from obstore.exceptions import AlreadyExistsError, BaseError
 
-from lmj_trainer.store.port import Entry, Piece, Ref, RefusedError, aside_of
+from lmj_trainer.store.answers import code, is_silent, reason, refuses, refuses_keys
+from lmj_trainer.store.port import Entry, Piece, Ref, RefusedError, RenewableError, aside_of
 from lmj_trainer.store.ranges import ahead, copied, scatter
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import AzureStore, ClientConfig, GCSStore, RetryConfig, S3Store
+
+    from lmj_trainer.store.renewed import Renewed
 
     Bucket = S3Store | AzureStore | GCSStore
 
@@ -35,21 +39,9 @@ REQUEST_SECONDS = 30
 """How long one request may take."""
 _MARK = "lmjupload"
 """Name of what is kept beside a file's content: which call wrote it."""
-_NO_KEY = {"NoSuchKey", "BlobNotFound"}
-_REFUSED = {
-    "NoSuchBucket",
-    "AccessDenied",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "ContainerNotFound",
-    "AuthenticationFailed",
-    "AuthorizationFailure",
-    "AuthorizationPermissionMismatch",
-}
 _PUT_TOGETHER = {"InvalidBlockList", "NoSuchUpload"}
 """What a server says to the request that makes a file of parts, when it has done that before, and its answer was lost."""
-_QUERY = re.compile(r"\?\S+")
-_ANSWER = re.compile(r"<Code>(.*?)</Code>.*?<Message>(.*?)</Message>", re.DOTALL)
+T = TypeVar("T")
 
 
 CLIENT: ClientConfig = {"timeout": timedelta(seconds=REQUEST_SECONDS)}
@@ -63,7 +55,7 @@ RETRY: RetryConfig = {
 class ObjectStore:
     """It keeps nothing between two calls, and threads may share it."""
 
-    def __init__(self, place: str, bucket: Bucket) -> None:
+    def __init__(self, place: str, bucket: Renewed[Bucket]) -> None:
         """``place``: its URI. ``bucket``: what is there, with :data:`CLIENT` and :data:`RETRY`."""
         self._place, self._bucket = place, bucket
 
@@ -72,19 +64,22 @@ class ObjectStore:
         return f"{self._place}/{key}" if key else self._place
 
     def put(self, key: str, pieces: Iterable[Piece]) -> None:
-        """As of :class:`~lmj_trainer.store.port.Store`: in parts, of which the last request makes an object."""
+        """As of :class:`~lmj_trainer.store.port.Store`: in parts, of which the last request makes an object. What the Secret has is asked for
+        with each part; what is refused in the middle is put again by the caller, who has the content.
+        """
         parts, mark = _parts(pieces), _new_mark()
         some = list(itertools.islice(parts, 2))
+        if len(some) < 2:
+            content = some[0] if some else b""
+            self._ask(key, lambda bucket: obstore.put(bucket, key, content, attributes=mark, use_multipart=False))
+            return
         with self._asking(key):
+            bucket = self._bucket.now
             try:
-                if len(some) < 2:
-                    obstore.put(self._bucket, key, some[0] if some else b"", attributes=mark, use_multipart=False)
-                else:
-                    whole = itertools.chain(some, parts)
-                    obstore.put(self._bucket, key, whole, attributes=mark, chunk_size=CHUNK, max_concurrency=PARTS_AT_ONCE)
+                whole = itertools.chain(some, parts)
+                obstore.put(bucket, key, whole, attributes=mark, chunk_size=CHUNK, max_concurrency=PARTS_AT_ONCE)
             except (BaseError, FileNotFoundError) as error:
-                answer = _ANSWER.search(str(error))
-                if answer is None or answer[1] not in _PUT_TOGETHER or not self._has(key, mark):
+                if code(error) not in _PUT_TOGETHER or not _has(bucket, key, mark):
                     raise
 
     def create(self, key: str, content: bytes) -> bool:
@@ -92,24 +87,30 @@ class ObjectStore:
         lost, finds the file of the first.
         """
         mark = _new_mark()
-        with self._asking(key):
+
+        def create(bucket: Bucket) -> bool:
             try:
-                obstore.put(self._bucket, key, content, attributes=mark, mode="create")
+                obstore.put(bucket, key, content, attributes=mark, mode="create")
             except AlreadyExistsError:
-                return self._has(key, mark)
+                return _has(bucket, key, mark)
             return True
+
+        return self._ask(key, create)
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         """As of :class:`~lmj_trainer.store.port.Store`. Its size is asked for only where a range is refused, as one at its end is."""
-        with self._asking(key):
+
+        def get(bucket: Bucket) -> bytes:
             try:
                 if size is None:
-                    return bytes(obstore.get(self._bucket, key, options={"range": {"offset": start}} if start else None).bytes())
-                return bytes(obstore.get_range(self._bucket, key, start=start, length=size)) if size else b""
-            except BaseError:
-                if start < int(obstore.head(self._bucket, key)["size"]):
+                    return bytes(obstore.get(bucket, key, options={"range": {"offset": start}} if start else None).bytes())
+                return bytes(obstore.get_range(bucket, key, start=start, length=size)) if size else b""
+            except BaseError as error:
+                if refuses_keys(error) or start < int(obstore.head(bucket, key)["size"]):
                     raise
                 return b""
+
+        return self._ask(key, get)
 
     def fill(self, key: str, start: int, buffers: Sequence[memoryview]) -> None:
         """As of :class:`~lmj_trainer.store.port.Store`: in parts, several at a time."""
@@ -117,8 +118,7 @@ class ObjectStore:
 
     def entry(self, key: str) -> Entry:
         """As of :class:`~lmj_trainer.store.port.Store`."""
-        with self._asking(key):
-            found = obstore.head(self._bucket, key)
+        found = self._ask(key, lambda bucket: _head(bucket, key))
         return Entry(int(found["size"]), found["last_modified"].timestamp())
 
     def files(self, key: str) -> list[str]:
@@ -138,8 +138,8 @@ class ObjectStore:
 
     def delete(self, key: str) -> None:
         """As of :class:`~lmj_trainer.store.port.Store`."""
-        with self._asking(key), contextlib.suppress(FileNotFoundError):
-            obstore.delete(self._bucket, key)
+        with contextlib.suppress(FileNotFoundError):
+            self._ask(key, lambda bucket: obstore.delete(bucket, key))
 
     def remove(self, key: str) -> None:
         """As of :class:`~lmj_trainer.store.port.Store`: there is nothing to be removed."""
@@ -175,75 +175,82 @@ class ObjectStore:
 
         def fetch(at: int) -> memoryview:
             length = min(CHUNK, end - at)
-            with self._asking(key):
-                piece = memoryview(obstore.get_range(self._bucket, key, start=at, length=length))
+            piece = memoryview(self._ask(key, lambda bucket: obstore.get_range(bucket, key, start=at, length=length)))
             if len(piece) != length:
                 raise OSError(f"{self.describe(key)} ends at byte {at + len(piece)}, where more was to be read")
             return piece
 
         return ahead(fetch, range(start, end, CHUNK), PARTS_AT_ONCE)
 
-    def _has(self, key: str, mark: Mapping[str, str]) -> bool:
-        """Whether the file is of the call that gave it ``mark``."""
-        try:
-            found = obstore.get(self._bucket, key, options={"head": True}).attributes
-        except FileNotFoundError:
-            return False
-        return mark.items() <= found.items()
-
     def _move(self, source: str, target: str) -> None:
         """The last in order first: names that begin with a dot say whose the rest is, and are there as long as any of it is."""
         with contextlib.suppress(FileNotFoundError):
             for name in reversed(self.files(source)):
-                with self._asking(f"{source}/{name}"), contextlib.suppress(FileNotFoundError):
-                    obstore.rename(self._bucket, f"{source}/{name}", f"{target}/{name}")
+                here, there = f"{source}/{name}", f"{target}/{name}"
+                with contextlib.suppress(FileNotFoundError):
+                    self._ask(here, functools.partial(_rename, here=here, there=there))
 
     def _listed(self, key: str) -> tuple[list[str], list[str]]:
-        with self._asking(key):
-            found = obstore.list_with_delimiter(self._bucket, key or None)
+        def listed(bucket: Bucket) -> tuple[list[str], list[str]]:
+            found = obstore.list_with_delimiter(bucket, key or None)
             own = f"{key}/" if key else ""
             # A console's mark of a folder has no name in it.
             files = sorted(name for each in found["objects"] if (name := str(each["path"]).removeprefix(own)))
-            folders = sorted(str(each).rstrip("/").removeprefix(own) for each in found["common_prefixes"])
+            return files, sorted(str(each).rstrip("/").removeprefix(own) for each in found["common_prefixes"])
+
+        files, folders = self._ask(key, listed)
         if key and not files and not folders:
             raise FileNotFoundError(self.describe(key))
         return files, folders
 
+    def _ask(self, key: str, do: Callable[[Bucket], T]) -> T:
+        """What ``do`` answers, which may be done again when it is refused. Errors of the library as those of files."""
+        with self._asking(key):
+            return self._bucket.ask(do, refuses_keys)
+
     @contextlib.contextmanager
     def _asking(self, key: str) -> Iterator[None]:
-        """Errors of the library as those of files."""
         try:
             yield
-        except FileNotFoundError as error:
-            answer = _ANSWER.search(str(error))
-            if answer is not None and answer[1] not in _NO_KEY:  # the bucket is not there, or the user
-                raise RefusedError(f"{self.describe(key)}: {_reason(str(error))}") from None
-            raise FileNotFoundError(self.describe(key)) from None
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise RefusedError(f"{self.describe(key)}: {_reason(str(error))}") from None
-        except BaseError as error:
-            answer = _ANSWER.search(str(error))
-            kind = (
-                RefusedError if answer is not None and answer[1] in _REFUSED else OSError
-            )  # a listing's error has no class of its own
-            raise kind(f"{self.describe(key)}: {_reason(str(error))}") from None
+        except (FileNotFoundError, BaseError) as error:
+            said, secret = f"{self.describe(key)}: {reason(error)}", self._bucket.secret
+            if refuses_keys(error) and secret is not None:
+                raise RenewableError(f"{said.rstrip('.')}: renew the Secret {secret}") from None
+            if refuses(error):
+                raise RefusedError(said) from None
+            raise FileNotFoundError(self.describe(key)) if isinstance(error, FileNotFoundError) else OSError(said) from None
         except BaseException as error:
             # A panic of the library is no Exception: a thread that writes a checkpoint would end without a word.
             if type(error).__module__ != "pyo3_runtime":
                 raise
-            raise OSError(f"{self.describe(key)}: {_reason(str(error))}") from None
+            raise OSError(f"{self.describe(key)}: {reason(error)}") from None
+
+
+def _head(bucket: Bucket, key: str) -> ObjectMeta:
+    try:
+        return obstore.head(bucket, key)
+    except BaseError as error:
+        if is_silent(error):
+            obstore.get(bucket, key)  # it is refused too, and why: the content is not asked for
+        raise
+
+
+def _rename(bucket: Bucket, here: str, there: str) -> None:
+    obstore.rename(bucket, here, there)
+
+
+def _has(bucket: Bucket, key: str, mark: Mapping[str, str]) -> bool:
+    """Whether the file is of the call that gave it ``mark``."""
+    try:
+        found = obstore.get(bucket, key, options={"head": True}).attributes
+    except FileNotFoundError:
+        return False
+    return mark.items() <= found.items()
 
 
 def _new_mark() -> dict[str, str]:
     """By which a call knows the file that it wrote. Azure takes letters and digits alone in a name."""
     return {_MARK: secrets.token_hex(16)}
-
-
-def _reason(said: str) -> str:
-    """What the server answered, or else what became of the request: without the query of an URL, which may sign it, and without a key."""
-    answer = _ANSWER.search(said)
-    text = f"{answer[1]}: {answer[2]}" if answer is not None else _QUERY.sub("?…", said.partition("\n\nDebug source")[0])
-    return " ".join(text.split())[:300]
 
 
 def _parts(pieces: Iterable[Piece]) -> Iterator[Piece]:

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 from azure.core.exceptions import AzureError, HttpResponseError
 
 from lmj_trainer.store.patience import ABSENT, REQUEST_SECONDS, code_of, persistently, was_refused
+from lmj_trainer.store.port import RenewableError
 from lmj_trainer.store.unfinished import unfinished_name
 
 if TYPE_CHECKING:
     from azure.storage.fileshare import ShareClient, ShareFileClient
+
+    from lmj_trainer.store.renewed import Renewed
 
 FIRST_ROOM, MOST_ROOM = 64 << 20, 1 << 30
 """By how many bytes a file grows whose size is not known: it doubles at first."""
@@ -26,7 +29,7 @@ T = TypeVar("T")
 class Partial:
     """Made for one file, and one attempt to write it. All methods raise AzureError; those with a request make it again."""
 
-    def __init__(self, share: ShareClient, path: str) -> None:
+    def __init__(self, share: Renewed[ShareClient], path: str) -> None:
         """``path``: that of the file, in the share."""
         self._share, self._path = share, path
         self._mark = {_MARK: secrets.token_hex(16)}
@@ -38,7 +41,7 @@ class Partial:
         """Make it, and the folders that it needs, with ``size`` bytes of zeros."""
         for again in (True, True, False):  # the folder may be removed in between
             try:
-                persistently(lambda: self._begin(size))
+                persistently(self._share, lambda: self._begin(size))
             except AzureError as error:
                 if code_of(error) != "ParentNotFound" or not again:
                     raise
@@ -70,9 +73,11 @@ class Partial:
 
     def rename(self, *, replace: bool) -> bool:
         """Give it its name: whether it has it; False: another has, and is not to be replaced."""
-        file = self._file()
         try:
-            persistently(lambda: file.rename_file(self._path, overwrite=replace, metadata=self._mark, timeout=REQUEST_SECONDS))
+            persistently(
+                self._share,
+                lambda: self._file().rename_file(self._path, overwrite=replace, metadata=self._mark, timeout=REQUEST_SECONDS),
+            )
         except AzureError as error:
             code = code_of(error)
             if code not in ABSENT | {"ResourceAlreadyExists"} or (replace and code not in ABSENT):
@@ -89,24 +94,23 @@ class Partial:
         """Remove what may be left of it, if the server is there: what led here matters more."""
         for name in self._made:
             try:
-                self._share.get_file_client(name).delete_file(timeout=REQUEST_SECONDS)
+                self._share.now.get_file_client(name).delete_file(timeout=REQUEST_SECONDS)
             except HttpResponseError:
                 continue  # it was not made, most likely
-            except AzureError:
+            except (AzureError, RenewableError):
                 return
 
-    @staticmethod
-    def _ask(ask: Callable[[], T]) -> T:
+    def _ask(self, ask: Callable[[], T]) -> T:
         """Of the file, which was made."""
         try:
-            return persistently(ask)
+            return persistently(self._share, ask)
         except AzureError as error:
             if code_of(error) in ABSENT:
                 raise AzureError(_MOVED) from None
             raise
 
     def _file(self) -> ShareFileClient:
-        return self._share.get_file_client(self._made[-1])
+        return self._share.now.get_file_client(self._made[-1])
 
     def _begin(self, size: int) -> None:
         """One request. Each has a name of its own: one that the server does late would empty a file that was made since."""
@@ -121,10 +125,11 @@ class Partial:
 
     def _make(self, folder: str) -> None:
         """Make it if it is not there, and what it is in."""
-        directory = self._share.get_directory_client(folder)
         for again in (True, False):
             try:
-                persistently(lambda: directory.create_directory(timeout=REQUEST_SECONDS))
+                persistently(
+                    self._share, lambda: self._share.now.get_directory_client(folder).create_directory(timeout=REQUEST_SECONDS)
+                )
             except AzureError as error:
                 if code_of(error) == "ResourceAlreadyExists":
                     return
@@ -141,7 +146,9 @@ class Partial:
     def _has_name(self) -> bool:
         """Whether the file is of this call."""
         try:
-            found = persistently(lambda: self._share.get_file_client(self._path).get_file_properties(timeout=REQUEST_SECONDS))
+            found = persistently(
+                self._share, lambda: self._share.now.get_file_client(self._path).get_file_properties(timeout=REQUEST_SECONDS)
+            )
         except AzureError as error:
             if code_of(error) not in ABSENT:
                 raise

@@ -7,11 +7,16 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError, IncompleteReadError
 
-from lmj_trainer.store.port import RefusedError
+from lmj_trainer.store.port import RefusedError, RenewableError
+
+if TYPE_CHECKING:
+    from azure.storage.fileshare import ShareClient
+
+    from lmj_trainer.store.renewed import Renewed
 
 REQUEST_SECONDS = 30
 """How long a request waits for its connection, and for each part of its answer."""
@@ -35,8 +40,12 @@ class AnswerTornError(AzureError):
     """A part of an answer came, and the rest did not."""
 
 
-def persistently(ask: Callable[[], T]) -> T:
-    """What ``ask`` answers, which is one request and raises AzureError."""
+def persistently(share: Renewed[ShareClient], ask: Callable[[], T]) -> T:
+    """What ``ask`` answers, which is one request to ``share`` as it is reached by then, and raises AzureError. Raises RenewableError too."""
+    return share.ask(lambda _: _until_it_passes(ask), refuses_keys)
+
+
+def _until_it_passes(ask: Callable[[], T]) -> T:
     end, pause = time.monotonic() + RETRY_SECONDS, FIRST_PAUSE
     while True:
         try:
@@ -63,21 +72,28 @@ def was_refused(error: AzureError) -> bool:
 
 
 @contextlib.contextmanager
-def told_as_of_files(place: str) -> Iterator[None]:
-    """Errors of the library as those of files."""
+def told_as_of_files(place: str, secret: str | None) -> Iterator[None]:
+    """Errors of the library as those of files. ``secret``: the name of the job's by which requests are signed, where it is one."""
     try:
         yield
     except AzureError as error:
         if code_of(error) in ABSENT:
             raise FileNotFoundError(place) from None
-        kind = RefusedError if code_of(error) == _NO_SHARE or _is_refusal(error) else OSError
-        raise kind(f"{place}: {_reason(error)}") from None
+        said = f"{place}: {_reason(error)}"
+        if refuses_keys(error) and secret is not None:
+            raise RenewableError(f"{said.rstrip('.')}: renew the Secret {secret}") from None
+        raise (RefusedError if code_of(error) == _NO_SHARE or _is_refusal(error) else OSError)(said) from None
+
+
+def refuses_keys(error: Exception) -> bool:
+    """Whether the server does not take what the request was signed with, whoever else may do what was asked."""
+    status = error.status_code if isinstance(error, HttpResponseError) else None
+    return isinstance(error, ClientAuthenticationError) or status == 401
 
 
 def _is_refusal(error: AzureError) -> bool:
     """Whether the server does not give it to this caller."""
-    status = error.status_code if isinstance(error, HttpResponseError) else None
-    return isinstance(error, ClientAuthenticationError) or status in (401, 403)
+    return refuses_keys(error) or (isinstance(error, HttpResponseError) and error.status_code == 403)
 
 
 def _may_pass(error: AzureError) -> bool:

@@ -40,6 +40,10 @@ class RefusedError(OSError):
     """The store does not give it, however often it is asked: there is no such bucket, or no right to it. The text is one line."""
 
 
+class RenewableError(RefusedError):
+    """What requests are signed with is refused, and may be renewed while this process runs: in the job's Secret, which the text names."""
+
+
 class Store(Protocol):
     """Files by key: ``folder/name``; the key of the store's root is ``""``. All methods may raise OSError, and FileNotFoundError for a key that
     is not there. Those that write have made their work durable when they return, and after a crash at any point it is done or not.

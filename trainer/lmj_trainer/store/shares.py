@@ -26,6 +26,8 @@ from lmj_trainer.store.unfinished import STALE_SECONDS, is_unfinished
 if TYPE_CHECKING:
     from azure.storage.fileshare import ShareClient, ShareDirectoryClient, ShareFileClient
 
+    from lmj_trainer.store.renewed import Renewed
+
 CHUNK = 4 << 20
 """Bytes of a range: the server takes no more."""
 RANGES_AT_ONCE = 4
@@ -39,7 +41,7 @@ T = TypeVar("T")
 class ShareStore:
     """It keeps nothing between two calls, and threads may share it."""
 
-    def __init__(self, place: str, share: ShareClient, folder: str) -> None:
+    def __init__(self, place: str, share: Renewed[ShareClient], folder: str) -> None:
         """``place``: its URI. ``share``: what is there, which makes no request again by itself. ``folder``: in the share; ``""``: all of it."""
         self._place, self._share, self._folder = place, share, folder
 
@@ -77,7 +79,7 @@ class ShareStore:
         """As of :class:`~lmj_trainer.store.port.Store`."""
         with self._asking(key):
             try:
-                found = persistently(lambda: self._file(key).get_file_properties(timeout=REQUEST_SECONDS))
+                found = persistently(self._share, lambda: self._file(key).get_file_properties(timeout=REQUEST_SECONDS))
             except AzureError as error:
                 if code_of(error) == "ResourceTypeMismatch":
                     raise NotAFileError(self.describe(key)) from None
@@ -152,19 +154,18 @@ class ShareStore:
         return "/".join(part for part in (self._folder, key) if part)
 
     def _file(self, key: str) -> ShareFileClient:
-        return self._share.get_file_client(self._path(key))
+        return self._share.now.get_file_client(self._path(key))
 
     def _directory(self, key: str) -> ShareDirectoryClient:
-        return self._share.get_directory_client(self._path(key))
+        return self._share.now.get_directory_client(self._path(key))
 
     def _asking(self, key: str) -> contextlib.AbstractContextManager[None]:
-        return told_as_of_files(self.describe(key))
+        return told_as_of_files(self.describe(key), self._share.secret)
 
-    @staticmethod
-    def _there(ask: Callable[[], T]) -> T | None:
+    def _there(self, ask: Callable[[], T]) -> T | None:
         """What ``ask`` answers; None: there is nothing of that kind under that name. Raises AzureError."""
         try:
-            return persistently(ask)
+            return persistently(self._share, ask)
         except AzureError as error:
             if code_of(error) not in ABSENT | {"ResourceTypeMismatch"}:
                 raise
@@ -203,7 +204,7 @@ class ShareStore:
             return content, total
 
         try:
-            return persistently(ask)
+            return persistently(self._share, ask)
         except AzureError as error:
             if code_of(error) != "InvalidRange":
                 raise
@@ -227,7 +228,7 @@ class ShareStore:
         token: str | None = None
         while token != "":
             with self._asking(key):
-                names, token = persistently(functools.partial(self._page, key, token))
+                names, token = persistently(self._share, functools.partial(self._page, key, token))
             yield from names
 
     def _page(self, key: str, after: str | None) -> tuple[list[tuple[str, bool]], str]:
@@ -243,7 +244,9 @@ class ShareStore:
         """
         with self._asking(source):
             try:
-                persistently(lambda: self._directory(source).rename_directory(self._path(target), timeout=REQUEST_SECONDS))
+                persistently(
+                    self._share, lambda: self._directory(source).rename_directory(self._path(target), timeout=REQUEST_SECONDS)
+                )
             except AzureError as error:
                 if code_of(error) in ABSENT and self.is_folder(target):
                     return  # that answer was lost, or another moved it
@@ -253,7 +256,9 @@ class ShareStore:
                 return
         # Names that begin with a dot last: they say whose the rest is.
         for name, _ in sorted(self._listed(source), reverse=True):
-            file, path = self._file(f"{source}/{name}"), self._path(f"{target}/{name}")
             with self._asking(f"{source}/{name}"):
-                self._there(functools.partial(file.rename_file, path, overwrite=True, timeout=REQUEST_SECONDS))
+                self._there(functools.partial(self._rename, f"{source}/{name}", f"{target}/{name}"))
         self.remove(source)
+
+    def _rename(self, source: str, target: str) -> None:
+        self._file(source).rename_file(self._path(target), overwrite=True, timeout=REQUEST_SECONDS)

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from lmj_api.tokens import STORE
-
 Given = Mapping[str, str]
 """Variables of the job's Secret, by the names that programs know."""
-
-
-def given_by_secret(prefix: str) -> dict[str, str]:
-    """The variables of the job's Secret that begin with ``prefix``. One often ends in a line feed, which no header takes."""
-    own = STORE + prefix
-    return {name.removeprefix(STORE): value.strip() for name, value in os.environ.items() if name.startswith(own)}
 
 
 def is_url(text: str) -> bool:

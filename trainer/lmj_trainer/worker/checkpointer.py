@@ -24,6 +24,7 @@ from lmj_trainer.state.host_copy import copy_beside
 from lmj_trainer.transport.envelope import Envelope, Kind
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import yield_to_compute
+from lmj_trainer.worker.problem import Problem, Renewal
 from lmj_trainer.worker.retention import Retention
 from lmj_trainer.worker.throttle import Throttle
 
@@ -91,10 +92,13 @@ class Checkpointer:
         self._whole = False
         self._thread: threading.Thread | None = None
         self._late: tuple[int, float] | None = None
+        self._step: int | None = None
         self._promising_until = 0.0
         self._awaited = False
         self.problem: str | None = None
         """Why the newest could not be written, on every rank; None: it was, or is under way, or its view broke."""
+        self.renewal = Renewal()
+        """When another is begun because the store refused the newest (rank 0)."""
         self._retention = Retention(root, kept.keep, owner, kept.keep_every)
         self._look: Look | None = None
         self._failed: set[str] = set()
@@ -116,6 +120,11 @@ class Checkpointer:
     def busy(self) -> bool:
         """Whether a checkpoint is under way."""
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def saving(self) -> int | None:
+        """The step of the one that is under way; None: none is."""
+        return self._step if self.busy else None
 
     @property
     def promising(self) -> bool:
@@ -164,6 +173,7 @@ class Checkpointer:
         else:
             patience += self._throttle.longest(self._state.saved.nbytes)
         self._late = step, now + patience
+        self._step = step
         self._awaited = awaited
         self._copied.clear()
         self._whole = False
@@ -175,7 +185,7 @@ class Checkpointer:
         """Tell (once) of a checkpoint that is under way for longer than its patience: storage that hangs reports no error."""
         if self._late is not None and self.busy and time.monotonic() > self._late[1]:
             step, self._late = self._late[0], None
-            self._warn(step, f"it is not written yet: is {self._root} reachable?")
+            self._warn(step, Problem(f"it is not written yet: is {self._root} reachable?"))
 
     def copied(self) -> torch.Tensor | None:
         """The copy of the state whose checkpoint was begun last, once it is taken; None: there was no memory for it. Any thread may.
@@ -207,7 +217,7 @@ class Checkpointer:
         known: list[CheckpointInfo],
     ) -> None:
         part: ManifestFile | None = None
-        problem = ""
+        problem: Problem | None = None
         started = time.time()
         writes = rank in topology.writers
         try:
@@ -215,13 +225,16 @@ class Checkpointer:
                 part = self._write(view, step, topology.part(rank))
         except (OSError, RuntimeError) as error:
             # RuntimeError: no memory for the copy. Training goes on; what is durable stays.
-            problem = f"rank {rank} could not write: {error}"
+            problem = Problem.of(f"rank {rank} could not write", error)
         finally:
             self._copied.set()
         try:
             if facts is None:
                 if writes:
-                    payload = {"part": None if part is None else part.to_json(), "problem": problem}
+                    payload = {
+                        "part": None if part is None else part.to_json(),
+                        "problem": None if problem is None else vars(problem),
+                    }
                     self._transport.send(topology.leader, Envelope(view, Kind.PART, step, attempt, rank, payload))
                 # Rank 0 waits for the others first, for as long.
                 self.problem = self._transport.inbox.take(Kind.DURABLE, step, attempt, topology.leader, 2 * patience, view)
@@ -236,12 +249,13 @@ class Checkpointer:
             return
         if not problem:
             problem = self._commit(view, step, [p for p in parts if p is not None], facts, started, known)
+        self.renewal.came(problem)
         if problem:
             self._warn(step, problem)
         answers = not problem or self._discard(view, step)
-        self.problem = problem
+        self.problem = problem.text if problem else ""
         for other in topology.followers:
-            self._transport.send(other, Envelope(view, Kind.DURABLE, step, attempt, rank, problem))
+            self._transport.send(other, Envelope(view, Kind.DURABLE, step, attempt, rank, self.problem))
         # Not before: what an older view, cut off, finishes until then is a checkpoint. After a failure too, because the disk may be full.
         if answers:
             self._clear(view)
@@ -259,7 +273,9 @@ class Checkpointer:
         sign(folder, self._owner)
         return write_tensors(folder / part_file(part), self._state.tensors(self._copy), self._state.frozen, self._throttle.wrote)
 
-    def _part(self, view: int, step: int, attempt: int, other: int, patience: float) -> tuple[ManifestFile | None, str]:
+    def _part(
+        self, view: int, step: int, attempt: int, other: int, patience: float
+    ) -> tuple[ManifestFile | None, Problem | None]:
         """The file that ``other`` wrote, or why it wrote none. Raises ViewBrokenError."""
         inbox = self._transport.inbox
         try:
@@ -269,13 +285,17 @@ class Checkpointer:
             if inbox.view != view:
                 raise
             # The view holds; what does not answer is the other's storage.
-            return None, f"rank {other} has not written its part within {patience:g} s"
-        return None if payload["part"] is None else ManifestFile.model_validate_json(payload["part"]), payload["problem"]
+            return None, Problem(f"rank {other} has not written its part within {patience:g} s")
+        file, problem = payload["part"], payload["problem"]
+        return (
+            None if file is None else ManifestFile.model_validate_json(file),
+            None if problem is None else Problem(**problem),
+        )
 
-    def _warn(self, step: int, problem: str) -> None:
-        trouble = CheckpointTrouble(step=step, since=time.time(), error=problem)
+    def _warn(self, step: int, problem: Problem) -> None:
+        trouble = CheckpointTrouble(step=step, since=time.time(), error=problem.text, refused=problem.refused)
         goes = "it is tried again" if self._awaited else "training goes on"
-        self._control.emit(EventKind.WARNING, f"checkpoint of step {step} failed: {problem}; {goes}", trouble=trouble)
+        self._control.emit(EventKind.WARNING, f"checkpoint of step {step} failed: {problem.text}; {goes}", trouble=trouble)
 
     def _clear(self, view: int) -> None:
         try:
@@ -305,8 +325,8 @@ class Checkpointer:
 
     def _commit(
         self, view: int, step: int, files: list[ManifestFile], facts: ManifestFacts, started: float, known: list[CheckpointInfo]
-    ) -> str:
-        """Make it a checkpoint: "", or why it is none. ``known``: those of its view when it was begun."""
+    ) -> Problem | None:
+        """Make it a checkpoint: None, or why it is none. ``known``: those of its view when it was begun."""
         run = self._owner.run if self._owner.run.known else None
         name = checkpoint_name(step, view, run)
         manifest = Manifest(run=run, view=view, step=step, files=files, **vars(facts))
@@ -314,13 +334,13 @@ class Checkpointer:
         try:
             if over := self._retention.over(manifest):
                 self._transport.inbox.supersede(*over)
-                return over[1]
+                return Problem(over[1])
             self._claim()
             commit_manifest(self._root / name, manifest)
         except UserError as error:
-            return str(error)
+            return Problem(str(error))
         except (OSError, ValueError) as error:
-            return f"its manifest could not be written: {error}"
+            return Problem.of("its manifest could not be written", error)
         now = time.time()
         info = CheckpointInfo(name=name, step=step, size=size, best=facts.best, time=now)
         removed: list[str] = []
@@ -330,4 +350,4 @@ class Checkpointer:
             self._control.emit(EventKind.WARNING, f"old checkpoints could not be removed: {error}")
         message = f"step {step}, {size / 1e6:.1f} MB in {now - started:.1f} s"
         self._control.emit(EventKind.CHECKPOINTED, message, checkpoint=info, removed=removed)
-        return ""
+        return None

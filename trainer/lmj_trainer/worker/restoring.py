@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING
 from lmj_api.protocol import EventKind
 from lmj_api.spec import Precision
 from lmj_trainer.checkpoint.tensors import load_state, read_manifest
+from lmj_trainer.errors import OutageError
 from lmj_trainer.fetched import local
+from lmj_trainer.hub import patiently
 from lmj_trainer.pretrained import kept
 from lmj_trainer.state.loss_scale import LossScale
 from lmj_trainer.state.stage_state import Best
 from lmj_trainer.state.weights import initialise
+from lmj_trainer.store.port import RenewableError
 from lmj_trainer.store.registry import checkpoints_of
 from lmj_trainer.worker.claim import require_start
 
 if TYPE_CHECKING:
+    from lmj_api.manifest import Manifest
     from lmj_api.spec import JobSpec
     from lmj_api.view import Resume, View
     from lmj_trainer.follow.source import Source
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
     from lmj_trainer.worker.pace import Pace
     from lmj_trainer.worker.saving import Saving
     from lmj_trainer.worker.snapshots import MemorySnapshots
+
+_RENEWAL_SECONDS = 180.0
+"""For which a rank waits for its pod to see a Secret that was renewed: the kubelet takes a minute or two."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +76,23 @@ class Restoring:
 
     def _from_checkpoint(self, resume: Resume, name: str) -> None:
         state, folder = self.state, checkpoints_of(self.spec) / Path(name).name
-        manifest = read_manifest(folder)
-        if state.step != manifest.step or not resume.believed:
-            self.source.restart()
-            load_state(folder, state)
+
+        def load() -> Manifest:
+            try:
+                manifest = read_manifest(folder)
+                if state.step != manifest.step or not resume.believed:
+                    self.source.restart()
+                    load_state(folder, state)
+            except RenewableError as error:
+                # Whoever looked for it has other keys: pods do not see at the same time that a Secret was renewed.
+                raise OutageError(str(error)) from error
+            return manifest
+
+        def say(line: str) -> None:
+            self.control.emit(EventKind.PREPARING, progress=self.pace.at(resume.step, f"restore: {line}"))
+
+        # The others wait meanwhile.
+        manifest = patiently(load, min(_RENEWAL_SECONDS, self.spec.recovery.hang_timeout_seconds / 2), say)
         # The checkpoint of an evaluated step is written after the evaluation.
         state.best = Best(manifest.best_step, manifest.best_score, manifest.waited, manifest.step)
         state.seconds, state.evaluated = manifest.seconds, manifest.step

@@ -91,7 +91,8 @@ class Saving:
             # The last step's checkpoint is always taken, and waited for; any other may be late, never in the way.
             return committed == self._pace.last
         by_step = every.every_steps is not None and committed % every.every_steps == 0
-        return by_step or (every.every_seconds is not None and time.monotonic() - self._saved_at >= every.every_seconds)
+        by_time = every.every_seconds is not None and time.monotonic() - self._saved_at >= every.every_seconds
+        return by_step or by_time or self._checkpointer.renewal.due
 
     def start(self, recorder: Recorder | None, attempt: int = 0, *, awaited: bool = False) -> None:
         """Begin the checkpoint of the state's step. ``recorder``: rank 0's; the others as in :meth:`Checkpointer.start`."""

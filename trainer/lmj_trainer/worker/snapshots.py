@@ -73,11 +73,19 @@ class MemorySnapshots:
         self._taken.set()
         self._sent = True
         self._anew = True
+        self._told: Snapshots | None = None
 
     @property
     def held(self) -> Snapshots | None:
         """What the operator is told."""
         return None if self._own is None else Snapshots(own=self._own.steps, kept=self._keeper.steps)
+
+    def news(self) -> Snapshots | None:
+        """What the operator is to be told while training goes on; None: nothing else than before, or it is changing now."""
+        if not self._taken.is_set() or (held := self.held) == self._told:
+            return None
+        self._told = held
+        return held
 
     @property
     def unsent(self) -> bool:

@@ -377,11 +377,12 @@ class Trainer:
         return decision
 
     def _stepped(self, progress: Progress, took: float, waited: float) -> None:
-        """Report the step, which is done: seconds in all, and those of them that it waited for others."""
+        """Report the step, which is done: seconds in all, and those of them that it waited for others; and where states are beside it."""
         self._times.add(self.strategy.compute_seconds, waited, took)
         self._source.stepped(took)
         times: dict[str, Any] = {"compute_seconds": self._times.compute, "waiting_seconds": self._times.waiting}
-        self._control.emit(EventKind.COMMITTED, progress=progress, paused_seconds=self._paused, **times)
+        where: dict[str, Any] = {"snapshots": self.snapshots.news(), "saving": self._checkpointer.saving}
+        self._control.emit(EventKind.COMMITTED, progress=progress, paused_seconds=self._paused, **times, **where)
         self._paused = None
 
     def _decided(self, commit: Commit, rate: float, recorder: Recorder | None) -> Progress:

@@ -117,7 +117,8 @@ def conditions(
     if trouble is not None:
         newest = f"the newest is of step {saved.step}" if saved is not None else "there is none"
         text = f"the checkpoint of step {trouble.step} failed: {trouble.error}; {newest}"
-        standing.append(made(STALE, True, "WriteFailed", text, trouble.since))
+        reason = "CredentialsRefused" if trouble.refused else "WriteFailed"
+        standing.append(made(STALE, True, reason, text, trouble.since))
     elif STALE in before:
         standing.append(_stale_no_more(before[STALE], saved if renewed else None, now, generation))
     if MIGRATING in before or any(move.given_up is None for move in moves):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from lmj_api.protocol import STARTING_SCRIPT, CheckpointInfo, CheckpointTrouble, Evaluation, Progress, WorkerPhase
 from lmj_api.spec import Training
-from lmj_api.status import JobStatus, RankStatus
+from lmj_api.status import JobStatus, RankStatus, StateCopy
 from lmj_api.topology import FIRST, Rank, Topology
 from lmj_api.view import View
 from lmj_operator.plan.failures.failures import Failure
@@ -13,6 +13,7 @@ from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import Observed, PodPhase
 from lmj_operator.plan.pods.wants import Want
 from lmj_operator.plan.report.conditions import STALE
+from lmj_operator.plan.report.copies import copies
 
 EXIT_BYTES = 1 << 15
 """Of the messages of all ranks' failures together: a status has to fit into an object of a cluster. Incidents have them whole."""
@@ -76,15 +77,34 @@ def evaluations(ranks: tuple[RankFacts, ...], view: View | None, old: list[Evalu
     return agent.evaluations if agent is not None and agent.evaluations else old
 
 
-def checkpoint(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | None) -> CheckpointInfo | None:
-    """The newest usable checkpoint: what rank 0 knows if it has looked since ``newest`` began, else what anybody reports or has told."""
+def checkpoints(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | None) -> list[CheckpointInfo]:
+    """The usable ones: what rank 0 knows if it has looked since ``newest`` began, else what anybody reports or has told."""
     old, first = observed.status.checkpoint, ranks[FIRST].agent
     if first is not None and has_looked(first, newest):
-        seen = [c for c in first.checkpoints if c.problem is None]
-    else:
-        told = [c for pod in observed.pods if pod.agent is not None for c in pod.agent.checkpoints if c.problem is None]
-        seen = [*told, *([old] if old is not None else [])]
-    return max(seen, key=lambda c: c.step, default=old)
+        return [c for c in first.checkpoints if c.problem is None]
+    told = [c for pod in observed.pods if pod.agent is not None for c in pod.agent.checkpoints if c.problem is None]
+    return [*told, *([old] if old is not None else [])]
+
+
+def checkpoint(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | None) -> CheckpointInfo | None:
+    """The newest of :func:`checkpoints`; where there is none, what was the newest before."""
+    return max(checkpoints(observed, ranks, newest), key=lambda c: c.step, default=observed.status.checkpoint)
+
+
+def state_copies(observed: Observed, ranks: tuple[RankFacts, ...], newest: View | None, *, rests: bool) -> list[StateCopy]:
+    """Where the states are that training could go on from. ``rests``: nobody has any in memory. None of a script's, which saves its own."""
+    if observed.spec.strategy.stateless:
+        return []
+    lead = leader(ranks, newest)
+    # It hears of each checkpoint that is written, and of each that is removed for it.
+    known = [c for c in lead.agent.checkpoints if c.problem is None] if lead.agent is not None else []
+    return copies(
+        observed.spec.topology,
+        () if rests else ranks,
+        known or checkpoints(observed, ranks, newest),
+        lead.worker.saving if lead.worker is not None and not rests else None,
+        () if lead.agent is not None and lead.agent.scanned else observed.status.copies,
+    )
 
 
 def checkpoint_trouble(ranks: tuple[RankFacts, ...], view: View | None) -> CheckpointTrouble | None:

@@ -8,7 +8,7 @@ from lmj_api.layout import Layout
 from lmj_api.names import API_VERSION, KIND, pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob, Volume
-from lmj_api.tokens import STORE, references
+from lmj_api.tokens import STORE_FOLDER, STORE_SECRET, references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
 from lmj_operator.backend.kubernetes.build.grace import agent_seconds, grace_seconds
@@ -24,6 +24,7 @@ _SHARED_MEMORY = "8Gi"
 _RUN = "/run/lmj"
 _TOKEN = "/etc/lmj/token"  # noqa: S105 - a folder
 _JOB = "/etc/lmj/job"
+_STORE = "/etc/lmj/store"
 
 
 def owner(job: LiveMigrationJob) -> Object:
@@ -156,6 +157,8 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
     ]
     if job.spec.storage.output is not None or _alone(job):
         mounts.append({"name": "output", "mountPath": labels.OUTPUT})
+    if job.spec.checkpoint.secret_name is not None:
+        mounts.append({"name": "store-keys", "mountPath": _STORE, "readOnly": True})
     if job.spec.storage.data is not None:
         mounts.append({"name": "data", "mountPath": labels.DATA, "readOnly": True})
     container: Object = {
@@ -166,6 +169,7 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
             {"name": "PYTHONUNBUFFERED", "value": "1"},
+            *_store(job),
             *_tokens(job, rank),
         ],
         "ports": [{"name": "agent", "containerPort": labels.AGENT_PORT, "protocol": "TCP"}],
@@ -186,14 +190,18 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
-    if (secret := job.spec.checkpoint.secret_name) is not None:
-        # Each rank writes a part. It must be there: a pod waits for it, and says so.
-        container["envFrom"] = [{"prefix": STORE, "secretRef": {"name": secret}}]
     if settings.trainer_image is not None:
         container["image"] = settings.trainer_image
         if settings.image_pull_policy is not None:
             container["imagePullPolicy"] = settings.image_pull_policy
     return container
+
+
+def _store(job: LiveMigrationJob) -> list[Object]:
+    """Where the keys of the Secret are that leads to object storage: each rank writes a part of a checkpoint."""
+    if (secret := job.spec.checkpoint.secret_name) is None:
+        return []
+    return [{"name": STORE_FOLDER, "value": _STORE}, {"name": STORE_SECRET, "value": secret}]
 
 
 def _tokens(job: LiveMigrationJob, rank: int | None) -> list[Object]:
@@ -230,6 +238,10 @@ def _volumes(job: LiveMigrationJob) -> list[Object]:
         {"name": "tmp", "emptyDir": {}},
         {"name": "dshm", "emptyDir": {"medium": "Memory", **_shared_memory(job)}},
     ]
+    if (secret := job.spec.checkpoint.secret_name) is not None:
+        # As files, and the whole folder, because these are replaced when the Secret changes, which variables and single files are not. It
+        # must be there: a pod waits for it, and says so.
+        volumes.append({"name": "store-keys", "secret": {"secretName": secret, "defaultMode": 0o440}})
     if storage.output is not None:
         volumes.append({"name": "output", "persistentVolumeClaim": {"claimName": _claim(job, "output", storage.output)}})
     elif _alone(job):
