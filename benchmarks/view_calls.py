@@ -13,6 +13,8 @@ import aiohttp
 from aiohttp import web
 
 from lmj_operator.backend.agent_client import AgentClient
+from lmj_operator.backend.caller import Caller
+from lmj_operator.backend.signing_key import SigningKey
 
 if TYPE_CHECKING:
     from lmj_api.protocol import AgentState
@@ -46,7 +48,7 @@ async def _tell(port: int, view: View, members: int) -> float:
     """Seconds of this process's processor time."""
     connector = aiohttp.TCPConnector(limit=AT_ONCE)
     async with aiohttp.ClientSession(trust_env=False, connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-        agent = AgentClient(session, f"127.0.0.1:{port}", "token", view.number)
+        agent = AgentClient(session, f"127.0.0.1:{port}", Caller(SigningKey.generate(), "job", "pod"), view.number)
         await asyncio.gather(*(agent.put_view(view) for _ in range(AT_ONCE)))  # connections, which an operator has
         begin, body = time.process_time(), view.to_json()
         for first in range(0, members, AT_ONCE):

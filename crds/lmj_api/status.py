@@ -454,4 +454,4 @@ class JobStatus(Message):
     finished: float | None = None
     """When it succeeded or failed, seconds since the epoch."""
     cleaned: bool = False
-    """The finished job's Service, Secret and policies were removed (on a cluster)."""
+    """The finished job's Service and policies were removed (on a cluster)."""

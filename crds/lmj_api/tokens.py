@@ -14,6 +14,9 @@ STORE_FOLDER = f"{STORE}FOLDER"
 STORE_SECRET = f"{STORE}SECRET"
 """The variable with the Secret's name, for people."""
 
+METRICS = f"{PREFIX}METRICS"
+"""The variable with what a scraper of a pod's /metrics is to send as a bearer token: the template of the job may set it."""
+
 
 def tracker_token(number: int) -> str:
     """The variable with the credential of tracker ``number`` of ``output.trackers``, from 0."""

@@ -25,7 +25,7 @@ class Kind(StrEnum):
     DELETED = "pod deleted by force"
     ALL_DELETED = "all pods deleted by force at once"
     EVICTED = "pod evicted"
-    CHILDREN = "Service, NetworkPolicy, budget and Secret deleted, and a pod's label taken off"
+    CHILDREN = "Service, NetworkPolicy and budget deleted, and a pod's label taken off"
     SUSPENDED = "worker killed, and the job suspended before it is over"
     POWER = "power cut of a node, and back"
     PARTITION = "cable of a node pulled, and plugged in again"

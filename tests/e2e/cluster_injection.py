@@ -24,7 +24,7 @@ from s3_server import Restartable
 OVER_SECONDS = 120.0
 """A fault that is not over by then is one too many."""
 HOUR = 3600
-CHILDREN = "service,networkpolicy,poddisruptionbudget,secret"
+CHILDREN = "service,networkpolicy,poddisruptionbudget"
 
 
 class Injector:

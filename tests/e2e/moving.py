@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from enum import StrEnum
@@ -14,9 +13,12 @@ from typing import Any
 
 from faults import last_step
 from jobs import DEADLINE, Job, wait_until
+from signing import ask
 from test_chaos import running, steps_and_losses
 
 from lmj_api.protocol import AgentState, ViewNumber, WorkerPhase
+from lmj_operator.backend.caller import Caller
+from lmj_operator.backend.signing_key import SigningKey
 
 # A move's copy takes a moment even of so little, so that it can be met. Where the rate is no function of the length, a run may end
 # wherever the disturbed one was left; and what a run loses cannot be had from checkpoints that it does not take.
@@ -185,12 +187,12 @@ def tell(job: Job, pod: str, what: str, body: str | None = None) -> bytes:
     """The agent's answer to a request, as the operator makes them."""
     run = job.output / ".lmj"
     place = json.loads((run / "pods" / pod / "agent.json").read_bytes())
-    headers = {"Authorization": f"Bearer {(run / 'token').read_text()}", "Content-Type": "application/json"}
-    url = f"http://{place['host']}:{place['port']}/v1/{what}"
-    request = urllib.request.Request(url, body.encode() if body is not None else None, headers)
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        content: bytes = answer.read()
-    return content
+    words = Path(f"/proc/{place['pid']}/cmdline").read_bytes().decode().split("\0")
+    uid = json.loads((run / "job.json").read_bytes())["metadata"]["uid"]
+    caller = Caller(SigningKey.of_pem((run / "key").read_bytes()), uid, words[words.index("--uid") + 1])
+    method, data = ("GET", None) if body is None else ("POST", body.encode())
+    with ask(f"{place['host']}:{place['port']}", caller, method, f"/v1/{what}", data, 30) as answer:
+        return answer.read()
 
 
 def worker_of(job: Job, pod: str) -> int:

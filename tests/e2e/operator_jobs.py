@@ -17,7 +17,7 @@ from jobs import job_document, write_data
 
 CRD = Path(__file__).parents[2] / "crds" / "lmj.dev_livemigrationjobs.yaml"
 DEADLINE = 300.0
-KINDS = "pods,services,secrets,networkpolicies,poddisruptionbudgets,livemigrationjobs"
+KINDS = "pods,services,networkpolicies,poddisruptionbudgets,livemigrationjobs"
 KILL_WORKERS = """
 import os, signal
 for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -60,6 +60,9 @@ class OperatorProcess:
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), **(env or {})}
         self._command = [sys.executable, "-m", "lmj_operator.cli.main", "operator", "--listen", self.listen]
         self._command += ["--trainer-image", image, "--image-pull-policy", "IfNotPresent", "--grace-seconds", "120"]
+        self.keys = log.parent / "agent-keys"
+        """Those of its twin too, and of each that comes after it."""
+        self._command += ["--agent-keys", str(self.keys)]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

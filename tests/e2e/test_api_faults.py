@@ -59,7 +59,6 @@ def assert_made_once(operator: Watched, job: ClusterJob, since: int) -> None:
     """By what the server says that it did, whether the operator heard of it or not."""
     done = Counter(call.target.resource for call in operator.writes(since, job) if call.answered == 201)
     assert {kind: number for kind, number in done.items() if kind != "events"} == {
-        "secrets": 1,
         "networkpolicies": 1,
         "poddisruptionbudgets": 1,
         "services": 1,

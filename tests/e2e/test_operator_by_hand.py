@@ -10,7 +10,7 @@ from operator_jobs import ClusterJob, wait_for
 
 pytestmark = pytest.mark.e2e
 
-KINDS = ("service/tiny-trainers", "networkpolicy/tiny-trainers", "poddisruptionbudget/tiny-trainers", "secret/tiny-token")
+KINDS = ("service/tiny-trainers", "networkpolicy/tiny-trainers", "poddisruptionbudget/tiny-trainers")
 LEVELS = 3_000
 
 
@@ -25,7 +25,7 @@ def job(operator: Watched) -> Iterator[ClusterJob]:
 
 def there(job: ClusterJob) -> dict[str, str]:
     """The job's other objects, with their uids."""
-    found = job.get("services,networkpolicies,poddisruptionbudgets,secrets")["items"]
+    found = job.get("services,networkpolicies,poddisruptionbudgets")["items"]
     return {
         f"{o['kind'].lower()}/{o['metadata']['name']}": o["metadata"]["uid"] for o in found if "tiny" in o["metadata"]["name"]
     }
@@ -37,12 +37,11 @@ def trains_on(job: ClusterJob) -> None:
 
 
 def test_what_is_deleted_or_changed_by_hand_is_put_back(job: ClusterJob, operator: Watched) -> None:
-    before, token = there(job), job.get("secret/tiny-token")["data"]
+    before = there(job)
     assert sorted(before) == sorted(KINDS)
     job.kubectl("delete", *KINDS, "-n", job.namespace)
     wait_for("all of them again", lambda: sorted(there(job)) == sorted(KINDS), job.describe, 30)
     assert not before.items() & there(job).items()
-    assert job.get("secret/tiny-token")["data"] == token
 
     policy = "networkpolicy/tiny-trainers"
     spec = job.get(policy)["spec"]
@@ -61,7 +60,7 @@ def test_what_is_deleted_or_changed_by_hand_is_put_back(job: ClusterJob, operato
 
 
 @pytest.mark.slow
-def test_a_job_that_is_suspended_and_lost_its_secret_comes_back(job: ClusterJob) -> None:
+def test_a_job_that_is_suspended_and_lost_its_objects_comes_back(job: ClusterJob) -> None:
     job.spec["suspend"] = True
     job.apply()
     job.wait_for_phase("Suspended")

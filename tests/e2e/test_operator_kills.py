@@ -26,7 +26,6 @@ BOTH = (Moment.BEFORE, Moment.AFTER)
 
 LIFE = (
     "status Pending",
-    "create secrets tiny-token",
     "patch networkpolicies tiny-trainers",
     "patch poddisruptionbudgets tiny-trainers",
     "patch services tiny-trainers",
@@ -41,7 +40,6 @@ LIFE = (
     "delete services tiny-trainers",
     "delete networkpolicies tiny-trainers",
     "delete poddisruptionbudgets tiny-trainers",
-    "delete secrets tiny-token",
     "status Succeeded, cleaned",
 )
 """All that the operator writes for a job that trains to its end."""
@@ -146,7 +144,6 @@ def assert_ends_the_same(operator: Watched, job: ClusterJob, since: int, losses:
     # What the server says that it made, whether the operator lived to hear it or not.
     made = Counter(call.target.resource for call in operator.writes(since, job) if call.answered == 201)
     assert {kind: number for kind, number in made.items() if kind != "events"} == {
-        "secrets": 1,
         "networkpolicies": 1,
         "poddisruptionbudgets": 1,
         "services": 1,

@@ -4,6 +4,7 @@ Nothing is changed for the test in the chart, nor in the file, but for the steps
 checkout, for that is what is tested, and an image with torch takes a quarter of an hour to build (``tests/images`` does it).
 """
 
+import base64
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chart_fixture import Installed, installed_chart
+from chart_fixture import CHART, NAMESPACE, Installed, installed_chart
 from cluster import Cluster
 from cluster.admission import pods_with_environment
 from cluster_fixture import Target
@@ -20,6 +21,7 @@ from operator_jobs import wait_for
 from quickstart_jobs import QUICKSTART, quickstart_job
 
 from lmj_api.names import parse_checkpoint_name
+from lmj_operator.backend.signing_key import SigningKey
 
 pytestmark = pytest.mark.e2e
 
@@ -93,7 +95,6 @@ def test_a_quickstart_that_is_deleted_as_it_trains_leaves_nothing_but_its_volume
             "networkpolicy.networking.k8s.io",
             "pod",
             "poddisruptionbudget.policy",
-            "secret",
             "service",
         }
         at = job.step
@@ -103,3 +104,21 @@ def test_a_quickstart_that_is_deleted_as_it_trains_leaves_nothing_but_its_volume
         assert max(saved) >= at, "the pods took a last checkpoint as they were told to go"
         assert job.get("pvc/quickstart-output")["status"]["phase"] == "Bound"  # results outlive the job
         assert chart.refused() == []
+
+
+def test_the_operators_keys_are_kept_when_the_chart_is_upgraded(own_cluster: Cluster, chart: Installed) -> None:
+    secret = ("--namespace", NAMESPACE, "get", "secret/lmj-agent-keys", "-o", "json")
+
+    def keys() -> dict[str, str]:
+        data: dict[str, str] = json.loads(own_cluster.kubectl(*secret))["data"]
+        return data
+
+    made = keys()
+    assert list(made) == ["0001.pem"]
+    assert f"new pods trust {SigningKey.of_pem(base64.b64decode(made['0001.pem'])).public}" in chart.said()
+    added = base64.b64encode(SigningKey.generate().pem()).decode()
+    patch = json.dumps({"data": {"0002.pem": added}})
+    own_cluster.kubectl("--namespace", NAMESPACE, "patch", "secret/lmj-agent-keys", "-p", patch)
+    own_cluster.helm("upgrade", "lmj", CHART, "--namespace", NAMESPACE, "--wait", "--timeout", "120s", seconds=150)
+    assert keys() == {**made, "0002.pem": added}
+    assert json.loads(own_cluster.kubectl(*secret))["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"

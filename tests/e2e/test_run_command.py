@@ -39,7 +39,7 @@ def test_a_finished_job_is_not_trained_again(undisturbed: Job) -> None:
     assert undisturbed.status() == before
 
 
-def test_a_run_s_tokens_are_its_owner_s(undisturbed: Job) -> None:
+def test_a_run_s_keys_are_its_owner_s(undisturbed: Job) -> None:
     assert (undisturbed.output / ".lmj").stat().st_mode & 0o777 == 0o700
 
 

@@ -17,7 +17,6 @@ STANDING = {
     "livemigrationjob.lmj.dev/tiny",
     "networkpolicy.networking.k8s.io/tiny-trainers",
     "poddisruptionbudget.policy/tiny-trainers",
-    "secret/tiny-token",
     "service/tiny-trainers",
 }
 """What is there of a job besides its pods, until it ends."""

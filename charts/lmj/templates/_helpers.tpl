@@ -25,6 +25,11 @@
 {{- end }}
 {{- end }}
 
+{{/* The Secret with the keys that the operator signs with. */}}
+{{- define "lmj.agentKeys" -}}
+{{- default (printf "%s-agent-keys" (include "lmj.fullname" .)) .Values.agentKeys.secretName }}
+{{- end }}
+
 {{/*
 name and component are fixed, whatever the release is called: a job's NetworkPolicy knows the operator's pods by these two.
 */}}

@@ -1,5 +1,6 @@
 {{/*
-What the operator calls, and nothing else; a test compares these lists with the calls in its code.
+What the operator calls, and nothing else; a test compares these lists with the calls in its code. There are no Secrets among
+them: its own are mounted, and a job's are for its pods.
 */}}
 
 {{/* In each namespace whose jobs it runs. Server-side apply is a patch, which makes what is not there: it needs create too. */}}
@@ -16,10 +17,6 @@ What the operator calls, and nothing else; a test compares these lists with the 
   verbs: [update]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, patch, delete]
-- apiGroups: [""]
-  # Its list tells more than is asked for: the operator asks for metadata alone, and a role cannot say so.
-  resources: [secrets]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [services]

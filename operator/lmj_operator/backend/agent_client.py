@@ -1,18 +1,23 @@
-"""Talks to one agent: HTTP, JSON, a bearer token, every call with a deadline.
+"""Talks to one agent: HTTP, JSON, each request signed for it alone, every call with a deadline.
 
 An agent answers what whatever runs in its pod makes it answer. All that it can do is not to be believed: :class:`AgentError`.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import lru_cache
 
 import aiohttp
 from pydantic import ValidationError
+from yarl import URL
 
 from lmj_api.bounds import printable
 from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, Recut, RecutRequest, StartWorker, ViewNumber
+from lmj_api.signed import CHALLENGE, digest_of
 from lmj_api.view import Member, View
-from lmj_operator.backend.event_stream import StreamError, lines
+from lmj_operator.backend.caller import Caller
+from lmj_operator.backend.event_stream import ChallengedError, StreamError, lines
 from lmj_operator.backend.reach import is_there
 
 CALL_SECONDS = 5.0
@@ -21,6 +26,8 @@ PATIENCE_SECONDS = 0.05
 """An agent that has not answered by then may be slow, or without power: its machine is asked."""
 REACH_SECONDS = 0.2
 """A machine that has taken none of three connections by then is not there. In a cluster it takes one in a millisecond."""
+LEAST_SECONDS = 0.05
+"""A request that is sent once more has so long at least."""
 QUIET_SECONDS = 12.0
 """An event stream without a line for so long is opened again: an agent with nothing to tell sends an empty one every 5 s."""
 
@@ -28,6 +35,7 @@ QUIET_SECONDS = 12.0
 LONGEST_ANSWER = 1 << 20
 """Bytes: a state of 1,000 checkpoints has a fifth of them."""
 SHOWN_CHARACTERS = 200
+NO_BODY = digest_of(b"")
 
 
 class AgentError(Exception):
@@ -38,6 +46,10 @@ class MachineError(AgentError):
     """The agent did not answer, and its machine takes no connection: it is off, or there is no way to it."""
 
 
+class _RefusedError(AgentError):
+    """The agent does not take the request for one of somebody whom it obeys (HTTP 401)."""
+
+
 class AnswerError(AgentError):
     """The agent answered, with what is no agent's state; the text says why."""
 
@@ -45,12 +57,13 @@ class AnswerError(AgentError):
 class AgentClient:
     """One agent at ``address`` (``host:port``)."""
 
-    def __init__(self, session: aiohttp.ClientSession, address: str, token: str, view: int = 0) -> None:
-        """``view``: the number of the newest view that the caller knows; an agent that is in it does not list its members again."""
-        self._session, self._view = session, view
+    def __init__(self, session: aiohttp.ClientSession, address: str, caller: Caller, view: int = 0) -> None:
+        """``caller``: signs for this agent. ``view``: the number of the newest view that the caller knows; an agent that is in it does not list
+        its members again.
+        """
+        self._session, self._caller, self._view = session, caller, view
         self._address = address
         self._base = f"http://{address}/v1"
-        self._headers = {"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"}
 
     async def state(self) -> AgentState:
         """What the agent knows. Raises :class:`AgentError`, as all calls do, and :class:`MachineError` when its machine is not there."""
@@ -102,16 +115,23 @@ class AgentClient:
 
         ``opened`` is called when the agent has answered: from then on nothing is missed.
         """
-        try:
-            async for line in lines(
-                self._address, f"/v1/events?after={after}", self._headers, opened, STATE_SECONDS, QUIET_SECONDS
-            ):
-                yield Event.model_validate_json(line, extra="ignore")
-                del line
-        except ValidationError as error:
-            raise AnswerError(f"GET {self._base}/events: not an event: {_first(error)}") from error
-        except StreamError as error:
-            raise AgentError(f"GET {self._base}/events: {error}") from error
+        path = f"/v1/events?after={after}"
+        for last in (False, True):
+            signed = self._caller.challenge
+            headers = self._headers("GET", path, NO_BODY)
+            try:
+                async for line in lines(self._address, path, headers, opened, STATE_SECONDS, QUIET_SECONDS):
+                    yield Event.model_validate_json(line, extra="ignore")
+                    del line
+                return
+            except ValidationError as error:
+                raise AnswerError(f"GET {self._base}/events: not an event: {_first(error)}") from error
+            except ChallengedError as error:
+                self._caller.heard(error.challenge)
+                if last or self._caller.challenge == signed:
+                    raise AgentError(f"GET {self._base}/events: {error}") from error
+            except StreamError as error:
+                raise AgentError(f"GET {self._base}/events: {error}") from error
 
     async def _call(self, method: str, path: str, body: str | None, seconds: float, view: int = 0) -> AgentState:
         """The answer of the agent, for which a slow one has ``seconds``; a machine that is not there is not waited for so long.
@@ -137,32 +157,57 @@ class AgentClient:
                 task.cancel()
 
     async def _ask(self, method: str, path: str, body: str | None, seconds: float, view: int) -> AgentState:
-        headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
-        timeout = aiohttp.ClientTimeout(total=seconds)
-        url = f"{self._base}/{path}"
-        query = {"view": str(view)} if view else {}
+        """The answer to the request; once more where the agent wants it signed over a challenge that was not known, or is over."""
+        end = time.monotonic() + seconds
+        path = f"/v1/{path}?view={view}" if view else f"/v1/{path}"
+        signed = self._caller.challenge
+        try:
+            return await self._ask_once(method, path, body, seconds)
+        except _RefusedError:
+            if self._caller.challenge == signed:
+                raise
+        return await self._ask_once(method, path, body, max(end - time.monotonic(), LEAST_SECONDS))
+
+    async def _ask_once(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
+        data, digest = _encoded(body) if body is not None else (None, NO_BODY)
+        headers = self._headers(method, path, digest)
+        if data is not None:
+            headers["Content-Type"] = "application/json"
+        # As it was signed.
+        url = URL(f"http://{self._address}{path}", encoded=True)
         try:
             # As it is, and from nowhere else: what is small when it is compressed may be large, and an agent may send its caller anywhere.
             async with self._session.request(
                 method,
                 url,
-                params=query,
-                data=body,
+                data=data,
                 headers=headers,
-                timeout=timeout,
+                timeout=aiohttp.ClientTimeout(total=seconds),
                 allow_redirects=False,
                 auto_decompress=False,
             ) as answer:
                 said = await _read(answer.content)
+                self._caller.heard(answer.headers.get(CHALLENGE))
                 if said is None:
                     raise AnswerError(f"{method} {url}: an answer of more than {LONGEST_ANSWER} bytes")
                 if answer.status != 200:
-                    raise AgentError(f"{method} {url}: HTTP {answer.status}: {_shown(said.decode(errors='replace'))}")
+                    kind = _RefusedError if answer.status == 401 else AgentError
+                    raise kind(f"{method} {url}: HTTP {answer.status}: {_shown(said.decode(errors='replace'))}")
                 return AgentState.model_validate_json(said, extra="ignore")
         except ValidationError as error:
             raise AnswerError(f"{method} {url}: not an agent's state: {_first(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise AgentError(f"{method} {url}: {_shown(str(error)) or type(error).__name__}") from error
+
+    def _headers(self, method: str, path: str, digest: str) -> dict[str, str]:
+        return {"Authorization": self._caller.authorization(method, path, digest), "Accept-Encoding": "identity"}
+
+
+@lru_cache(maxsize=4)
+def _encoded(body: str) -> tuple[bytes, str]:
+    """``body`` as it is sent, with its digest. All members of a view are told the same, which may have 120 KB."""
+    data = body.encode()
+    return data, digest_of(data)
 
 
 async def _read(content: aiohttp.StreamReader) -> bytes | None:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import cast
 
+from lmj_api.signed import CHALLENGE
 from lmj_operator.backend.lines import whole_lines
 
 LONGEST = 1 << 20
@@ -22,6 +23,7 @@ LONGEST_SIZE = 64
 """Bytes of the line before a chunk."""
 EMPTY_LINE, BETWEEN = b"1\r\n\n\r\n", b"\r\n"
 """An empty line as a chunk of its own, and what is left when all chunks before it were taken: nobody has to be woken for it."""
+_CHALLENGE = CHALLENGE.lower().encode()
 
 TURNS = 16
 """Lines, or KiB of them, after which others have their turn."""
@@ -34,6 +36,15 @@ SLOW_SECONDS = 1 / 800
 
 class StreamError(Exception):
     """The stream could not be opened, or broke; the text says why."""
+
+
+class ChallengedError(StreamError):
+    """The request was refused for its signature, before any line of an answer."""
+
+    def __init__(self, challenge: str | None) -> None:
+        """``challenge``: what it is to be signed over, as the other side says; None: it says nothing."""
+        super().__init__("HTTP 401")
+        self.challenge = challenge
 
 
 async def lines(
@@ -247,7 +258,10 @@ def _is_chunked(head: bytes) -> bool:
     status = first.split(None, 2)
     if len(status) < 2 or not status[0].startswith(b"HTTP/1."):
         raise StreamError("not an answer of HTTP/1")
+    said = {name.strip().lower(): value.strip() for name, _, value in (field.partition(b":") for field in fields)}
+    if status[1] == b"401":
+        challenge = said.get(_CHALLENGE)
+        raise ChallengedError(None if challenge is None else challenge.decode(errors="replace"))
     if status[1] != b"200":
         raise StreamError(f"HTTP {status[1][:20].decode(errors='replace')}")
-    said = {name.strip().lower(): value.strip().lower() for name, _, value in (field.partition(b":") for field in fields)}
-    return said.get(b"transfer-encoding") == b"chunked"
+    return said.get(b"transfer-encoding", b"").lower() == b"chunked"

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,9 @@ import typer
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.cli.errors import FAILED, CommandError
 from lmj_operator.controller import logs
+
+KEYS = Path(".local", "state", "lmj", "agent-keys")
+"""Below the home folder; of an operator outside of a cluster."""
 
 
 def operator(
@@ -36,6 +40,16 @@ def operator(
         list[str] | None,
         typer.Option("--own-label", envvar="LMJ_OWN_LABELS", metavar="KEY=VALUE", help="Labels of the operator's own pods."),
     ] = None,
+    agent_keys: Annotated[
+        Path | None,
+        typer.Option(
+            "--agent-keys",
+            envvar="LMJ_AGENT_KEYS",
+            metavar="FOLDER",
+            help="Ed25519 keys (*.pem) with which requests to agents are signed; new pods trust the last by name. "
+            "Default: one in ~/.local/state/lmj/agent-keys, made at the first start.",
+        ),
+    ] = None,
     grace_seconds: Annotated[
         int, typer.Option("--grace-seconds", envvar="LMJ_GRACE_SECONDS", min=10, help="Time of a trainer pod to save and leave.")
     ] = 60,
@@ -56,11 +70,12 @@ def operator(
     if own_label:
         chosen = replace(chosen, labels=dict(_pair(label) for label in own_label))
     where = _address(listen)
+    keys = _keys(agent_keys, own_namespace)
     logs.configure(logs.LogFormat(log_format), log_level)
-    _run(tuple(namespace or ()), where, chosen)
+    _run(tuple(namespace or ()), where, keys, chosen)
 
 
-def _run(namespaces: tuple[str, ...], where: tuple[str, int], settings: Settings) -> None:
+def _run(namespaces: tuple[str, ...], where: tuple[str, int], keys: Path, settings: Settings) -> None:
     try:
         # Kopf and the client take a second to import, and other commands do without them.
         import uvloop
@@ -76,9 +91,17 @@ def _run(namespaces: tuple[str, ...], where: tuple[str, int], settings: Settings
     try:
         # Thousands of connections: with asyncio's own loop a job costs half as much again.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(operate(Options(namespaces, where, settings)))
+            runner.run(operate(Options(namespaces, where, keys, settings)))
     except StartError as error:
         raise CommandError(str(error), code=FAILED) from error
+
+
+def _keys(folder: Path | None, own_namespace: str | None) -> Path:
+    if folder is not None:
+        return folder
+    if own_namespace is not None:
+        raise CommandError("--agent-keys is needed in a cluster: the folder where the Secret with the operator's keys is mounted")
+    return Path.home() / KEYS
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.api import Api
 from lmj_operator.backend.kubernetes.cache import Cache, Key
 from lmj_operator.backend.kubernetes.connection import NoCluster, find
-from lmj_operator.backend.kubernetes.resources import BUDGETS, NODES, PODS, POLICIES, SECRETS, SERVICES
+from lmj_operator.backend.kubernetes.resources import BUDGETS, NODES, PODS, POLICIES, SERVICES
 from lmj_operator.backend.kubernetes.status_store import Replicas
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
 from lmj_operator.controller.job_task import JobTask, Place
@@ -111,7 +111,7 @@ def watches(controller: Controller, api: Api, namespaces: tuple[str, ...]) -> li
     for namespace in namespaces or (None,):
         pods = Sink(partial(cache.known_pods, namespace), cache.put_pod, cache.drop_pod)
         made.append(Watch(api, PODS, pods, namespace=namespace, selector=labels.JOB))
-        for resource in (SERVICES, POLICIES, BUDGETS, SECRETS):
+        for resource in (SERVICES, POLICIES, BUDGETS):
             known = partial(children.known, resource, namespace)
             sink = Sink(known, partial(children.put, resource), partial(children.drop, resource))
             made.append(Watch(api, resource, sink, namespace=namespace, selector=labels.JOB, metadata=True))

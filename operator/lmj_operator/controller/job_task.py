@@ -21,6 +21,7 @@ from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.job_object import kept_metadata, move_request, spec_text
+from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
@@ -60,6 +61,7 @@ class Place:
     cache: Cache
     session: aiohttp.ClientSession
     settings: Settings
+    keys: Keys
     metrics: Metrics
     notebook: Notebook
     clock: Callable[[], float] = steady_time
@@ -222,7 +224,7 @@ class JobTask:
         place = self._place
         if self._backend is None:
             self._backend = KubernetesBackend(
-                job, place.api, place.cache, self._store, place.session, place.settings, place.lists, place.clock
+                job, place.api, place.cache, self._store, place.session, place.settings, place.keys, place.lists, place.clock
             )
         self._backend.job = job
         self._backend.deleted = "deletionTimestamp" in self._metadata

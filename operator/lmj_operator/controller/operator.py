@@ -5,6 +5,7 @@ import gc
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.request import getproxies
 
@@ -15,6 +16,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from lmj_api.names import GROUP
 from lmj_operator.backend.kubernetes.api import Api
 from lmj_operator.backend.kubernetes.connection import NoCluster, find
+from lmj_operator.backend.kubernetes.keys import KeysError, open_keys
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.watch import Watch
 from lmj_operator.controller.controller import Controller, registry, watches
@@ -46,6 +48,8 @@ class Options:
     """Namespaces whose jobs it runs; empty: all."""
     listen: tuple[str, int]
     """Where ``/healthz``, ``/readyz`` and ``/metrics`` are."""
+    keys: Path
+    """Folder of the keys with which requests to agents are signed."""
     settings: Settings
 
 
@@ -97,6 +101,11 @@ def client_configuration() -> Configuration:
 async def operate(options: Options) -> None:
     """Run until SIGTERM or SIGINT. Raises :class:`StartError`."""
     await _find_cluster()
+    try:
+        # In a cluster a key of its own would go with the operator's pod, and leave trainer pods that obey nobody.
+        keys = open_keys(options.keys, make=options.settings.namespace is None)
+    except KeysError as error:
+        raise StartError(str(error)) from error
     # What is imported stays, and thousands of jobs and pods are young for long: to look through them all the time finds nothing.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -117,7 +126,7 @@ async def operate(options: Options) -> None:
         except OSError as error:
             raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         notebook = Notebook(api)
-        controller.place = Place(api, controller.cache, session, options.settings, metrics, notebook)
+        controller.place = Place(api, controller.cache, session, options.settings, keys, metrics, notebook)
         tasks = [asyncio.create_task(watch.run(), name="watch") for watch in watching]
         tasks += [asyncio.create_task(notebook.run(), name="events"), asyncio.create_task(_inform(controller, watching))]
         log.info("watches %s", ", ".join(options.namespaces) or "all namespaces")

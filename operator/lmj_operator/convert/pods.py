@@ -7,7 +7,7 @@ from lmj_operator.backend.kubernetes.labels import CONTAINER
 from lmj_operator.convert.fields import Object, mapping, named, objects
 from lmj_operator.convert.notes import ConvertError, Notes
 
-_RESERVED: Final = frozenset({"token", "job", "run", "tmp", "output"})
+_RESERVED: Final = frozenset({"job", "run", "tmp", "output"})
 """Names of volumes that the operator's pods have."""
 _NOT_OURS: Final = ("command", "args", "workingDir", "name")
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")

@@ -191,11 +191,12 @@ class Group:
 
     def _at_work(self) -> list[PodObserved]:
         """Pods in which the script may run, in a view that is over."""
-        return [
-            pod
-            for pod in self.observed.every_pod
-            if pod.phase is not PodPhase.GONE and pod.agent is not None and pod.agent.worker.phase is WorkerPhase.RUNNING
-        ]
+        return [pod for pod in self.observed.every_pod if pod.phase is not PodPhase.GONE and self._may_run(pod)]
+
+    def _may_run(self, pod: PodObserved) -> bool:
+        if pod.keyless:
+            return pod.name in self.members
+        return pod.agent is not None and pod.agent.worker.phase is WorkerPhase.RUNNING
 
     def _until_left(self, at_work: list[PodObserved]) -> Choice:
         """All leave the newest view by themselves when one does; who was not asked to stop is told, and who does not in time."""
@@ -209,7 +210,7 @@ class Group:
         membership = Membership(self.newest, False, f"waits for {names} to leave view {number}")
         if left_over > 0:
             return Choice(membership, due=(left_over,))
-        return Choice(membership, tuple(LeaveView(pod.name, number) for pod in at_work))
+        return Choice(membership, tuple(LeaveView(pod.name, number) for pod in at_work if not pod.keyless))
 
     def _is_orderly(self) -> bool:
         """Whether those that run yet may be about to save: nobody failed, or somebody asked."""

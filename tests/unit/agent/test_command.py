@@ -7,15 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jobs import job_document, write_data
+from signing import KEY, POD, ask
 
 from lmj_api.spec import LiveMigrationJob
+from lmj_operator.backend.caller import Caller
 from lmj_trainer.__main__ import main
 
 Start = Callable[..., "Running"]
@@ -29,21 +31,20 @@ class Running:
         self.folder = folder
         rank = [] if "--standby" in options else ["--rank", "0"]
         command = [sys.executable, "-m", "lmj_trainer", "agent", *rank, "--pod", "job-r0-1", "--dir", str(folder / "pod")]
-        command += ["--job", str(folder / "job.json"), "--token-file", str(folder / "token"), *options]
+        command += ["--job", str(folder / "job.json"), "--uid", POD, f"--trust={KEY.public}", *options]
         self.log = (folder / "log").open("wb")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=self.log)
         announced = folder / "pod" / "agent.json"
         until(announced.exists)
         self.place: dict[str, Any] = json.loads(announced.read_text())
+        self.caller = Caller(KEY, "", POD)
 
-    def request(self, path: str) -> urllib.request.Request:
-        return urllib.request.Request(f"http://127.0.0.1:{self.place['port']}{path}", headers={"Authorization": "Bearer secret"})
+    def ask(self, method: str, path: str, body: bytes | None = None) -> HTTPResponse:
+        return ask(f"{self.place['host']}:{self.place['port']}", self.caller, method, path, body)
 
     def call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         data = None if body is None else json.dumps(body).encode()
-        url = f"http://{self.place['host']}:{self.place['port']}{path}"
-        request = urllib.request.Request(url, data, {"Authorization": "Bearer secret"}, method=method)
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with self.ask(method, path, data) as response:
             value: dict[str, Any] = json.load(response)
             return value
 
@@ -108,7 +109,6 @@ def write_job(folder: Path, **training: object) -> None:
 def start(tmp_path: Path) -> Iterator[Start]:
     write_data(tmp_path / "data.csv")
     write_job(tmp_path)
-    (tmp_path / "token").write_text("secret\n")
     made: list[Running] = []
 
     def make(*options: str) -> Running:
@@ -170,12 +170,12 @@ def test_a_killed_worker_is_ready_again_without_a_cold_start(start: Start, tmp_p
         worker = agent.ready(incarnation)
         print(f"{time.monotonic() - began:.2f} s from SIGKILL to Ready")
     assert agent.fork_server() == server
-    with urllib.request.urlopen(agent.request("/v1/events"), timeout=10) as stream:
+    with agent.ask("GET", "/v1/events") as stream:
         kinds = []
         while kinds.count("ready") < 3:
             kinds.append(json.loads(stream.readline())["kind"])
     assert "warning" not in kinds, "a start was a cold one"
-    with urllib.request.urlopen(agent.request("/metrics"), timeout=10) as response:
+    with agent.ask("GET", "/metrics") as response:
         assert "lmj_agent_fork_server_bytes{" in response.read().decode()
 
 
@@ -209,7 +209,7 @@ def test_a_checkpoint_folder_that_cannot_be_read_is_not_an_empty_one(start: Star
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "checkpoints").write_text("a file")
     agent = start()
-    with urllib.request.urlopen(agent.request("/v1/events"), timeout=10) as stream:
+    with agent.ask("GET", "/v1/events") as stream:
         assert "cannot be looked through" in json.loads(stream.readline())["message"]
     assert agent.call("GET", "/v1/state")["scanned"] is False
     (tmp_path / "out" / "checkpoints").unlink()
@@ -227,24 +227,24 @@ def test_mistakes_are_one_line(start: Start, tmp_path: Path, capsys: pytest.Capt
         "--rank": "0",
         "--pod": "p",
         "--dir": str(tmp_path),
-        "--token-file": str(tmp_path / "token"),
+        "--uid": POD,
+        "--trust": KEY.public,
     }
-    (tmp_path / "empty").touch()
+    (tmp_path / "text").write_text("secret\n")
     for change, part in (
         ({"--job": "/absent.json"}, "/absent.json: the job cannot be read"),
-        ({"--job": str(tmp_path / "token")}, "Invalid JSON"),
+        ({"--job": str(tmp_path / "text")}, "Invalid JSON"),
         ({"--rank": "2"}, "the job has ranks 0 to 1"),
-        ({"--token-file": "/absent"}, "the token cannot be read"),
-        ({"--token-file": str(tmp_path / "empty")}, "the token is empty"),
+        ({"--trust": "nonsense"}, "--trust 'nonsense': not a public key of Ed25519"),
         ({"--listen": "203.0.113.1:1"}, "cannot listen on 203.0.113.1:1"),
     ):
-        assert main(["agent", *(word for pair in {**base, **change}.items() for word in pair)]) == 2
+        assert main(["agent", *(f"{name}={value}" for name, value in {**base, **change}.items())]) == 2
         error = capsys.readouterr().err
         assert error.startswith("error: ")
         assert part in error
         assert error.count("\n") == 1
     with contextlib.suppress(SystemExit):
-        main(["agent", *(word for pair in {**base, "--listen": "nonsense"}.items() for word in pair)])
+        main(["agent", *(f"{name}={value}" for name, value in {**base, "--listen": "nonsense"}.items())])
     assert "--listen" in capsys.readouterr().err
 
 

@@ -28,11 +28,13 @@ def test_what_a_launcher_is_given(args: list[str], server: list[str] | None) -> 
     assert worker_kind(script(*args)) == WorkerKind(["launch"], server, [], saves=False, scripted=True)
 
 
-def test_a_launcher_is_told_where_the_token_is() -> None:
-    arguments = main.parser().parse_args(["--job", "j", "--rank", "1", "--pod", "p", "--dir", "d", "--token-file", "t"])
-    launched = main.program(worker_kind(script("train.py")), arguments, {}, lambda: None).arguments(3)
-    assert launched == ["--job", "j", "--rank", "1", "--pod", "p", "--incarnation", "3", "--token-file", "t"]
-    assert "--token-file" not in main.program(worker_kind(job_spec(2)), arguments, {}, lambda: None).arguments(3)
+def test_a_worker_is_told_of_its_place_and_of_no_key() -> None:
+    words = ["--job", "j", "--rank", "1", "--pod", "p", "--dir", "d", "--uid", "u", "--trust=-key", "--trust=other"]
+    arguments = main.parser().parse_args(words)
+    assert (arguments.uid, arguments.trust) == ("u", ["-key", "other"]), "a key may begin as an option does"
+    for kind in (worker_kind(script("train.py")), worker_kind(job_spec(2))):
+        launched = main.program(kind, arguments, {}, lambda: None).arguments(3)
+        assert launched == ["--job", "j", "--rank", "1", "--pod", "p", "--incarnation", "3"]
 
 
 class Looked(Exception):  # noqa: N818 - it names what happened

@@ -8,30 +8,50 @@ from typing import Any
 import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
+from signing import KEY, POD, SignedClient
 
 from lmj_api.cut import Cut
 from lmj_api.protocol import AgentState, EventKind, Holding, Recut, RecutRequest, WorkerPhase
+from lmj_api.signed import CHALLENGE, SCHEME, digest_of, is_challenge
 from lmj_api.topology import Topology
 from lmj_api.view import Member
+from lmj_operator.backend.caller import Caller
+from lmj_trainer.agent.gate import Gate
 from lmj_trainer.agent.metrics import render
 from lmj_trainer.agent.server import LARGEST_BODY, make_app
 
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Any]
-TOKEN, TOPOLOGY = "a token", Topology(2, 2)
+SCRAPER, TOPOLOGY = "a scraper's", Topology(2, 2)
+PATHS = (
+    ("GET", "/v1/state"),
+    ("GET", "/v1/events"),
+    ("GET", "/metrics"),
+    ("PUT", "/v1/worker"),
+    ("PUT", "/v1/view"),
+    ("POST", "/v1/leave"),
+    ("POST", "/v1/look"),
+    ("PUT", "/v1/follower"),
+    ("PUT", "/v1/recut"),
+    ("POST", "/v1/handover"),
+    ("POST", "/v1/pause"),
+    ("POST", "/v1/stay"),
+    ("POST", "/v1/drain"),
+    ("GET", "/nothing"),
+)
 
 
 @pytest.fixture
 async def client(rig: Make) -> AsyncIterator[Callable[..., Any]]:
     clients = []
 
-    async def make(*acts: str) -> tuple[Any, TestClient[Any, Any]]:
-        it = rig(*acts)
-        client = TestClient(TestServer(make_app(it.supervisor, TOKEN, TOPOLOGY)), headers={"Authorization": f"Bearer {TOKEN}"})
+    async def make(*acts: str) -> tuple[Any, SignedClient]:
+        it, gate = rig(*acts), Gate("", POD, [KEY.public])
+        client = TestClient(TestServer(make_app(it.supervisor, gate, TOPOLOGY, SCRAPER)))
         await client.start_server()
         clients.append((it, client))
-        return it, client
+        return it, SignedClient(client, gate)
 
     yield make
     for it, each in clients:
@@ -49,26 +69,63 @@ async def refused(response: ClientResponse, status: int, part: str) -> None:
     assert part in (await response.json())["error"]
 
 
-async def test_no_token_no_answer(client: Make) -> None:
-    _, http = await client("")
-    for header in ("", "Bearer", "Bearer wrong", f"bearer {TOKEN}", f"Bearer {TOKEN} ", "Bearer \xff"):
-        for method, path in (
-            ("GET", "/v1/state"),
-            ("GET", "/v1/events"),
-            ("GET", "/metrics"),
-            ("PUT", "/v1/worker"),
-            ("PUT", "/v1/view"),
-            ("POST", "/v1/leave"),
-            ("POST", "/v1/look"),
-            ("POST", "/v1/drain"),
-            ("GET", "/nothing"),
-        ):
-            if header.endswith(" "):
-                continue  # clients strip it
-            response = await http.request(method, path, headers={"Authorization": header}, data=b"{}")
-            await refused(response, 401, "bearer token")
-    response = await http.get("/healthz", headers={"Authorization": ""})
+async def test_who_does_not_sign_gets_no_answer(client: Make) -> None:
+    it, http = await client("")
+    for header in ("", "Bearer", f"Bearer {SCRAPER}x", SCHEME, f"{SCHEME} key=x", "Bearer \xff", "x" * 8000):
+        for method, path in PATHS:
+            response = await http.client.request(method, path, headers={"Authorization": header}, data=b"{}")
+            await refused(response, 401, "the request is not signed")
+            assert response.headers["WWW-Authenticate"] == SCHEME
+    assert not it.supervisor.state.draining
+    response = await http.client.get("/healthz")
     assert (response.status, await response.text()) == (200, "ok\n")
+
+
+async def test_a_header_without_end_is_an_error_of_who_sends_it(client: Make) -> None:
+    _, http = await client("")
+    response = await http.client.get("/v1/state", headers={"Authorization": "x" * 10_000})
+    assert response.status == 400
+    assert (await state(await http.get("/v1/state"))).pod
+
+
+async def test_each_answer_tells_what_the_next_request_is_to_be_signed_over(client: Make) -> None:
+    _, http = await client("")
+    caller = Caller(KEY, "", POD)
+    for expected in (401, 200, 200):
+        headers = {"Authorization": caller.authorization("GET", "/v1/state", digest_of(b""))}
+        answer = await http.client.get("/v1/state", headers=headers)
+        assert answer.status == expected
+        assert is_challenge(answer.headers[CHALLENGE])
+        caller.heard(answer.headers[CHALLENGE])
+        again = await http.client.get("/v1/state", headers=headers)
+        assert again.status == 401, "it counted once"
+    async with asyncio.timeout(20), http.get("/v1/events") as stream:
+        assert stream.headers[CHALLENGE] == caller.challenge
+
+
+async def test_another_body_than_the_one_that_was_signed_does_nothing(client: Make) -> None:
+    it, http = await client("ready wait")
+    caller = Caller(KEY, "", POD)
+    caller.heard((await http.client.get("/v1/state")).headers[CHALLENGE])
+    headers = {"Authorization": caller.authorization("PUT", "/v1/worker", digest_of(b'{"incarnation": 1}'))}
+    await refused(await http.client.put("/v1/worker", data=b'{"incarnation": 2}', headers=headers), 401, "its body is not")
+    assert it.supervisor.state.worker.incarnation == 0
+
+
+async def test_a_scraper_reads_metrics_and_nothing_else(client: Make) -> None:
+    it, http = await client("")
+    headers = {"Authorization": f"Bearer {SCRAPER}"}
+    answer = await http.client.get("/metrics", headers=headers)
+    assert (answer.status, "lmj_events_total" in await answer.text()) == (200, True)
+    for method, path in PATHS:
+        if path != "/metrics":
+            await refused(await http.client.request(method, path, headers=headers, data=b"{}"), 401, "not signed")
+    await refused(await http.client.post("/metrics", headers=headers), 401, "not signed")
+    closed = TestClient(TestServer(make_app(it.supervisor, Gate("", POD, [KEY.public]), TOPOLOGY)))
+    await closed.start_server()
+    for nobody in ("Bearer None", "Bearer ", "Bearer", ""):
+        assert (await closed.get("/metrics", headers={"Authorization": nobody})).status == 401
+    await closed.close()
 
 
 async def test_worker_view_drain(client: Make, make_view: Make) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from signing import KEY, POD, SignedClient
 
 from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.topology import Topology
 from lmj_trainer.agent import standby
+from lmj_trainer.agent.gate import Gate
 from lmj_trainer.agent.server import make_app
 from lmj_trainer.agent.standby import PreparationError
 from lmj_trainer.errors import UserError
@@ -18,7 +20,7 @@ from lmj_trainer.errors import UserError
 pytestmark = pytest.mark.integration
 
 Make = Callable[..., Any]
-TOKEN, TOPOLOGY = "a token", Topology(2)
+TOPOLOGY = Topology(2)
 PREPARED = 'say:{"time":1,"kind":"preparing","message":"all-is-here"}'
 
 
@@ -66,10 +68,10 @@ async def test_a_rank_that_comes_early_ends_the_preparation(rig: Make) -> None:
 
 async def test_what_is_told_over_http(rig: Make) -> None:
     it = rig("ready wait", rank=None)
-    client: TestClient[Any, Any] = TestClient(
-        TestServer(make_app(it.supervisor, TOKEN, TOPOLOGY)), headers={"Authorization": f"Bearer {TOKEN}"}
-    )
-    await client.start_server()
+    gate = Gate("", POD, [KEY.public])
+    http: TestClient[Any, Any] = TestClient(TestServer(make_app(it.supervisor, gate, TOPOLOGY)))
+    client = SignedClient(http, gate)
+    await http.start_server()
     try:
         assert 'lmj_agent_warm{pod="job-r0-1",rank="",replica="",stage=""}' in await (await client.get("/metrics")).text()
         for body, status in (
@@ -81,4 +83,4 @@ async def test_what_is_told_over_http(rig: Make) -> None:
         assert 'lmj_agent_warm{pod="job-r0-1",rank="1",replica="0",stage="1"} 0.0' in await (await client.get("/metrics")).text()
     finally:
         await it.supervisor.stop(0)
-        await client.close()
+        await http.close()

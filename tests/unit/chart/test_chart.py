@@ -74,7 +74,8 @@ def test_defaults_render_the_operator_and_its_rights_alone() -> None:
     kinds = sorted(each["kind"] for each in render())
     roles = ["ClusterRole"] * 3 + ["ClusterRoleBinding"]
     admission = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
-    assert kinds == sorted([*roles, *admission, "CustomResourceDefinition", "Deployment", "Pod", "Service", "ServiceAccount"])
+    others = ["CustomResourceDefinition", "Deployment", "Pod", "Service", "ServiceAccount"]
+    assert kinds == sorted([*roles, *admission, *others])
 
 
 def test_who_may_make_jobs_is_checked_unless_it_is_switched_off() -> None:
@@ -176,6 +177,26 @@ class TestImages:
         assert not [each for each in args if each.startswith(("--trainer-image", "--image-pull-policy"))]
 
 
+class TestAgentKeys:
+    def mounted(self, objects: list[Object]) -> Object:
+        """The Secret's part of the volume that the operator reads its keys from."""
+        container = operator_container(objects)
+        assert "--agent-keys=/etc/lmj/agent-keys" in container["args"]
+        (mount,) = (mount for mount in container["volumeMounts"] if mount["mountPath"] == "/etc/lmj/agent-keys")
+        assert mount["readOnly"] is True
+        (volume,) = (each for each in operator_pod(objects)["spec"]["volumes"] if each["name"] == mount["name"])
+        return dict(volume["secret"])
+
+    def test_none_is_made_where_nobody_can_see_whether_there_is_one(self) -> None:
+        """Each rendering would make another, with which all trainer pods are replaced. With a cluster: tests/e2e/test_quickstart.py."""
+        objects = render()
+        assert not of_kind(objects, "Secret")
+        assert self.mounted(objects) == {"secretName": "lmj-agent-keys", "defaultMode": 0o440}
+
+    def test_one_of_somebody_elses_is_mounted(self) -> None:
+        assert self.mounted(render({"agentKeys": {"secretName": "mine"}}))["secretName"] == "mine"
+
+
 class TestDefinition:
     def test_it_is_that_of_the_project_and_is_kept(self) -> None:
         made = one(render(), "CustomResourceDefinition")
@@ -200,6 +221,14 @@ class TestRights:
     def test_the_role_allows_the_calls_in_the_code_and_no_more(self) -> None:
         role = one(render(), "ClusterRole", "lmj-system-lmj")
         assert calls_allowed(role["rules"]) - NOT_A_CALL == calls_in_code(Path(lmj_operator.__file__).parent)
+
+    @pytest.mark.parametrize("values", [{}, EVERYTHING, {"watch": {"namespaces": ["lmj-system"]}}])
+    def test_nobody_gets_a_right_on_secrets(self, values: Object) -> None:
+        roles = [*of_kind(render(values), "ClusterRole"), *of_kind(render(values), "Role")]
+        assert roles
+        for role in roles:
+            assert not [call for call in calls_allowed(role["rules"]) if call[1].startswith("secrets")]
+        assert "secrets" not in json.dumps([role["rules"] for role in roles])
 
     def test_no_wildcards(self) -> None:
         for role in [*of_kind(render(EVERYTHING), "ClusterRole"), *of_kind(render(EVERYTHING), "Role")]:

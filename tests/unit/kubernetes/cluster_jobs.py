@@ -4,15 +4,35 @@ import copy
 import time
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes.api import ApiError
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.signing_key import SigningKey
 from lmj_operator.plan.observe.times import rfc3339
 
-SETTINGS = Settings(trainer_image="registry.example/lmj-trainer:1", namespace="lmj-system")
+KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))
+"""The operator's, always the same: its public half is in golden files."""
+SETTINGS = Settings(trainer_image="registry.example/lmj-trainer:1", trust=(KEY.public,), namespace="lmj-system")
 UID = "11111111-2222-3333-4444-555555555555"
+
+
+class MemoryKeys(Keys):
+    """The operator's keys, without a folder; the last one is the newest."""
+
+    def __init__(self, *keys: SigningKey) -> None:
+        self._keys = list(keys or (KEY,))
+
+    def have(self, *keys: SigningKey) -> None:
+        """These, and no others, from now on."""
+        self._keys = list(keys)
+
+    def _refresh(self) -> None:
+        pass
 
 
 def job_body(name: str = "tiny", **spec: Any) -> dict[str, Any]:
@@ -44,7 +64,9 @@ def job(**spec: Any) -> LiveMigrationJob:
     return cluster_job(job_body(**spec), SETTINGS)
 
 
-def pod_body(name: str = "tiny-r0-1", uid: str = "pod-1", owner: str = UID, **status: Any) -> dict[str, Any]:
+def pod_body(
+    name: str = "tiny-r0-1", uid: str = "pod-1", owner: str = UID, trust: str = KEY.public, **status: Any
+) -> dict[str, Any]:
     """A pod as the API server has it."""
     metadata = {
         "name": name,
@@ -54,7 +76,8 @@ def pod_body(name: str = "tiny-r0-1", uid: str = "pod-1", owner: str = UID, **st
         "labels": {"lmj.dev/job": name.rsplit("-", 2)[0]},
         "ownerReferences": [{"uid": owner, "controller": True}],
     }
-    return {"metadata": metadata, "spec": {"nodeName": "node-1"}, "status": status}
+    agent = {"name": "trainer", "command": ["agent", f"--trust={trust}"]}
+    return {"metadata": metadata, "spec": {"nodeName": "node-1", "containers": [agent]}, "status": status}
 
 
 def running(name: str = "tiny-r0-1", uid: str = "pod-1", ip: str = "127.0.0.1", **more: Any) -> dict[str, Any]:
@@ -96,11 +119,6 @@ class MemoryApi:
         key = self._enter("create", resource, body["metadata"]["name"])
         if key in self.objects:
             raise ApiError("create", "/", 409, "AlreadyExists", "already exists")
-        if "stringData" in body:
-            import base64
-
-            data = {name: base64.b64encode(value.encode()).decode() for name, value in body["stringData"].items()}
-            body = {**body, "data": data}
         return self._store(key, body)
 
     async def apply(

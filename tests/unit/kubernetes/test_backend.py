@@ -20,15 +20,14 @@ pytestmark = pytest.mark.integration
 async def test_pods_made_at_the_same_time_make_the_rest_once(at: Fixture) -> None:
     await asyncio.gather(at.backend.apply(CreatePod(0, 1)), at.backend.apply(CreatePod(1, 1)))
     assert at.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"]
-    children = ("secrets", "services", "networkpolicies", "poddisruptionbudgets", "persistentvolumeclaims")
+    children = ("services", "networkpolicies", "poddisruptionbudgets", "persistentvolumeclaims")
     assert [at.api.names(kind) for kind in children] == [
-        ["tiny-token"],
         ["tiny-trainers"],
         ["tiny-trainers"],
         ["tiny-trainers"],
         ["tiny-output"],
     ]
-    assert len(at.api.calls) == 7
+    assert len(at.api.calls) == 6
 
 
 async def test_a_pod_is_observed_before_the_watch_tells_of_it_and_made_once(at: Fixture) -> None:
@@ -122,20 +121,9 @@ async def test_an_agent_whose_pod_goes_meanwhile_is_not_waited_for(at: Fixture, 
     assert (await at.backend.observe()).pods == ()
 
 
-async def test_an_earlier_jobs_secret_is_not_taken(at: Fixture) -> None:
-    at.api.objects["secrets", "tiny-token"] = {
-        "metadata": {"name": "tiny-token", "ownerReferences": [{"uid": "another", "controller": True}]},
-        "data": {"token": "eA=="},
-    }
-    with pytest.raises(ActionError, match="is not of this job"):
-        await at.backend.apply(CreatePod(0, 1))
-
-
-async def test_an_operator_that_starts_anew_finds_the_token_and_makes_nothing_twice(at: Fixture) -> None:
+async def test_an_operator_that_starts_anew_makes_nothing_twice(at: Fixture) -> None:
     await at.backend.apply(CreatePod(0, 1))
-    token = await at.backend.children.token(at.backend.job)
     at.backend.children.__init__(at.api, at.cache.children, SETTINGS)  # type: ignore[misc]
-    assert await at.backend.children.token(at.backend.job) == token
     at.cache.drop_pod(at.cache.pods(("team", "tiny"))[0])
     at.api.objects["pods", "tiny-r0-1"]["metadata"]["ownerReferences"] = [{"uid": UID, "controller": True}]
     await at.backend.apply(CreatePod(0, 1))

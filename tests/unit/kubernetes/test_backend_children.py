@@ -1,6 +1,5 @@
 """The job's objects besides its pods are as they should be, whoever deletes or changes them; a job at rest costs no call."""
 
-import base64
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -12,14 +11,14 @@ from cluster_jobs import SETTINGS, error, job
 from lmj_api.status import JobStatus
 from lmj_operator.backend.kubernetes.backend import CHILDREN_AGAIN_SECONDS
 from lmj_operator.backend.kubernetes.children import AGAIN_SECONDS, HELD_SECONDS, Children
-from lmj_operator.backend.kubernetes.resources import BUDGETS, POLICIES, SECRETS, SERVICES, Resource
+from lmj_operator.backend.kubernetes.resources import BUDGETS, POLICIES, SERVICES, Resource
 from lmj_operator.plan import CreatePod
 
-KINDS = {resource.plural: resource for resource in (SERVICES, POLICIES, BUDGETS, SECRETS)}
+KINDS = {resource.plural: resource for resource in (SERVICES, POLICIES, BUDGETS)}
 
 
 def key_of(kind: str) -> tuple[str, str]:
-    return kind, "tiny-token" if kind == "secrets" else "tiny-trainers"
+    return kind, "tiny-trainers"
 
 
 def told(at: Fixture, kind: str) -> None:
@@ -40,10 +39,6 @@ def change(at: Fixture, kind: str, **parts: Any) -> None:
     thing = at.api.objects[key_of(kind)]
     at.api._store(key_of(kind), {**thing, **parts, "metadata": {**thing["metadata"], **parts.get("metadata", {})}})
     told(at, kind)
-
-
-def token(at: Fixture) -> str:
-    return base64.b64decode(at.api.objects["secrets", "tiny-token"]["data"]["token"]).decode()
 
 
 def same(left: dict[str, Any], right: dict[str, Any]) -> bool:
@@ -123,45 +118,15 @@ async def test_a_status_that_changes_is_no_change(begun: Fixture) -> None:
     assert (begun.api.calls, begun.woken) == ([], [])
 
 
-@pytest.mark.parametrize("how", ["deleted", "replaced", "emptied"])
-async def test_living_agents_keep_their_token_whatever_becomes_of_the_secret(begun: Fixture, how: str) -> None:
-    before = token(begun)
-    secret = copy.deepcopy(begun.api.objects["secrets", "tiny-token"])
-    if how == "deleted":
-        delete(begun, "secrets")
-    elif how == "replaced":
-        delete(begun, "secrets")
-        secret["metadata"]["uid"] = "by hand"
-        begun.api.objects["secrets", "tiny-token"] = {**secret, "data": {"token": base64.b64encode(b"another").decode()}}
-        told(begun, "secrets")
-    else:
-        change(begun, "secrets", data={})
-    await begun.backend.observe()
-    assert token(begun) == before
-    assert await begun.backend.children.token(begun.backend.job) == before
-
-
-async def test_an_operator_that_starts_anew_asks_once_and_takes_the_token_that_is_there(begun: Fixture) -> None:
-    before = token(begun)
+async def test_an_operator_that_starts_anew_writes_each_once(begun: Fixture) -> None:
     begun.backend.children = Children(begun.api, begun.cache.children, SETTINGS)  # type: ignore[arg-type]
     for _ in range(3):
         await begun.backend.observe()
-    assert token(begun) == before
     assert sorted(call[:2] for call in begun.api.calls) == [
-        ("get", "secrets"),
         ("patch", "networkpolicies"),
         ("patch", "poddisruptionbudgets"),
         ("patch", "services"),
     ]
-
-
-async def test_a_secret_that_holds_no_token_is_made_anew_by_an_operator_that_knows_of_none(begun: Fixture) -> None:
-    begun.backend.children = Children(begun.api, begun.cache.children, SETTINGS)  # type: ignore[arg-type]
-    for data in ({}, {"token": "!"}, {"token": ""}, {"token": 7}, None):
-        begun.api.objects["secrets", "tiny-token"]["data"] = data
-        assert await begun.backend.children.token(begun.backend.job) is None
-    await begun.backend.observe()
-    assert len(token(begun)) > 30
 
 
 @pytest.mark.parametrize(("owner", "wins"), [("ours", True), ("another's", False)])
@@ -243,7 +208,7 @@ async def test_one_that_is_changed_before_it_is_put_right_is_news_once(begun: Fi
 
 
 async def test_a_pod_that_is_made_later_finds_all_that_it_needs(begun: Fixture) -> None:
-    """As when a job was suspended, and its Secret deleted meanwhile: nobody looked then."""
+    """As when a job was suspended, and they were deleted meanwhile: nobody looked then."""
     for kind in KINDS:
         delete(begun, kind)
     await begun.backend.apply(CreatePod(1, 1))

@@ -145,7 +145,7 @@ async def test_release_goes_on_behind_an_error_and_asks_again_only_for_what_is_l
         at.api.refuse["delete", kind] = [error(500, "InternalError", f"no {kind}")]
     with pytest.raises(ApiError, match="no services"):
         await at.backend.children.release(at.backend.job)
-    assert {kind for kind, _ in at.api.objects} & {"networkpolicies", "secrets"} == set()
+    assert {kind for kind, _ in at.api.objects} & {"networkpolicies"} == set()
     before = len(at.api.calls)
     await at.backend.children.release(at.backend.job)
     assert {kind for kind, _ in at.api.objects} == {"livemigrationjobs", "pods", "persistentvolumeclaims"}
@@ -183,7 +183,7 @@ async def test_another_pod_that_has_the_name_by_now_is_not_deleted(at: Fixture) 
 
 async def test_what_another_put_in_the_place_of_our_objects_is_not_deleted(at: Fixture) -> None:
     await at.backend.apply(CreatePod(0, 1))
-    kinds = ("services", "networkpolicies", "poddisruptionbudgets", "secrets")
+    kinds = ("services", "networkpolicies", "poddisruptionbudgets")
     for key in [key for key in at.api.objects if key[0] in kinds]:
         at.api.objects[key]["metadata"] |= {"uid": "another", "ownerReferences": []}
     await at.backend.children.release(at.backend.job)

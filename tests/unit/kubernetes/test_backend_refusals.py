@@ -2,7 +2,7 @@
 
 import pytest
 from backend_fixture import Fixture
-from cluster_jobs import SETTINGS, UID, error, job
+from cluster_jobs import SETTINGS, error, job
 
 from lmj_api.protocol import USER_ERROR
 from lmj_api.status import JobStatus, Phase
@@ -15,25 +15,21 @@ async def test_a_used_up_quota_is_no_matter_for_what_is_there_already(at: Fixtur
     """A server asks the quota before it looks whether there is one of the name."""
     await at.backend.apply(CreatePod(0, 1))
     spent = error(403, "Forbidden", "exceeded quota: persistentvolumeclaims=1")
-    at.api.refuse["create", "persistentvolumeclaims"], at.api.refuse["create", "secrets"] = [spent], [spent]
-    secret = at.api.objects["secrets", "tiny-token"]
-    secret["metadata"]["ownerReferences"] = [{"uid": UID, "controller": True}]
+    at.api.refuse["create", "persistentvolumeclaims"] = [spent]
     at.backend.children.__init__(at.api, at.cache.children, SETTINGS)  # type: ignore[misc]
     await at.backend.apply(CreatePod(1, 1))
     assert at.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"]
     assert (await at.backend.observe()).pods[-1].waits is None
-    assert at.api.objects["secrets", "tiny-token"] == secret
     await at.backend.apply(CreatePod(0, 2))
     assert at.calls("create", "persistentvolumeclaims") == 2, "once by each operator"
 
 
-@pytest.mark.parametrize("kind", ["persistentvolumeclaims", "secrets"])
-async def test_a_used_up_quota_is_waited_for_by_what_is_not_there(at: Fixture, kind: str) -> None:
-    at.api.refuse["create", kind] = [error(403, "Forbidden", f"exceeded quota: {kind}=1")]
+async def test_a_used_up_quota_is_waited_for_by_what_is_not_there(at: Fixture) -> None:
+    at.api.refuse["create", "persistentvolumeclaims"] = [error(403, "Forbidden", "exceeded quota: claims=1")]
     await at.backend.apply(CreatePod(0, 1))
     seen = (await at.backend.observe()).pods[0]
     assert seen.waits is not None
-    assert seen.waits.message == f"exceeded quota: {kind}=1"
+    assert seen.waits.message == "exceeded quota: claims=1"
     at.clock.now += 3
     await at.backend.observe()
     assert at.api.names("pods") == ["tiny-r0-1"]
@@ -80,9 +76,9 @@ async def test_a_server_that_fails_is_not_asked_all_the_time(at: Fixture) -> Non
 
 
 async def test_what_was_made_behind_an_error_is_not_made_again_and_the_wait_gets_no_longer(at: Fixture) -> None:
-    kinds = ("secrets", "networkpolicies", "poddisruptionbudgets", "services", "persistentvolumeclaims")
+    kinds = ("networkpolicies", "poddisruptionbudgets", "services", "persistentvolumeclaims")
     for number, kind in enumerate(kinds):
-        verb = "create" if kind in ("secrets", "persistentvolumeclaims") else "patch"
+        verb = "create" if kind == "persistentvolumeclaims" else "patch"
         at.api.refuse[verb, kind] = [error(500, "InternalError", f"no {kind}")] * number
     for kind in kinds[1:]:
         with pytest.raises(ActionError, match=f"no {kind}"):
@@ -90,7 +86,7 @@ async def test_what_was_made_behind_an_error_is_not_made_again_and_the_wait_gets
         at.clock.now += 1.1
     await at.backend.apply(CreatePod(0, 1))
     assert at.api.names("pods") == ["tiny-r0-1"]
-    assert [sum(call[1] == kind for call in at.api.calls) for kind in kinds] == [1, 2, 3, 4, 5]
+    assert [sum(call[1] == kind for call in at.api.calls) for kind in kinds] == [1, 2, 3, 4]
 
 
 async def test_a_budget_that_cannot_be_written_does_not_end_supervision(at: Fixture) -> None:
@@ -127,5 +123,4 @@ async def test_objects_of_before_a_failover_are_as_the_spec_wants_them_now(at: F
     for _ in range(3):
         await at.backend.observe()
     writes = [call[:2] for call in at.api.calls if call[0] in ("create", "patch") and call[1] != "livemigrationjobs"]
-    others = [("patch", kind) for kind in ("networkpolicies", "poddisruptionbudgets", "services")]
-    assert writes == [("create", "secrets"), *others]
+    assert writes == [("patch", kind) for kind in ("networkpolicies", "poddisruptionbudgets", "services")]

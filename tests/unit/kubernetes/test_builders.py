@@ -105,7 +105,6 @@ def test_the_other_objects() -> None:
     made = job(storage={"output": {"size": "1Gi"}, "data": {"size": "2Gi", "storageClassName": "fast", "deleteWithJob": True}})
     same_as(
         "children.yaml",
-        {**children.build_secret(made, "TOKEN")},
         children.build_service(made),
         children.build_network_policy(made, SETTINGS),
         children.build_disruption_budget(made),
@@ -120,7 +119,7 @@ def test_a_claim_for_one_stage_need_not_be_shared() -> None:
     assert children.build_claims(many)[0]["spec"]["accessModes"] == ["ReadWriteOncePod"]
 
 
-def test_an_operator_outside_of_the_cluster_is_let_in_by_its_token() -> None:
+def test_an_operator_outside_of_the_cluster_is_let_in_from_anywhere() -> None:
     rules = children.build_network_policy(job(), Settings())["spec"]["ingress"]
     assert "from" not in rules[1]
     assert rules[1]["ports"] == [{"port": 9461, "protocol": "TCP"}]

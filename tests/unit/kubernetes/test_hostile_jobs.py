@@ -10,7 +10,7 @@ import aiohttp
 import kopf
 import pytest
 from aiohttp import web
-from cluster_jobs import SETTINGS, job_body
+from cluster_jobs import SETTINGS, MemoryKeys, job_body
 from kubernetes.aio.client import Configuration
 from served import served
 
@@ -102,7 +102,7 @@ async def test_they_are_refused_in_a_line_and_the_job_of_another_gets_its_pods()
     assert len(server.jobs) > JOBS_AT_ONCE, "there is a second page"
     async with served(server.handle) as api, aiohttp.ClientSession() as session:
         metrics, notebook = Metrics(controller.phases, controller.replicas), Notebook(api)
-        controller.place = Place(api, controller.cache, session, SETTINGS, metrics, notebook)
+        controller.place = Place(api, controller.cache, session, SETTINGS, MemoryKeys(), metrics, notebook)
         controller.informed.set()
         host = api._client.configuration.host
         began = time.monotonic()

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from cluster_jobs import SETTINGS, UID, MemoryApi, error, job_body
+from cluster_jobs import SETTINGS, UID, MemoryApi, MemoryKeys, error, job_body
 
 from lmj_api.names import MIGRATE
 from lmj_api.protocol import Evaluation, Progress
@@ -41,7 +41,8 @@ class World:
         self.controller = Controller()
         self.metrics = Metrics(self.controller.phases, self.controller.replicas)
         self.notebook = Notebook(self.api)  # type: ignore[arg-type]
-        self.controller.place = Place(self.api, self.controller.cache, session, SETTINGS, self.metrics, self.notebook)  # type: ignore[arg-type]
+        keys, cache = MemoryKeys(), self.controller.cache
+        self.controller.place = Place(self.api, cache, session, SETTINGS, keys, self.metrics, self.notebook)  # type: ignore[arg-type]
 
     async def put(self, body: dict[str, Any]) -> None:
         """As a user and the watch would."""
@@ -527,7 +528,7 @@ def test_more_failures_than_are_kept_are_told_of_when_they_are_over() -> None:
 
 def test_a_task_for_a_status_that_cannot_be_read_is_refused() -> None:
     body = {**job_body(), "status": {"phase": "Levitating"}}
-    place = Place(None, Cache(), None, SETTINGS, None, None)  # type: ignore[arg-type]
+    place = Place(None, Cache(), None, SETTINGS, MemoryKeys(), None, None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cannot be read"):
         JobTask(body, place)
 

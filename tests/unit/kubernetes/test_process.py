@@ -3,6 +3,7 @@
 import gc
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -19,7 +20,7 @@ from lmj_operator.controller import operator as module
 from lmj_operator.controller.http import listen
 from lmj_operator.controller.logs import JsonFormatter, TextFormatter
 from lmj_operator.controller.metrics import Metrics
-from lmj_operator.controller.operator import Options, kopf_settings, operate
+from lmj_operator.controller.operator import Options, StartError, kopf_settings, operate
 
 
 async def test_metrics_health_and_readiness_are_served() -> None:
@@ -77,7 +78,7 @@ def test_kopf_adds_nothing_to_objects_under_its_own_name() -> None:
     assert settings.watching.server_timeout < settings.watching.client_timeout
 
 
-async def test_it_starts_under_a_user_id_that_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_starts_under_a_user_id_that_has_no_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def found() -> None:
         return
 
@@ -91,9 +92,18 @@ async def test_it_starts_under_a_user_id_that_has_no_name(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(kopf, "operator", run)
     monkeypatch.setattr(module.Served, "wait", lambda self: found())
-    await operate(Options((), ("127.0.0.1", 0), Settings()))
+    await operate(Options((), ("127.0.0.1", 0), tmp_path, Settings()))
     assert told["identity"], "Kopf would ask for the user's name"
     assert told["clusterwide"]
+
+
+async def test_in_a_cluster_it_does_not_start_without_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    async def found() -> None:
+        return
+
+    monkeypatch.setattr(module, "_find_cluster", found)
+    with pytest.raises(StartError, match=r"no key \(\*\.pem\) is there"):
+        await operate(Options((), ("127.0.0.1", 0), tmp_path, Settings(namespace="lmj-system")))
 
 
 def test_paths_of_the_api() -> None:
@@ -108,6 +118,10 @@ def test_paths_of_the_api() -> None:
         ({"log_format": "xml"}, "--log-format xml: use text or json"),
         ({"log_level": "loud"}, "--log-level loud: use debug, info or warning"),
         ({"own_label": ["x"]}, "--own-label x: write KEY=VALUE"),
+        (
+            {"own_namespace": "lmj-system"},
+            "--agent-keys is needed in a cluster: the folder where the Secret with the operator's keys is mounted",
+        ),
     ],
 )
 def test_a_wrong_option_is_one_line(options: dict[str, Any], said: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from cluster_jobs import SETTINGS, MemoryApi, error, job, job_body, pod_body, running
+from cluster_jobs import SETTINGS, MemoryApi, MemoryKeys, error, job, job_body, pod_body, running
 
 from lmj_api.cut import Cut
 from lmj_api.status import JobStatus, Phase
@@ -36,7 +36,8 @@ class Fixture:
         self.api, self.now, self.cache = MemoryApi(), NOW, Cache()
         body = self.api.objects["livemigrationjobs", "tiny"] = job_body()
         store = StatusStore(self.api, body, 2.0, self.clock)  # type: ignore[arg-type]
-        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, event_lists(), self.clock)  # type: ignore[arg-type]
+        keys, lists = MemoryKeys(), event_lists()
+        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, keys, lists, self.clock)  # type: ignore[arg-type]
 
     def clock(self) -> float:
         return self.now
@@ -135,7 +136,7 @@ async def test_what_a_quota_keeps_back_is_made_before_the_pod_when_there_is_room
     assert at.api.names("pods") == ["tiny-r0-1"]
 
 
-@pytest.mark.parametrize("kind", ["secrets", "persistentvolumeclaims", "pods"])
+@pytest.mark.parametrize("kind", ["persistentvolumeclaims", "pods"])
 async def test_a_conflict_is_not_an_object_that_is_there(at: Fixture, kind: str) -> None:
     """Quotas that others use at the same time refuse with a conflict."""
     at.api.refuse["create", kind] = [error(409, "Conflict", "the quota has been modified")]
@@ -143,7 +144,7 @@ async def test_a_conflict_is_not_an_object_that_is_there(at: Fixture, kind: str)
         await at.backend.apply(CreatePod(0, 1))
     at.now += 60
     await at.backend.apply(CreatePod(0, 1))
-    assert at.api.names(kind) == [{"secrets": "tiny-token", "pods": "tiny-r0-1"}.get(kind, "tiny-output")]
+    assert at.api.names(kind) == [{"pods": "tiny-r0-1"}.get(kind, "tiny-output")]
 
 
 def test_a_claim_that_is_not_bound_is_named() -> None:
@@ -231,7 +232,7 @@ async def test_failures_with_successes_between_them_do_not_add_up(monkeypatch: p
 
     async with aiohttp.ClientSession() as session:
         notebook = Notebook(api)  # type: ignore[arg-type]
-        place = Place(api, Cache(), session, SETTINGS, Metrics(list), notebook)  # type: ignore[arg-type]
+        place = Place(api, Cache(), session, SETTINGS, MemoryKeys(), Metrics(list), notebook)  # type: ignore[arg-type]
         task = JobTask(body, place)
         lives = iter([0, 0, 0, 1, 0])
 

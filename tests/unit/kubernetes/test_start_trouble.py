@@ -17,7 +17,7 @@ from lmj_operator.backend.kubernetes.start_trouble import (
 from lmj_operator.plan import PodObserved, PodPhase
 from lmj_operator.plan.observe.times import rfc3339
 
-SECRET = 'MountVolume.SetUp failed for volume "token" : secret "tiny-token" not found'
+SECRET = 'MountVolume.SetUp failed for volume "keys" : secret "tiny-keys" not found'
 DISK = "AttachVolume.Attach failed for volume: the disk is attached to another node"
 
 

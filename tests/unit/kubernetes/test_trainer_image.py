@@ -21,13 +21,14 @@ async def upgraded(at: Fixture) -> KubernetesBackend:
     """The next operator's backend for the same job."""
     store = StatusStore(at.api, at.api.objects["livemigrationjobs", "tiny"], 2.0, at.clock)  # type: ignore[arg-type]
     settings = replace(SETTINGS, trainer_image=NEW)
-    return KubernetesBackend(job(), at.api, at.cache, store, at.session, settings, event_lists(), at.clock)  # type: ignore[arg-type]
+    return KubernetesBackend(job(), at.api, at.cache, store, at.session, settings, at.keys, event_lists(), at.clock)  # type: ignore[arg-type]
 
 
 def pod(name: str, image: str | None, phase: str = "Running", **metadata: Any) -> dict[str, Any]:
     body = pod_body(name, f"uid of {name}", phase=phase)
     body["metadata"] |= metadata
-    body["spec"]["containers"] = [{"name": "sidecar", "image": "other:9"}, {"name": "trainer", "image": image}]
+    (agent,) = body["spec"]["containers"]
+    body["spec"]["containers"] = [{"name": "sidecar", "image": "other:9"}, {**agent, "image": image}]
     return body
 
 

@@ -84,7 +84,6 @@ class Ranks:
             },
         }
         job = self.write("job.json", LiveMigrationJob.model_validate(document).to_json())
-        token = self.write("token", "secret")
         for rank in range(ranks):
             options = [
                 "--job",
@@ -93,8 +92,6 @@ class Ranks:
                 str(rank),
                 "--pod",
                 f"pod-{rank}",
-                "--token-file",
-                str(token),
                 "--incarnation",
             ]
             memory = {"LMJ_MEMORY_DIR": str(self.folder / f"memory-{rank}")} if "memory" in command else {}

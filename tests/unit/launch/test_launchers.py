@@ -6,15 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from signing import KEY, POD, ask
 
 from lmj_api.protocol import EventKind, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
+from lmj_operator.backend.caller import Caller
 from lmj_trainer.launch import store
 from lmj_trainer.launch.processors import shares, usable_cores
 
@@ -350,19 +351,19 @@ async def test_an_agent_that_is_killed_leaves_no_process(tmp_path: Path, lives: 
         },
     }
     (tmp_path / "job.json").write_text(LiveMigrationJob.model_validate(document).to_json())
-    (tmp_path / "token").write_text("secret")
     (tmp_path / "leave.py").write_text(LEAVE)
     command = [sys.executable, "-m", "lmj_trainer", "agent", "--rank", "0", "--pod", "pod-0", "--dir", str(tmp_path / "pod")]
-    command += ["--job", str(tmp_path / "job.json"), "--token-file", str(tmp_path / "token")]
+    command += ["--job", str(tmp_path / "job.json"), "--uid", POD, f"--trust={KEY.public}"]
     with subprocess.Popen(command) as agent:  # noqa: ASYNC220 - it is told to the kernel and not waited for
         try:
             await until((tmp_path / "pod" / "agent.json").exists)
             port = json.loads((tmp_path / "pod" / "agent.json").read_text())["port"]
-            ask(port, "PUT", "worker", {"incarnation": 1})
-            await until(lambda: ask(port, "GET", "state")["worker"]["phase"] == "Ready")
-            state = ask(port, "GET", "state")
+            agent_of = f"127.0.0.1:{port}", Caller(KEY, "", POD)
+            tell(*agent_of, "PUT", "worker", {"incarnation": 1})
+            await until(lambda: tell(*agent_of, "GET", "state")["worker"]["phase"] == "Ready")
+            state = tell(*agent_of, "GET", "state")
             member = {"rank": 0, "pod": "pod-0", "incarnation": 1, "address": state["worker"]["address"]}
-            ask(port, "PUT", "view", {"number": 1, "members": [member], "resume": {"step": 0}, "reason": "for the test"})
+            tell(*agent_of, "PUT", "view", {"number": 1, "members": [member], "resume": {"step": 0}, "reason": "for the test"})
             await until((tmp_path / "pid-0").exists)
             found = [state["worker"]["pid"], *map(int, (tmp_path / "pid-0").read_text().split())]
             assert all(map(lives, found))
@@ -371,13 +372,9 @@ async def test_an_agent_that_is_killed_leaves_no_process(tmp_path: Path, lives: 
     await until(lambda: not any(map(lives, found)))
 
 
-def ask(port: int, method: str, path: str, body: Any = None) -> Any:
-    headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/{path}", data=data, headers=headers, method=method)
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        text = answer.read()
-    return json.loads(text) if text else None
+def tell(address: str, caller: Caller, method: str, path: str, body: Any = None) -> Any:
+    with ask(address, caller, method, f"/v1/{path}", None if body is None else json.dumps(body).encode(), 20) as answer:
+        return json.load(answer)
 
 
 async def until(holds: Callable[[], object]) -> None:

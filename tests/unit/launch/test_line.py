@@ -12,10 +12,11 @@ from lmj_trainer.launch import connection
 from lmj_trainer.launch.connection import Connection, split_address
 from lmj_trainer.launch.door import Door
 from lmj_trainer.launch.follower import Follower
+from lmj_trainer.launch.identity import Credentials, Identity
 from lmj_trainer.launch.leader import Leader
 from lmj_trainer.launch.line import BrokenError, Life
 from lmj_trainer.launch.memory.choice import Held
-from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind, key_of
+from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind
 
 K = WordKind
 SECONDS = 20.0
@@ -32,33 +33,41 @@ class Rig:
     lively: set[int] = field(default_factory=set)
     seen: list[int] = field(default_factory=list)
     opened: list[Leader | Follower] = field(default_factory=list)
+    identities: dict[int, Identity] = field(default_factory=lambda: {rank: Identity() for rank in range(3)})
 
     def view(self, ranks: int, number: int = 1) -> View:
-        members = [Member(rank=rank, pod=f"pod-{rank}", incarnation=1, address=self.address) for rank in range(ranks)]
+        members = [
+            Member(rank=rank, pod=f"pod-{rank}", incarnation=1, address=self.identities[rank].address(self.address))
+            for rank in range(ranks)
+        ]
         return View(number=number, members=members, resume=Resume(step=0), reason="for the test")
 
     def life(self, rank: int) -> Life:
         return Life(lambda: rank in self.lively, lambda: self.seen.append(rank))
 
-    def leader(self, view: View, token: str = "secret") -> Leader:
+    def credentials(self, view: View, rank: int, identity: Identity | None = None, run: str = "run") -> Credentials:
+        return Credentials(identity or self.identities[rank], run, view)
+
+    def leader(self, view: View, identity: Identity | None = None) -> Leader:
         word = Word(kind=K.START, port=5, resume="/c")
 
         def start(held: Mapping[int, Held]) -> Mapping[int, Word]:
             return {rank: word.model_copy(update={"giver": 10 + rank, "memory": one.names[0]}) for rank, one in held.items()}
 
-        it = Leader(view, 0, key_of(token, "run", view), self.life(0), start, held_by(0))
+        it = Leader(view, 0, self.credentials(view, 0, identity), self.life(0), start, held_by(0))
         self.opened.append(it)
         return it
 
-    def follower(self, view: View, rank: int, token: str = "secret") -> Follower:
-        it = Follower(view, view.members[rank], key_of(token, "run", view), self.life(rank), held_by(rank))
+    def follower(self, view: View, rank: int, credentials: Credentials | None = None) -> Follower:
+        own = credentials or self.credentials(view, rank)
+        it = Follower(view, view.members[rank], own, self.life(rank), held_by(rank))
         self.opened.append(it)
         return it
 
     async def begun(self, ranks: int) -> list[Leader | Follower]:
         view = self.view(ranks)
         leader = self.leader(view)
-        await self.door.enter(view.number, leader.key, leader)
+        await self.door.enter(view.number, leader.credentials, leader)
         lines: list[Leader | Follower] = [leader, *(self.follower(view, rank) for rank in range(1, ranks))]
         starts = await asyncio.gather(*(line.begin(SECONDS) for line in lines))
         told = [(start.port, start.resume, start.memory, start.giver) for start in starts]
@@ -133,27 +142,46 @@ async def test_a_member_that_knows_the_view_first_waits(rig: Rig) -> None:
     leader, second = rig.leader(view), rig.follower(view, 1)
     early = asyncio.create_task(second.begin(SECONDS))
     await asyncio.sleep(0.1)
-    await rig.door.enter(1, leader.key, leader)
+    await rig.door.enter(1, leader.credentials, leader)
     await asyncio.gather(leader.begin(SECONDS), early)
 
 
 async def test_a_member_of_an_older_view_is_refused(rig: Rig) -> None:
     newer = rig.leader(rig.view(2, number=2))
-    await rig.door.enter(2, newer.key, newer)
+    await rig.door.enter(2, newer.credentials, newer)
     with pytest.raises(BrokenError, match="view 1 is over: the newest here is view 2") as raised:
         await rig.follower(rig.view(2), 1).begin(SECONDS)
     assert raised.value.rank is None
 
 
 async def test_a_stranger_is_refused(rig: Rig) -> None:
-    view = rig.view(2)
+    view = rig.view(3)
     leader = rig.leader(view)
-    await rig.door.enter(1, leader.key, leader)
-    with pytest.raises(BrokenError, match="it is not of view 1"):
-        await rig.follower(view, 1, token="guessed").begin(SECONDS)
+    await rig.door.enter(1, leader.credentials, leader)
+    strangers = (
+        rig.credentials(view, 1, Identity()),
+        rig.credentials(view, 2),
+        rig.credentials(view, 1, run="another"),
+        rig.credentials(view.model_copy(update={"reason": "told something else"}), 1),
+    )
+    for stranger in strangers:
+        with pytest.raises(BrokenError, match="it is not of view 1"):
+            await rig.follower(view, 1, stranger).begin(SECONDS)
     with pytest.raises(BrokenError, match="rank 1 did not connect") as raised:
         await leader.begin(0.1)
     assert raised.value.rank == 1
+
+
+async def test_who_leads_has_to_prove_it_too(rig: Rig) -> None:
+    view = rig.view(2)
+    for other in (Identity(), rig.identities[1]):
+        leader = rig.leader(view, other)
+        # It lets everybody in, to have their word.
+        await rig.door.enter(1, rig.credentials(view, 0), leader)
+        led = asyncio.create_task(leader.begin(SECONDS))
+        with pytest.raises(BrokenError, match="it is not of this view"):
+            await rig.follower(view, 1).begin(SECONDS)
+        await led
 
 
 async def test_a_second_one_of_a_rank_is_refused(rig: Rig) -> None:

@@ -17,13 +17,15 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_api.spec.command import Command
 from lmj_api.view import Member, Resume, View
 from lmj_trainer.launch import environment
+from lmj_trainer.launch.connection import split_address
 from lmj_trainer.launch.door import free_port, own_host
 from lmj_trainer.launch.environment import Meeting, Node
+from lmj_trainer.launch.identity import Credentials, Identity
 from lmj_trainer.launch.life import Pulse
 from lmj_trainer.launch.outcome import Failed
 from lmj_trainer.launch.processors import shares, usable_processors
 from lmj_trainer.launch.resume import newest_checkpoint
-from lmj_trainer.launch.words import Verdict, Word, WordKind, key_of, proof
+from lmj_trainer.launch.words import Verdict, Word, WordKind
 
 K = WordKind
 
@@ -41,6 +43,16 @@ def job(**command: Any) -> LiveMigrationJob:
 def view(*ranks: int, number: int = 4) -> View:
     members = [Member(rank=rank, pod=f"pod-{rank}", incarnation=1, address=f"10.0.0.{rank}:7") for rank in ranks]
     return View(number=number, members=members, resume=Resume(step=0), reason="for the test")
+
+
+def view_of(*identities: Identity, number: int = 4) -> View:
+    """Of the launchers with these identities, as ranks from 0 on."""
+    plain = view(*range(len(identities)), number=number)
+    members = [
+        m.model_copy(update={"address": identity.address(m.address)})
+        for m, identity in zip(plain.members, identities, strict=True)
+    ]
+    return plain.model_copy(update={"members": members})
 
 
 def told(base: dict[str, str], local: int = 1, **command: Any) -> dict[str, str]:
@@ -162,16 +174,35 @@ def test_a_stop_is_for_all_and_what_follows_is_no_failure() -> None:
     assert it.hear(1, word(K.DONE)) is None
 
 
-def test_a_proof_is_of_one_view_one_nonce_and_one_rank() -> None:
-    key = key_of("secret", "run", view(0, 1))
-    others = [
-        key_of("other", "run", view(0, 1)),
-        key_of("secret", "run", view(0, 1, number=5)),
-        key_of("secret", "other", view(0, 1)),
-    ]
-    shown = {proof(each, "member", "n", 1) for each in [key, *others]}
-    shown |= {proof(key, "leader", "n", 1), proof(key, "member", "m", 1), proof(key, "member", "n", 2)}
-    assert len(shown) == 7
+def test_a_proof_is_of_one_view_one_nonce_one_role_and_one_rank() -> None:
+    first, second = Identity(), Identity()
+    of = view_of(first, second)
+    mine = Credentials(first, "run", of)
+    proof = mine.show("member", "n", 1)
+    theirs = Credentials(second, "run", of)
+    assert theirs.hold(proof, 0, "member", "n", 1)
+    assert not theirs.hold(proof, 1, "member", "n", 1), "the other has another key"
+    assert not theirs.hold(proof, 5, "member", "n", 1), "there is no such member"
+    for role, nonce, rank in (("leader", "n", 1), ("member", "m", 1), ("member", "n", 2)):
+        assert not theirs.hold(proof, 0, role, nonce, rank)
+    for other in (Credentials(second, "other", of), Credentials(second, "run", view_of(first, second, number=5))):
+        assert not other.hold(proof, 0, "member", "n", 1)
+    for garbage in ("", "0", "zz", proof[:-2], proof + "00"):
+        assert not theirs.hold(garbage, 0, "member", "n", 1)
+
+
+def test_an_address_without_a_key_proves_nothing() -> None:
+    identity = Identity()
+    for address in ("h:1", "h:1#", "h:1#short", identity.address("h:1") + "#x"):
+        plain = view(0)
+        alone = plain.model_copy(update={"members": [plain.members[0].model_copy(update={"address": address})]})
+        it = Credentials(identity, "run", alone)
+        assert not it.hold(it.show("leader", "n", 0), 0, "leader", "n", 0)
+
+
+@pytest.mark.parametrize(("place", "host"), [("10.0.0.1:5", "10.0.0.1"), ("[fd00::1]:5", "fd00::1")])
+def test_where_a_launcher_listens_is_in_its_address(place: str, host: str) -> None:
+    assert split_address(Identity().address(place)) == split_address(place) == (host, 5)
 
 
 @pytest.mark.parametrize(("code", "status"), [(1, 1), (3, 3), (-9, 137), (-15, 143)])

@@ -22,7 +22,9 @@ from lmj_api.protocol import (
     WorkerPhase,
     WorkerState,
 )
+from lmj_api.signed import CHALLENGE
 from lmj_api.view import View
+from lmj_trainer.agent.gate import Gate, RefusedError
 
 
 def clock() -> float:
@@ -36,11 +38,12 @@ def main() -> None:
     parser.add_argument("--standby", action="store_true")
     parser.add_argument("--pod")
     parser.add_argument("--dir", type=Path)
-    parser.add_argument("--token-file", type=Path)
+    parser.add_argument("--uid")
+    parser.add_argument("--trust", action="append")
     parser.add_argument("--fail", action="store_true")
     arguments = parser.parse_args()
     if arguments.fail:
-        print("error: the token is empty", file=sys.stderr)
+        print("error: it was told to fail", file=sys.stderr)
         sys.exit(2)
     threading.Thread(target=_lifeline, daemon=True).start()
     asyncio.run(serve(arguments))
@@ -53,7 +56,7 @@ def _lifeline() -> None:
 
 
 async def serve(arguments: argparse.Namespace) -> None:
-    token = arguments.token_file.read_text()
+    gate = Gate("", arguments.uid, arguments.trust)
     state = AgentState(pod=arguments.pod, rank=arguments.rank, started=clock(), scanned=True)
     events: list[Event] = []
     news = asyncio.Event()
@@ -67,9 +70,15 @@ async def serve(arguments: argparse.Namespace) -> None:
 
     @web.middleware
     async def authorized(request: web.Request, handler):  # type: ignore[no-untyped-def]
-        if request.headers.get("Authorization") != f"Bearer {token}":
-            return web.Response(status=401)
+        try:
+            digest = gate.admit(request.method, request.raw_path, request.headers.get("Authorization", ""))
+            gate.check(await request.read(), digest)
+        except RefusedError as error:
+            return web.Response(status=401, text=str(error))
         return await handler(request)
+
+    async def challenge(_: web.Request, answer: web.StreamResponse) -> None:
+        answer.headers[CHALLENGE] = gate.challenge
 
     async def get_state(_: web.Request) -> web.Response:
         return web.Response(text=state.model_copy(update={"clock": clock()}).to_json())
@@ -107,6 +116,7 @@ async def serve(arguments: argparse.Namespace) -> None:
             await news.wait()
 
     app = web.Application(middlewares=[authorized])
+    app.on_response_prepare.append(challenge)
     app.add_routes([web.get("/v1/state", get_state), web.get("/v1/events", stream), web.put("/v1/worker", put_worker)])
     app.add_routes([web.put("/v1/view", put_view), web.post("/v1/leave", leave), web.post("/v1/drain", drain)])
     app.add_routes([web.put("/v1/recut", recut)])

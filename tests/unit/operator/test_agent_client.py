@@ -6,29 +6,35 @@ from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
+from signing import KEY, POD
 
 from lmj_api.protocol import AgentState
+from lmj_api.signed import CHALLENGE, digest_of, parse
 from lmj_api.view import Resume, View
 from lmj_operator.backend import agent_client
 from lmj_operator.backend.agent_client import LONGEST_ANSWER, AgentClient, AgentError, AnswerError
+from lmj_operator.backend.caller import Caller
+from lmj_operator.backend.kubernetes.agents import LONGEST_RECONNECT_SECONDS, RECONNECT_SECONDS, Agents
 
 STATE = AgentState(pod="p", rank=0, started=1.0).to_json().encode()
 
 
 class Server:
-    """Answers each call with ``answer``, and ends the connection."""
+    """Answers each call with the next of ``answers``, or with ``answer``, and ends the connection."""
 
     def __init__(self) -> None:
         self.answer = b""
+        self.answers: list[bytes] = []
         self.asked: list[bytes] = []
         self.sent = 0
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.asked.append(await reader.readuntil(b"\r\n\r\n"))
+        answer = self.answers.pop(0) if self.answers else self.answer
         try:
-            for at in range(0, len(self.answer), 1 << 16):
-                writer.write(self.answer[at : at + (1 << 16)])
+            for at in range(0, len(answer), 1 << 16):
+                writer.write(answer[at : at + (1 << 16)])
                 await writer.drain()
                 self.sent = at
         except ConnectionError:
@@ -55,14 +61,14 @@ async def server() -> AsyncIterator[Server]:
 @pytest.fixture
 async def client(server: Server) -> AsyncIterator[AgentClient]:
     async with aiohttp.ClientSession() as session:
-        yield AgentClient(session, f"127.0.0.1:{server.port}", "t")
+        yield AgentClient(session, f"127.0.0.1:{server.port}", Caller(KEY, "job", POD))
 
 
 async def test_an_answer_is_an_agents_state(server: Server, client: AgentClient) -> None:
     server.answer = answer(STATE)
     assert (await client.state()).pod == "p"
     assert b"\r\nAccept-Encoding: identity\r\n" in server.asked[0]
-    assert b"\r\nAuthorization: Bearer t\r\n" in server.asked[0]
+    assert signed(server.asked[0]) == ("", digest_of(b""))
 
 
 async def test_an_agent_is_told_which_view_is_known(server: Server) -> None:
@@ -70,11 +76,94 @@ async def test_an_agent_is_told_which_view_is_known(server: Server) -> None:
     view = View(number=7, members=[], resume=Resume(step=0), reason="r")
     async with aiohttp.ClientSession() as session:
         for known in (0, 6):
-            client = AgentClient(session, f"127.0.0.1:{server.port}", "t", known)
+            client = AgentClient(session, f"127.0.0.1:{server.port}", Caller(KEY, "job", POD), known)
             await client.state()
             await client.put_view(view)
     first = [asked.split(b" HTTP", 1)[0] for asked in server.asked]
     assert first == [b"GET /v1/state", b"PUT /v1/view?view=7", b"GET /v1/state?view=6", b"PUT /v1/view?view=7"]
+
+
+def signed(asked: bytes) -> tuple[str, str]:
+    """The challenge and the digest of the body that the request is signed over; that it is signed is looked at."""
+    first, *fields = asked.decode().split("\r\n")
+    method, path, _ = first.split(" ")
+    header = next(value for name, _, value in (field.partition(": ") for field in fields) if name == "Authorization")
+    credential, signature = parse(header)
+    assert credential.key == KEY.public
+    KEY._private.public_key().verify(signature, credential.statement("job", POD, method, path))
+    return credential.challenge, credential.digest
+
+
+def refusal(challenge: str | None) -> bytes:
+    return answer(b"{}", "401 X", *([f"{CHALLENGE}: {challenge}"] if challenge is not None else []))
+
+
+FIRST, SECOND = "Challenge-of-the-first", "challenge_of_the_second"
+
+
+async def test_a_request_is_signed_once_more_over_the_challenge_that_is_told(server: Server, client: AgentClient) -> None:
+    server.answers, server.answer = [refusal(FIRST)], answer(STATE, "200 OK", f"{CHALLENGE}: {SECOND}")
+    view = View(number=7, members=[], resume=Resume(step=0), reason="r")
+    assert (await client.put_view(view)).pod == "p"
+    await client.state()
+    body = digest_of(view.to_json().encode())
+    assert [signed(asked) for asked in server.asked] == [("", body), (FIRST, body), (SECOND, digest_of(b""))]
+
+
+@pytest.mark.parametrize(
+    ("answers", "calls"),
+    [
+        ([refusal(None)], 1),
+        ([refusal("no challenge")], 1),
+        ([refusal(FIRST), refusal(FIRST)], 2),
+        ([refusal(FIRST), refusal(SECOND), refusal(FIRST)], 2),
+    ],
+)
+async def test_one_who_refuses_all_is_not_asked_for_ever(
+    server: Server, client: AgentClient, answers: list[bytes], calls: int
+) -> None:
+    server.answers = list(answers)
+    with pytest.raises(AgentError, match="HTTP 401"):
+        await client.state()
+    assert len(server.asked) == calls
+    server.answers, server.asked = list(answers), []
+    with pytest.raises(AgentError, match="HTTP 401"):
+        await anext(aiter(AgentClient(client._session, client._address, Caller(KEY, "job", POD)).events(0)))
+    assert len(server.asked) == calls
+
+
+async def test_one_who_wants_another_challenge_each_time_is_asked_later_and_later(
+    server: Server, client: AgentClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers = [refusal(f"challenge-number-{number:06}") for number in range(1000)]
+    waits: list[float] = []
+    enough, sleep = asyncio.Event(), asyncio.sleep
+
+    async def slept(seconds: float) -> None:
+        if seconds >= RECONNECT_SECONDS:
+            waits.append(seconds)
+            if len(waits) == 7:
+                enough.set()
+                await asyncio.Event().wait()
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", slept)
+    agents = Agents(0.0)
+    assert await agents.state("uid", "p", 0, client) is None
+    async with asyncio.timeout(30):
+        await enough.wait()
+    assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, LONGEST_RECONNECT_SECONDS, LONGEST_RECONNECT_SECONDS]
+    assert len(server.asked) == 2 + 2 * len(waits), "twice for each time"
+    await agents.close()
+
+
+async def test_a_stream_is_opened_once_more_over_the_challenge_that_is_told(server: Server, client: AgentClient) -> None:
+    event = b'{"seq":4,"time":5,"kind":"ready"}'
+    server.answers, server.answer = [refusal(FIRST)], b"HTTP/1.1 200 OK\r\n\r\n" + event + b"\n"
+    opened: list[bool] = []
+    assert (await anext(aiter(client.events(3, lambda: opened.append(True))))).seq == 4
+    assert [signed(asked) for asked in server.asked] == [("", digest_of(b"")), (FIRST, digest_of(b""))]
+    assert opened == [True]
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,10 @@ def make_job(output: Path) -> LiveMigrationJob:
     return LiveMigrationJob.model_validate({"metadata": {"name": "job"}, "spec": spec})
 
 
-def scripted(place: PodPlace, _: Path, token: Path) -> list[str]:
+def scripted(place: PodPlace, _: Path, trust: str) -> list[str]:
     rank = ["--standby"] if place.rank is None else ["--rank", str(place.rank)]
     command = [sys.executable, str(AGENT), *rank, "--pod", place.name, "--dir", str(place.folder)]
-    return [*command, "--token-file", str(token), *(["--fail"] if place.serial == 99 else [])]
+    return [*command, "--uid", place.uid, f"--trust={trust}", *(["--fail"] if place.serial == 99 else [])]
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ async def test_events_are_heard(backend: LocalBackend) -> None:
 async def test_a_dead_pod_is_gone_with_its_exit_code(backend: LocalBackend) -> None:
     await backend.apply(CreatePod(0, 99))
     pod = await pod_when(backend, lambda p: p.phase is PodPhase.GONE)
-    assert (pod.exit_code, pod.exit_message, pod.agent) == (2, "the token is empty", None)
+    assert (pod.exit_code, pod.exit_message, pod.agent) == (2, "it was told to fail", None)
     await backend.apply(DeletePod(pod.name, "gone"))
     assert (await backend.observe()).pods == ()
 

@@ -197,10 +197,11 @@ def test_a_stored_job_without_an_identity_is_another_run(tmp_path: Path, text: s
     assert made[0].id != made[1].id
 
 
-def test_the_token_is_private(tmp_path: Path) -> None:
+def test_the_key_is_private(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    assert len(store.new_token()) >= 32
-    assert store.token_file.stat().st_mode & 0o077 == 0
+    store.write_key(b"pem")
+    assert store.key_file.read_bytes() == b"pem"
+    assert store.key_file.stat().st_mode & 0o077 == 0
 
 
 def test_exit_codes() -> None:

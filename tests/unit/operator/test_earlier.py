@@ -119,7 +119,7 @@ def fill(layout: Layout) -> dict[str, str]:
     (checkpoint / "manifest.json").write_text('{"job": "a"}')
     for path in (layout.metrics, layout.evaluation, layout.trained, layout.views):
         path.write_text(str(path))
-    for name in ("status.json", "job.json", "migrate", "lock", "token"):
+    for name in ("status.json", "job.json", "migrate", "lock", "key"):
         (layout.run / name).write_text(name)
     (layout.output / "mine.yaml").write_text("mine")
     return files(layout.output)
@@ -129,7 +129,7 @@ def files(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-STAYS = {".lmj/lock", ".lmj/token", ".lmj/pods/file", "cache/file", "mine.yaml"}
+STAYS = {".lmj/lock", ".lmj/key", ".lmj/pods/file", "cache/file", "mine.yaml"}
 
 
 def test_nothing_is_lost_when_a_run_begins_anew(tmp_path: Path) -> None:

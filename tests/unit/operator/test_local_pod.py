@@ -34,4 +34,11 @@ def test_who_is_to_join_those_that_train(phase: Phase, view: View | None, rank: 
 @pytest.mark.parametrize("behind", [True, False])
 def test_it_starts_in_what_they_leave_over(tmp_path: Path, behind: bool) -> None:
     place = PodPlace("tiny-r0-1", 0, 1, tmp_path, tmp_path / "log", behind)
-    assert ("--behind" in agent_command(place, place.job_file, tmp_path / "token")) is behind
+    command = agent_command(place, place.job_file, "-key")
+    assert ("--behind" in command) is behind
+    assert {"--trust=-key", place.uid} <= set(command), "a key may begin as an option does"
+
+
+def test_each_pod_has_an_identity_of_its_own(tmp_path: Path) -> None:
+    first, second = (PodPlace("tiny-r0-1", 0, 1, tmp_path, tmp_path / "log") for _ in range(2))
+    assert first.uid != second.uid

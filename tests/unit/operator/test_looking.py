@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lmj_api.protocol import AgentState, Holding, WorkerPhase, WorkerState
 from lmj_api.status import RankStatus
 from lmj_api.topology import Topology
 from lmj_api.view import Member, Resume, View
-from lmj_operator.plan.membership.looking import LOOK_SECONDS, newest_possible, to_wait_for
+from lmj_operator.plan.membership.looking import LOOK_SECONDS, last_saver, newest_possible, to_wait_for
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.observed import PodObserved, PodPhase
 
@@ -67,3 +69,21 @@ def test_no_time_counts_while_nobody_may_look_yet(trains: bool) -> None:
     wait = to_wait_for(Topology(3), ranks, VIEW, (), None, Resume(step=12, snapshot=True), 1000.0, 1000.0 + LOOK_SECONDS)
     assert (wait is not None) is trains
     assert wait is None or (wait.look, wait.since) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("phase", "keyless", "waited"),
+    [
+        (PodPhase.TERMINATING, True, True),
+        (PodPhase.RUNNING, True, True),
+        (PodPhase.GONE, True, False),
+        (PodPhase.TERMINATING, False, False),
+    ],
+)
+def test_a_leader_that_nobody_can_ask_may_save_until_it_is_gone(phase: PodPhase, keyless: bool, waited: bool) -> None:
+    ranks = (rank(0, None, pod="pod-9", incarnation=1, view=0), rank(1, 15), rank(2, 15))
+    ranks = (replace(ranks[0], serial=2), *ranks[1:])
+    old = PodObserved("pod-0", 0, 1, phase, 0.0, keyless=keyless)
+    assert last_saver(Topology(3), ranks, (old,), 1000.0) == (("pod-0", None) if waited else None)
+    another = PodObserved("pod-1", 1, 1, phase, 0.0, keyless=keyless)
+    assert last_saver(Topology(3), ranks, (another,), 1000.0) is None, "the leader alone writes manifests"

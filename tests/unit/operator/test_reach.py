@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
 import pytest
+from signing import KEY, POD
 
 from lmj_api.protocol import AgentState
 from lmj_operator.backend import reach
 from lmj_operator.backend.agent_client import AgentClient, AgentError, MachineError
+from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.reach import is_there
 
 pytestmark = pytest.mark.integration
@@ -122,12 +124,12 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 async def test_a_slow_agent_gets_its_time(session: aiohttp.ClientSession) -> None:
     server = await asyncio.start_server(Slow(0.5).serve, "127.0.0.1", 0)
     async with server:
-        assert (await AgentClient(session, address(server.sockets[0]), "t").state()).pod == "p"
+        assert (await AgentClient(session, address(server.sockets[0]), Caller(KEY, "job", POD)).state()).pod == "p"
 
 
 async def test_a_stopped_agent_is_not_a_machine_without_power(session: aiohttp.ClientSession, stopped: socket.socket) -> None:
     with pytest.raises(AgentError) as told:
-        await AgentClient(session, address(stopped), "t").state()
+        await AgentClient(session, address(stopped), Caller(KEY, "job", POD)).state()
     assert not isinstance(told.value, MachineError)
 
 
@@ -136,5 +138,5 @@ async def test_a_machine_without_power_is_told_at_once_to_who_would_wait_for_lon
 ) -> None:
     begin = time.monotonic()
     with pytest.raises(MachineError, match=r"POST http://127.0.0.1:[0-9]+/v1/drain: its machine takes no connection"):
-        await AgentClient(session, address(silent), "t").drain()
+        await AgentClient(session, address(silent), Caller(KEY, "job", POD)).drain()
     assert time.monotonic() - begin < 4  # a slow agent gets 5 s

@@ -231,3 +231,18 @@ def test_whom_a_view_was_left_for_has_waited_before() -> None:
 @pytest.mark.parametrize(("since", "late"), [(None, False), (600.0, False), (640.0, True)])
 def test_who_stays_in_a_view_that_is_over_hangs_after_a_while(since: float | None, late: bool) -> None:
     assert group(*LEFT, None, left_since=None if since is None else NOW - since).is_late() is late
+
+
+def test_a_member_that_nobody_can_ask_may_save_until_it_is_gone() -> None:
+    """It is ended, and its script with it."""
+    old = silent(2, phase=PodPhase.TERMINATING, keyless=True)
+    new = of(STARTING, rank=2, serial=2, view=0)
+    choice = group(*LEFT, new, more=(old,)).next_view()
+    assert next_ranks(choice) is None
+    assert choice.membership.reason == "waits for j-r2-1 to leave view 3"
+    late = group(*LEFT, new, more=(old,), left_since=NOW - 1000).next_view()
+    assert (next_ranks(late), late.actions) == (None, ()), "there is nobody to tell"
+    gone = replace(old, phase=PodPhase.GONE)
+    assert next_ranks(group(*LEFT, of(READY, rank=2, serial=2, view=0), more=(gone,)).next_view()) == [0, 1, 2]
+    stranger = silent(2, serial=7, phase=PodPhase.TERMINATING, keyless=True)
+    assert next_ranks(group(*LEFT, of(READY, rank=2, serial=2, view=0), more=(stranger,)).next_view()) == [0, 1, 2]

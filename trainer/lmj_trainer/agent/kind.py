@@ -25,7 +25,7 @@ class WorkerKind:
     saves: bool
     """It saves checkpoints, which the agent is to look through."""
     scripted: bool = False
-    """It runs a user's program, in the user's environment. Such workers connect to each other, with the token that agents have."""
+    """It runs a user's program, in the user's environment."""
 
 
 def worker_kind(spec: JobSpec) -> WorkerKind:

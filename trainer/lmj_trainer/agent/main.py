@@ -19,7 +19,8 @@ from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob, Training
 from lmj_api.spec.migration import Cloud as CloudName
-from lmj_api.topology import FIRST, Topology
+from lmj_api.tokens import METRICS
+from lmj_api.topology import FIRST
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
 from lmj_trainer.agent.children import Children
@@ -55,8 +56,7 @@ RETRY_SECONDS = 1.0
 def main(argv: Sequence[str]) -> int:
     """Run the agent until SIGTERM or SIGINT. Raises UserError for a wrong argument."""
     arguments = parser().parse_args(argv)
-    job, token = _job(arguments.job, arguments.rank), _token(arguments.token_file)
-    return asyncio.run(serve(arguments, job, token))
+    return asyncio.run(serve(arguments, _job(arguments.job, arguments.rank)))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -73,7 +73,9 @@ def parser() -> argparse.ArgumentParser:
         "--dir", type=Path, required=True, metavar="DIR", help="this pod's own folder; agent.json is written there"
     )
     result.add_argument("--listen", type=address, default=("127.0.0.1", 0), metavar="HOST:PORT", help="default: 127.0.0.1:0")
-    result.add_argument("--token-file", type=Path, required=True, metavar="FILE", help="the bearer token that callers must have")
+    result.add_argument("--uid", required=True, help="this pod's uid: requests are signed for it alone")
+    trust = "a public key whose owner may command this agent; may be repeated"
+    result.add_argument("--trust", action="append", required=True, metavar="KEY", help=trust)
     result.add_argument("--interface", metavar="NAME", help="network interface for RPC (default: lo when listening on loopback)")
     result.add_argument("--address", metavar="IP", help="this pod's address: RPC listens on the interface that has it")
     result.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="time to leave after SIGTERM (default: 30)")
@@ -95,7 +97,7 @@ def address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str) -> int:
+async def serve(arguments: argparse.Namespace, job: LiveMigrationJob) -> int:
     """Listen, supervise, and leave when told to."""
     if arguments.behind:
         linux.stay_behind()
@@ -104,13 +106,12 @@ async def serve(arguments: argparse.Namespace, job: LiveMigrationJob, token: str
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     kind = worker_kind(job.spec)
     with contextlib.ExitStack() as memories:
-        return await _serve(arguments, job, token, stop, _environment(arguments, job, kind, memories))
+        return await _serve(arguments, job, stop, _environment(arguments, job, kind, memories))
 
 
 async def _serve(
-    arguments: argparse.Namespace, job: LiveMigrationJob, token: str, stop: asyncio.Event, environment: Mapping[str, str]
+    arguments: argparse.Namespace, job: LiveMigrationJob, stop: asyncio.Event, environment: Mapping[str, str]
 ) -> int:
-    host, port = arguments.listen
     loop, kind = asyncio.get_running_loop(), worker_kind(job.spec)
     children = Children(adopts=not arguments.cold and linux.adopt_orphans())
     if children.adopts:
@@ -133,12 +134,12 @@ async def _serve(
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
     launcher.keep_server(supervisor.warn)  # before all else: its imports are the longest part of a start
     try:
-        runner = await _listen(supervisor, token, job.spec.topology, host, port)
+        runner = await _listen(supervisor, arguments, job)
     except BaseException:
         await launcher.close()
         raise
     try:
-        _announce(arguments.dir, host, int(runner.addresses[0][1]))
+        _announce(arguments.dir, arguments.listen[0], int(runner.addresses[0][1]))
         scanning = asyncio.create_task(begin(supervisor, job, kind))
         deliveries = Deliveries(
             job,
@@ -190,14 +191,19 @@ def _environment(
     return worker_environment({**base, **of_store(os.environ)}, job.spec.training.computing_threads, interface)
 
 
-async def _listen(supervisor: Supervisor, token: str, topology: Topology, host: str, port: int) -> "web.AppRunner":
+async def _listen(supervisor: Supervisor, arguments: argparse.Namespace, job: LiveMigrationJob) -> "web.AppRunner":
     """Serve the interface. Raises UserError."""
     # Imported here, beside the fork server's imports and not before them.
     from aiohttp import web
 
+    from lmj_trainer.agent.gate import Gate
     from lmj_trainer.agent.server import make_app
 
-    runner = web.AppRunner(make_app(supervisor, token, topology), access_log=None, shutdown_timeout=1.0)
+    host, port = arguments.listen
+    gate = Gate(job.metadata.uid or "", arguments.uid, arguments.trust)
+    scraper = os.environ.get(METRICS, "").strip() or None
+    app = make_app(supervisor, gate, job.spec.topology, scraper)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
@@ -291,8 +297,7 @@ def program(
     def worker_arguments(incarnation: int) -> list[str]:
         number = rank() if arguments.rank is None else arguments.rank
         own = {} if number is None else {"rank": number}
-        token = {"token-file": arguments.token_file} if kind.scripted else {}
-        options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation, **token}
+        options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation}
         return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
     server = None if kind.server is None else [*python, *kind.server]
@@ -316,13 +321,3 @@ def _job(path: Path, rank: int | None) -> LiveMigrationJob:
     if rank is not None and not 0 <= rank < job.spec.world_size:
         raise UserError(f"--rank {rank}: the job has ranks 0 to {job.spec.world_size - 1}")
     return job
-
-
-def _token(path: Path) -> str:
-    try:
-        token = path.read_text().strip()
-    except OSError as error:
-        raise UserError(f"{path}: the token cannot be read: {error.strerror}") from error
-    if not token:
-        raise UserError(f"{path}: the token is empty")
-    return token

@@ -11,10 +11,12 @@ from pydantic import ValidationError
 
 from lmj_api.base import Message
 from lmj_api.protocol import FollowRequest, LookThrough, RecutRequest, StartWorker, ViewNumber
+from lmj_api.signed import CHALLENGE, SCHEME
 from lmj_api.topology import Topology
 from lmj_api.view import View
 from lmj_trainer.agent import metrics
 from lmj_trainer.agent.fencing import Admission, Answer
+from lmj_trainer.agent.gate import Gate, RefusedError
 from lmj_trainer.agent.supervisor import Supervisor
 
 LARGEST_BODY = 1 << 20
@@ -25,13 +27,18 @@ KEEP_ALIVE_SECONDS = 5.0
 M = TypeVar("M", bound=Message)
 
 
-def make_app(supervisor: Supervisor, token: str, topology: Topology) -> web.Application:
-    """The application; every path but ``/healthz`` wants ``Authorization: Bearer TOKEN``. Errors are JSON: ``{"error": reason}``.
+def make_app(supervisor: Supervisor, gate: Gate, topology: Topology, scraper: str | None = None) -> web.Application:
+    """The application; every path but ``/healthz`` wants a signature (see :mod:`lmj_api.signed`). Errors are JSON: ``{"error": reason}``.
 
-    ``topology``: of the job.
+    ``topology``: of the job. ``scraper``: who sends this as a bearer token may read ``/metrics``, and nothing else; None: nobody may by that.
     """
     routes = Routes(supervisor, topology)
-    app = web.Application(client_max_size=LARGEST_BODY, middlewares=[_errors, _authorized(token)])
+    app = web.Application(client_max_size=LARGEST_BODY, middlewares=[_errors, _admitted(gate, scraper)])
+
+    async def challenge(_: web.Request, answer: web.StreamResponse) -> None:
+        answer.headers[CHALLENGE] = gate.challenge
+
+    app.on_response_prepare.append(challenge)
     app.add_routes(
         [
             web.get("/healthz", routes.healthz),
@@ -166,17 +173,25 @@ async def _wait_or_keep_alive(changed: asyncio.Event, response: web.StreamRespon
         await response.write(b"\n")
 
 
-def _authorized(token: str) -> Middleware:
-    wanted = f"Bearer {token}".encode()
-
+def _admitted(gate: Gate, scraper: str | None) -> Middleware:
     @web.middleware
-    async def authorized(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
-        if request.path != "/healthz" and not hmac.compare_digest(given, wanted):
-            return _error(401, "the bearer token is missing or wrong", {"WWW-Authenticate": "Bearer"})
+    async def admitted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == "/healthz" or _is_scraper(request, scraper):
+            return await handler(request)
+        try:
+            digest = gate.admit(request.method, request.raw_path, request.headers.get("Authorization", ""))
+            gate.check(await request.read(), digest)
+        except RefusedError as error:
+            return _error(401, str(error), {"WWW-Authenticate": SCHEME})
         return await handler(request)
 
-    return authorized
+    return admitted
+
+
+def _is_scraper(request: web.Request, token: str | None) -> bool:
+    given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+    wanted = f"Bearer {token}".encode("utf-8", "surrogateescape")
+    return bool(token) and (request.method, request.path) == ("GET", "/metrics") and hmac.compare_digest(given, wanted)
 
 
 @web.middleware

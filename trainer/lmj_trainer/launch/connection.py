@@ -33,8 +33,8 @@ async def connect(address: str, seconds: float) -> "Connection":
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """``HOST:PORT`` as a pair."""
-    host, _, port = address.rpartition(":")
+    """``HOST:PORT`` as a pair, without the key that may follow."""
+    host, _, port = address.partition("#")[0].rpartition(":")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

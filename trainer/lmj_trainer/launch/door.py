@@ -1,7 +1,6 @@
 """Where a launcher listens for those of the views that it leads, as long as it lives."""
 
 import asyncio
-import hmac
 import secrets
 import socket
 from collections.abc import Mapping
@@ -9,10 +8,11 @@ from pathlib import Path
 
 from lmj_trainer.interfaces import address_of
 from lmj_trainer.launch.connection import Connection, LineError
+from lmj_trainer.launch.identity import Credentials
 from lmj_trainer.launch.leader import Leader
 from lmj_trainer.launch.line import HANDSHAKE_SECONDS, HOLD_SECONDS, MOST_CONNECTIONS
 from lmj_trainer.launch.memory.transfer import give
-from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind, proof
+from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind
 
 _ROLES = {WordKind.HELLO: "member", WordKind.FETCH: "fetcher"}
 """What whoever connects proves to be, by its first word."""
@@ -24,7 +24,8 @@ class Door:
     def __init__(self, memory: Path | None) -> None:
         """``memory``: the folder of snapshots; None: there is none."""
         self._memory = memory
-        self._newest, self._key = 0, b""
+        self._newest = 0
+        self._credentials: Credentials | None = None
         self._leader: Leader | None = None
         self._changed = asyncio.Condition()
         self._open = 0
@@ -35,10 +36,10 @@ class Door:
         port = self._server.sockets[0].getsockname()[1]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    async def enter(self, view: int, key: bytes, leader: Leader | None) -> None:
-        """Serve ``view``, and no older one. ``key``: of its members. ``leader`` None: another leads it."""
+    async def enter(self, view: int, credentials: Credentials, leader: Leader | None) -> None:
+        """Serve ``view``, and no older one. ``credentials``: this launcher's in it. ``leader`` None: another leads it."""
         async with self._changed:
-            self._newest, self._key, self._leader = view, key, leader
+            self._newest, self._credentials, self._leader = view, credentials, leader
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -52,9 +53,9 @@ class Door:
         self._open += 1
         connection = Connection(reader, writer)
         try:
-            hello = await self._introduced(connection)
+            hello, credentials = await self._introduced(connection)
             if hello.kind is WordKind.FETCH:
-                await give(self._memory, self._key, hello, connection)
+                await give(self._memory, credentials, hello, connection)
             elif self._leader is not None:
                 await self._leader.serve(hello, connection)
             else:
@@ -67,16 +68,17 @@ class Door:
             self._open -= 1
             connection.close()
 
-    async def _introduced(self, connection: Connection) -> Word:
+    async def _introduced(self, connection: Connection) -> tuple[Word, Credentials]:
         challenge = secrets.token_hex(16)
         connection.say(Word(kind=WordKind.CHALLENGE, nonce=challenge))
         hello = await connection.hear(HANDSHAKE_SECONDS)
         if hello.kind not in _ROLES:
             raise LineError("it does not say who it is")
         await self._told_of(hello.view)
-        if not hmac.compare_digest(hello.proof, proof(self._key, _ROLES[hello.kind], challenge, hello.rank)):
+        credentials = self._credentials
+        if credentials is None or not credentials.hold(hello.proof, hello.rank, _ROLES[hello.kind], challenge, hello.rank):
             raise LineError(f"it is not of view {hello.view}")
-        return hello
+        return hello, credentials
 
     async def _told_of(self, view: int) -> None:
         try:

@@ -1,15 +1,15 @@
 """The view line's end at every member that does not lead."""
 
 import asyncio
-import hmac
 import secrets
 from dataclasses import dataclass, field
 
 from lmj_api.view import Member, View
 from lmj_trainer.launch.connection import Connection, LineError, connect
+from lmj_trainer.launch.identity import Credentials
 from lmj_trainer.launch.line import FINISH_SECONDS, HANDSHAKE_SECONDS, BrokenError, Life, broken
 from lmj_trainer.launch.memory.choice import Held
-from lmj_trainer.launch.words import Word, WordKind, proof
+from lmj_trainer.launch.words import Word, WordKind
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Follower:
 
     view: View
     member: Member
-    key: bytes
+    credentials: Credentials
     life: Life
     held: Held = field(default_factory=Held)
     """What this node has in memory."""
@@ -43,7 +43,7 @@ class Follower:
 
     async def _introduced(self, connection: Connection, seconds: float) -> Word:
         challenge, nonce, rank = await connection.hear(HANDSHAKE_SECONDS), secrets.token_hex(16), self.member.rank
-        shown = proof(self.key, "member", challenge.nonce, rank)
+        shown = self.credentials.show("member", challenge.nonce, rank)
         hello = Word(
             kind=WordKind.HELLO,
             view=self.view.number,
@@ -59,7 +59,7 @@ class Follower:
         while True:
             word = await connection.hear(seconds)
             if word.kind is WordKind.START:
-                if not hmac.compare_digest(word.proof, proof(self.key, "leader", nonce, rank)):
+                if not self.credentials.hold(word.proof, self._leader.rank, "leader", nonce, rank):
                     raise LineError("it is not of this view")
                 return word
             if word.kind is not WordKind.BEAT:

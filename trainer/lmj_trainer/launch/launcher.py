@@ -11,13 +11,14 @@ from lmj_trainer.launch.connection import split_address
 from lmj_trainer.launch.door import Door, free_port
 from lmj_trainer.launch.follower import Follower
 from lmj_trainer.launch.here import Here
+from lmj_trainer.launch.identity import Credentials, Identity
 from lmj_trainer.launch.leader import Leader
 from lmj_trainer.launch.line import Line
 from lmj_trainer.launch.memory.choice import Held, choose, held
 from lmj_trainer.launch.outcome import Completed, Failed, Lost, Outcome, Stopped
 from lmj_trainer.launch.resume import newest_checkpoint
 from lmj_trainer.launch.view_run import ViewRun
-from lmj_trainer.launch.words import Word, WordKind, key_of
+from lmj_trainer.launch.words import Word, WordKind
 
 log = logging.getLogger("lmj.launch")
 
@@ -25,19 +26,18 @@ log = logging.getLogger("lmj.launch")
 class Launcher:
     """Lives in one event loop, in a process with one thread."""
 
-    def __init__(self, here: Here, door: Door, token: str | None) -> None:
-        """``token``: the job's secret; None: none is known."""
-        self._here, self._door, self._token = here, door, token
+    def __init__(self, here: Here, door: Door) -> None:
+        self._here, self._door, self._identity = here, door, Identity()
         # Shorter than what counts as a hang, so that who is missing is named.
         self._patience = max(5.0, here.job.spec.recovery.hang_timeout_seconds / 2)
 
     async def serve(self, address: str) -> int:
         """Run views until the script has ended or the rank is to leave; the exit code. Raises StarterGoneError.
 
-        ``address``: where others connect to.
+        ``address``: where others connect to (``HOST:PORT``).
         """
         agent, orders, changed = self._here.agent, self._here.agent.orders, self._here.changed
-        agent.emit(EventKind.READY, "ready to run the script", address=address)
+        agent.emit(EventKind.READY, "ready to run the script", address=self._identity.address(address))
         while True:
             changed.clear()
             if orders.draining:
@@ -57,26 +57,24 @@ class Launcher:
         if (reason := self._here.agent.orders.broken(view.number)) is not None:
             return Lost(reason)
         log.info("view %d: %s", view.number, view.reason)
-        run = ViewRun(self._here, view, self._key(view))
-        line = await self._line(view, run)
+        credentials = Credentials(self._identity, self._here.job.metadata.run.id, view)
+        run = ViewRun(self._here, view, credentials)
+        line = await self._line(view, run, credentials)
         outcome = await run.run(line, self._patience)
         if isinstance(outcome, Completed | Failed) or self._here.agent.orders.draining:
             await line.closed()  # else that goes on beside what follows
         return outcome
 
-    async def _line(self, view: View, run: ViewRun) -> Line:
+    async def _line(self, view: View, run: ViewRun, credentials: Credentials) -> Line:
         member = next(member for member in view.members if member.rank == self._here.rank)
-        key, fetcher = self._key(view), self._here.fetcher
+        fetcher = self._here.fetcher
         have = held(self._here.memory, run.node.ranks, run.node.world, fetcher is not None and fetcher.able)
         if view.members[0].rank != self._here.rank:
-            await self._door.enter(view.number, key, None)
-            return Follower(view, member, key, run.life, have)
-        leader = Leader(view, self._here.rank, key, run.life, lambda held: self._start(view, held), have)
-        await self._door.enter(view.number, key, leader)
+            await self._door.enter(view.number, credentials, None)
+            return Follower(view, member, credentials, run.life, have)
+        leader = Leader(view, self._here.rank, credentials, run.life, lambda held: self._start(view, held), have)
+        await self._door.enter(view.number, credentials, leader)
         return leader
-
-    def _key(self, view: View) -> bytes:
-        return key_of(self._token, self._here.job.metadata.run.id, view)
 
     def _start(self, view: View, held: Mapping[int, Held]) -> Mapping[int, Word]:
         """What each member starts with: decided by one of them, because others may see a folder as it was."""

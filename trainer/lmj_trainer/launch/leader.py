@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from lmj_api.view import View
 from lmj_trainer.launch.connection import BEAT_SECONDS, Connection, LineError
+from lmj_trainer.launch.identity import Credentials
 from lmj_trainer.launch.line import FINISH_SECONDS, BrokenError, Life, broken
 from lmj_trainer.launch.memory.choice import Held
-from lmj_trainer.launch.words import Verdict, Word, WordKind, proof
+from lmj_trainer.launch.words import Verdict, Word, WordKind
 
 
 @dataclass
@@ -18,7 +19,7 @@ class Leader:
 
     view: View
     rank: int
-    key: bytes
+    credentials: Credentials
     life: Life
     start: Callable[[Mapping[int, Held]], Mapping[int, Word]]
     """When all are there: the word for each, with which its processes are started, because of what they have in memory."""
@@ -55,7 +56,7 @@ class Leader:
             raise BrokenError(reason, missing[0])
         words = self.start(self._held)
         for rank, (connection, nonce) in self._members.items():
-            connection.say(words[rank].model_copy(update={"proof": proof(self.key, "leader", nonce, rank)}))
+            connection.say(words[rank].model_copy(update={"proof": self.credentials.show("leader", nonce, rank)}))
         return words[self.rank]
 
     def say(self, word: Word) -> None:

@@ -58,9 +58,6 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--rank", type=int, help="left out: there is nothing to prepare but what is imported")
     result.add_argument("--pod", required=True)
     result.add_argument("--incarnation", type=int, required=True)
-    result.add_argument(
-        "--token-file", type=Path, help="the job's token, which the launchers of a view prove to each other to have"
-    )
     result.add_argument("--fd", type=int, required=True, help="socket to the agent")
     return result
 
@@ -87,12 +84,11 @@ async def _serve(arguments: argparse.Namespace, line: socket.socket) -> int:
         starter, door = await Starter.connect(line, changed), Door(memory)
         _explain_when_asked(starter)
         address = await door.open(own_host(variables))
-        token = arguments.token_file.read_text().strip() if arguments.token_file is not None else None
         own = {name: value for name, value in variables.items() if name not in _OURS}
         fetcher = None if memory is None else Fetcher(memory)
         here = Here(job, arguments.rank, agent, starter, changed, own, usable_cores(), fetcher)
         try:
-            return await Launcher(here, door, token).serve(address)
+            return await Launcher(here, door).serve(address)
         finally:
             door.close()
     finally:

@@ -14,6 +14,7 @@ from lmj_trainer.launch import environment, store
 from lmj_trainer.launch.connection import BEAT_SECONDS, split_address
 from lmj_trainer.launch.environment import Meeting, Node
 from lmj_trainer.launch.here import Here
+from lmj_trainer.launch.identity import Credentials
 from lmj_trainer.launch.life import Pulse
 from lmj_trainer.launch.line import BrokenError, Life, Line
 from lmj_trainer.launch.memory.choice import step_in_memory, variables
@@ -37,11 +38,11 @@ LOOK_SECONDS = 5.0
 class ViewRun:
     """Await :meth:`run` once. Whatever comes of it, none of its processes is left then."""
 
-    def __init__(self, here: Here, view: View, key: bytes) -> None:
-        """``key``: what the members of the view prove to each other to have."""
+    def __init__(self, here: Here, view: View, credentials: Credentials) -> None:
+        """``credentials``: this launcher's in the view."""
         command = here.job.spec.command
         assert command is not None
-        self._here, self._view, self._command, self._key = here, view, command, key
+        self._here, self._view, self._command, self._credentials = here, view, command, credentials
         self._orders, self.node = here.agent.orders, Node.of(view, here.rank, command)
         self._running: dict[int, int] = {}
         """Process of this node, from its number at the starter."""
@@ -129,7 +130,8 @@ class ViewRun:
         if here.fetcher is None or start.memory is None or giver is None:
             return None
         log.info("taking %s over from rank %d", start.memory, giver.rank)
-        fetching = asyncio.create_task(here.fetcher.fetch(view, giver, here.rank, self._key, start.memory, self._arriving))
+        fetch = here.fetcher.fetch(view, giver, here.rank, self._credentials, start.memory, self._arriving)
+        fetching = asyncio.create_task(fetch)
         if (outcome := await self._unless_left(fetching, line, deciding)) is not None:
             return outcome
         try:

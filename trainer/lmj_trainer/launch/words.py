@@ -1,7 +1,6 @@
 """What the launchers of a view say to each other, and what the leader makes of it. Pure."""
 
 import hashlib
-import hmac
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
@@ -20,14 +19,14 @@ SnapshotName = Annotated[str, Field(pattern=r"^step-[0-9]{1,15}-view-[0-9]{1,15}
 """Of a folder of memory; no path."""
 FileName = Annotated[str, Field(max_length=1024, pattern=r"^(|[^/.\x00-\x1f][^/\x00-\x1f]*(/[^/.\x00-\x1f][^/\x00-\x1f]*)*)$")]
 """Of a file in it: relative, and nothing in it begins with a dot."""
-Hex = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]*$")]
+Hex = Annotated[str, Field(max_length=128, pattern=r"^[0-9a-f]*$")]
 
 
 class WordKind(StrEnum):
     """What is said."""
 
     CHALLENGE = "challenge"
-    """Leader: whoever connects is to prove with ``nonce`` that it is of this job."""
+    """Leader: whoever connects is to prove with ``nonce`` which member of a view it is."""
     HELLO = "hello"
     """Member: it is ``rank`` of ``view``, and wants the same proof of the leader, with its own ``nonce``."""
     REFUSED = "refused"
@@ -63,7 +62,7 @@ class Word(Message):
     nonce: Hex = ""
     """``challenge``, ``hello``, ``fetch``."""
     proof: Hex = ""
-    """``hello``, ``start``, ``fetch``, ``given``: see :func:`proof`."""
+    """``hello``, ``start``, ``fetch``, ``given``: a signature of :func:`statement`."""
     view: int = 0
     """``hello``, ``fetch``."""
     rank: int = -1
@@ -96,14 +95,14 @@ class Word(Message):
     """``failed``, ``stop``, ``lost``, ``refused``: why."""
 
 
-def key_of(token: str | None, run: str, view: View) -> bytes:
-    """The secret of a view's members: of the job's token, if they have it, and of what only they were told."""
-    return hashlib.sha256(f"{token or ''}\0{run}\0{view.to_json()}".encode()).digest()
+def told(run: str, view: View) -> bytes:
+    """All that the members of a view were told alike: who was told something else is of another view."""
+    return hashlib.sha256(f"{run}\0{view.to_json()}".encode()).digest()
 
 
-def proof(key: bytes, role: str, nonce: str, rank: int) -> str:
-    """That whoever answers ``nonce``, as ``role`` towards or of ``rank``, has ``key``."""
-    return hmac.new(key, f"{role}\0{nonce}\0{rank}".encode(), hashlib.sha256).hexdigest()
+def statement(of: bytes, role: str, nonce: str, rank: int) -> bytes:
+    """What is signed to prove, in the view :func:`told` of, to be ``role`` towards or of ``rank``, to who sent ``nonce``."""
+    return b"lmj view line 1\0" + of + f"\0{role}\0{nonce}\0{rank}".encode()
 
 
 class Verdict:

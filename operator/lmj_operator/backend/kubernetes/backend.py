@@ -16,6 +16,7 @@ from lmj_api.spec.migration import MigrationStrategy
 from lmj_api.status import JobStatus, Phase, StandbyState
 from lmj_api.topology import Topology
 from lmj_operator.backend.agent_client import AgentClient, AgentError
+from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
@@ -25,6 +26,7 @@ from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
+from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.labels import AGENT_PORT, DIGEST
 from lmj_operator.backend.kubernetes.pod_labels import PodLabels
 from lmj_operator.backend.kubernetes.pod_state import (
@@ -73,6 +75,9 @@ TOLD_SECONDS = 5.0
 DELETE_AGAIN_SECONDS = 10.0
 """A deletion that the watch did not report by then is asked for again."""
 
+KEYLESS = "the operator has no key that its agent obeys"
+"""Why such a pod is replaced: it is of a version before, or its key was taken away."""
+
 
 class KubernetesBackend:
     """Pods of a cluster."""
@@ -85,6 +90,7 @@ class KubernetesBackend:
         store: StatusStore,
         session: aiohttp.ClientSession,
         settings: Settings,
+        keys: Keys,
         lists: Budget,
         clock: Callable[[], float] = steady_time,
     ) -> None:
@@ -103,10 +109,13 @@ class KubernetesBackend:
         self._store = store
         self._session = session
         self._settings = settings
+        self._keys = keys
+        self._callers: dict[str, Caller] = {}
+        """By uid of the pod."""
         self._clock = clock
         self._labels = PodLabels(api, cache, clock)
         self._trouble = StartTrouble(api, lists, clock)
-        self._creation = Creation(api, cache, self.children, settings, clock)
+        self._creation = Creation(api, cache, self.children, self._trusting(settings), clock)
         self._children_not_before = 0.0
         self._sightings = Sightings(clock)
         self._unreachable: dict[str, float] = {}
@@ -127,9 +136,11 @@ class KubernetesBackend:
         return self.job.metadata.namespace or "", self.job.metadata.name
 
     async def observe(self) -> Observed:
-        """As the port says. Raises ApiError while the job's token cannot be read, and as :meth:`write_status` does."""
+        """As the port says. Raises as :meth:`write_status` does."""
         await self._store.flush()
-        self._creation.settings = joining(self._settings, self._pods())
+        # One that is to be replaced binds nobody to its version.
+        heeded = [pod for pod in self._pods() if self._keys.of(pod["trust"]) is not None]
+        self._creation.settings = joining(self._trusting(self._settings), heeded)
         with contextlib.suppress(ActionError):
             await self._creation.retry(self.job)
         status = self._store.status
@@ -195,6 +206,10 @@ class KubernetesBackend:
         pod = self._cache.pod(self.key, name)
         return pod if pod is not None and owner_uid(pod) == self.job.metadata.uid else None
 
+    def _trusting(self, settings: Settings) -> Settings:
+        """``settings`` for the next pod."""
+        return replace(settings, trust=(self._keys.current.public,))
+
     async def _keep_children(self, status: JobStatus) -> None:
         """The job's other objects are as its spec wants them, also when no pod is made for that."""
         now = self._clock()
@@ -203,7 +218,7 @@ class KubernetesBackend:
             return
         try:
             await self.children.keep(self.job)
-        except (ActionError, ApiError) as error:
+        except ApiError as error:
             # Pods are looked after all the same.
             self._children_not_before = now + CHILDREN_AGAIN_SECONDS
             log.warning("an object of the job is not as it should be: %s; will try again", error, extra={"job": self.key})
@@ -228,6 +243,9 @@ class KubernetesBackend:
         node = self._node(pod)
         seen = self._by_own_clock(pod, pod_observed(pod, node, self.job.spec.migration.on_taints))
         seen = self._may_stay(pod, node, seen, stored)
+        # What trusts nobody may have been made so by a webhook, and another would be too: it is replaced when it runs, later and later.
+        if self._keys.of(pod["trust"]) is None and (pod["trust"] or seen.phase is not PodPhase.PENDING):
+            return _keyless(seen, node)
         if node is not None and seen.phase is PodPhase.RUNNING:
             selector = node_selector(self.job.cut_into(seen.cut), stored.rank(seen))
             seen = replace(seen, misplaced=misplaced(pod, node, selector))
@@ -244,6 +262,8 @@ class KubernetesBackend:
 
     def _is_asked(self, pod: Object, seen: PodObserved, stored: "_Stored") -> bool:
         """Whether the agent of ``pod`` is asked: it runs, or its rank may have led and may save a checkpoint before it ends."""
+        if seen.keyless:
+            return False
         if seen.phase is not PodPhase.TERMINATING:
             return seen.phase is PodPhase.RUNNING
         rank = stored.rank(seen)
@@ -298,7 +318,7 @@ class KubernetesBackend:
         return replace(seen, phase=PodPhase.RUNNING) if stays else seen
 
     async def _ask(self, pod: Object, seen: PodObserved) -> AgentState | None:
-        client = await self._client(pod)
+        client = self._client(pod)
         return await self._agents.state(_agent_key(pod), seen.name, seen.rank, client) if client is not None else None
 
     def _with_agent(self, pod: Object, seen: PodObserved, agent: AgentState | None, asked: float) -> PodObserved:
@@ -356,12 +376,21 @@ class KubernetesBackend:
         limit = self.job.spec.recovery.node_gone_seconds
         return node is not None and (node.gone or (not node.ready and self._clock() - node.since >= limit))
 
-    async def _client(self, pod: Object) -> AgentClient | None:
-        address = pod_address(pod)
-        token = await self.children.token(self.job) if address is not None else None
-        if address is None or token is None:
+    def _client(self, pod: Object) -> AgentClient | None:
+        """None: it has no address yet, or none of the operator's keys is one that its agent obeys."""
+        address, caller = pod_address(pod), self._caller(pod)
+        if address is None or caller is None:
             return None
-        return AgentClient(self._session, f"{address}:{AGENT_PORT}", token, self._view)
+        return AgentClient(self._session, f"{address}:{AGENT_PORT}", caller, self._view)
+
+    def _caller(self, pod: Object) -> Caller | None:
+        key, uid = self._keys.of(pod["trust"]), pod["metadata"]["uid"]
+        if key is None:
+            return None
+        known = self._callers.get(uid)
+        if known is None or known.key.public != key.public:
+            known = self._callers[uid] = Caller(key, self.job.metadata.uid or "", uid)
+        return known
 
     async def _delete(self, name: str) -> None:
         self._creation.forget(name)
@@ -391,7 +420,7 @@ class KubernetesBackend:
         if now - self._let_go_at.get(uid, 0.0) < DELETE_AGAIN_SECONDS:
             return
         self._let_go_at[uid] = now
-        client = await self._client(pod)
+        client = self._client(pod)
         if client is not None:
             try:
                 await client.drain()
@@ -415,7 +444,7 @@ class KubernetesBackend:
     async def _tell(self, name: str, call: Call) -> None:
         pod = self._pod(name)
         try:
-            client = await self._client(pod) if pod is not None else None
+            client = self._client(pod) if pod is not None else None
             if client is None or pod is None:
                 raise ActionError(f"pod {name} does not listen")
             await self._agents.tell(_agent_key(pod), client, call)
@@ -426,6 +455,7 @@ class KubernetesBackend:
         self._agents.keep({_agent_key(pod) for pod in pods})
         uids = {pod["metadata"]["uid"] for pod in pods}
         self._sightings.keep(uids)
+        self._callers = {uid: caller for uid, caller in self._callers.items() if uid in uids}
         self._unreachable = {uid: since for uid, since in self._unreachable.items() if uid in uids}
         self._told_to_go = {key: at for key, at in self._told_to_go.items() if key[0] in uids}
         self._let_go_at = {uid: at for uid, at in self._let_go_at.items() if uid in uids}
@@ -447,6 +477,16 @@ class _Stored:
 
     def rank(self, seen: PodObserved) -> int | None:
         return self.promoted.get(seen.name, seen.rank)
+
+
+def _keyless(seen: PodObserved, node: NodeState | None) -> PodObserved:
+    """A pod that nobody can ask: before it runs another takes its place, and while it runs it is taken away, with its last checkpoint."""
+    if seen.phase is PodPhase.PENDING:
+        return replace(seen, outdated=True)
+    if seen.phase not in (PodPhase.RUNNING, PodPhase.TERMINATING):
+        return seen
+    lives = node is not None and node.ready and not node.gone
+    return replace(seen, phase=PodPhase.TERMINATING, disrupted=seen.disrupted or KEYLESS, keyless=lives)
 
 
 def _agent_key(pod: Object) -> str:

@@ -12,6 +12,7 @@ from lmj_api.names import parse_pod_name
 from lmj_operator.backend.kubernetes.child_cache import ChildCache
 from lmj_operator.backend.kubernetes.labels import CONTAINER, DIGEST, JOB, ROLE, SPEC
 from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state
+from lmj_operator.backend.kubernetes.trust import trusted_by
 
 Object = Mapping[str, Any]
 Key = tuple[str, str]
@@ -53,6 +54,7 @@ def slim(pod: Object) -> Object:
         | {"conditions": [_only(c, _CONDITION) for c in status.get("conditions") or [] if c.get("type") in _CONDITIONS]},
         # Of the job that it carries, which is long.
         "cut": cut_of((metadata.get("annotations") or {}).get(SPEC)),
+        "trust": trusted_by(spec),
     }
 
 

@@ -16,14 +16,12 @@ from lmj_operator.backend.kubernetes.build.children import (
     build_claims,
     build_disruption_budget,
     build_network_policy,
-    build_secret,
     build_service,
 )
 from lmj_operator.backend.kubernetes.child_cache import ChildCache, Stamp
 from lmj_operator.backend.kubernetes.pod_state import owner_uid
-from lmj_operator.backend.kubernetes.resources import BUDGETS, CLAIMS, POLICIES, SECRETS, SERVICES, Resource
+from lmj_operator.backend.kubernetes.resources import BUDGETS, CLAIMS, POLICIES, SERVICES, Resource
 from lmj_operator.backend.kubernetes.settings import Settings
-from lmj_operator.backend.kubernetes.token import Token
 
 _Child = tuple[Resource, str]
 """Kind and name."""
@@ -63,7 +61,6 @@ class Children:
         self._cache = cache
         self._settings = settings
         self._clock = clock
-        self._token = Token(api)
         self._begun = False
         """All of them were asked for."""
         self._made: dict[_Child, _Made] = {}
@@ -79,15 +76,8 @@ class Children:
         """How many are known to be there."""
         return len(self._made)
 
-    async def token(self, job: LiveMigrationJob) -> str | None:
-        """The token of the job's agents; None: it has no Secret. Raises ApiError."""
-        return await self._token.read(job)
-
     async def ensure(self, job: LiveMigrationJob) -> None:
-        """All are there, as the spec wants them. Raises ApiError, the first, when all were tried: another time only what is missing is.
-
-        Raises ActionError while an earlier job's Secret is not gone yet.
-        """
+        """All are there, as the spec wants them. Raises ApiError, the first, when all were tried: another time only what is missing is."""
         async with self._making:
             self._begun = True
             self._released.clear()
@@ -128,7 +118,6 @@ class Children:
         if self._wanted_by is None or self._wanted_by[0] is not job:
             name = labels.trainers(job)
             bodies: dict[_Child, Object] = {
-                (SECRETS, labels.secret_name(job)): build_secret(job, ""),
                 (POLICIES, name): build_network_policy(job, self._settings),
                 (BUDGETS, name): build_disruption_budget(job),
                 (SERVICES, name): build_service(job),
@@ -162,7 +151,6 @@ class Children:
 
     def _steps(self, job: LiveMigrationJob) -> dict[Resource, Callable[[Object], Awaitable[Object | None]]]:
         return {
-            SECRETS: lambda body: self._token.ensure(job, self._stamp(body, SECRETS) is not None),
             POLICIES: lambda body: self._apply(POLICIES, body),
             BUDGETS: lambda body: self._apply(BUDGETS, body),
             SERVICES: lambda body: self._apply(SERVICES, body),
@@ -201,7 +189,6 @@ class Children:
             (SERVICES, labels.trainers(job)),
             (POLICIES, labels.trainers(job)),
             (BUDGETS, labels.trainers(job)),
-            (SECRETS, labels.secret_name(job)),
         ):
             if (resource, name) in self._released:
                 continue
@@ -222,4 +209,3 @@ class Children:
         if first is not None:
             raise first
         self._begun = False
-        self._token.forget()

@@ -67,11 +67,6 @@ def trainers(job: LiveMigrationJob) -> str:
     return f"{job.metadata.name}-trainers"
 
 
-def secret_name(job: LiveMigrationJob) -> str:
-    """Name of the Secret with the token of the job's agents."""
-    return f"{job.metadata.name}-token"
-
-
 def claim_name(job: LiveMigrationJob, volume: str) -> str:
     """Name of the claim that is made for ``volume`` (``output`` or ``data``)."""
     return f"{job.metadata.name}-{volume}"

@@ -24,7 +24,6 @@ class Resource:
 JOBS = Resource(names.GROUP, names.VERSION, names.PLURAL)
 PODS = Resource("", "v1", "pods")
 NODES = Resource("", "v1", "nodes")
-SECRETS = Resource("", "v1", "secrets")
 SERVICES = Resource("", "v1", "services")
 CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 EVENTS = Resource("", "v1", "events")

@@ -11,6 +11,8 @@ class Settings:
     """Image of trainer pods whose template names none."""
     image_pull_policy: str | None = None
     """Pull policy of that image; None: the cluster's default."""
+    trust: tuple[str, ...] = ()
+    """Public keys that the next pod's agent trusts."""
     namespace: str | None = None
     """The operator's own namespace; None: it runs outside of the cluster."""
     labels: dict[str, str] = field(

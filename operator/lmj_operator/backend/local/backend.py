@@ -15,9 +15,11 @@ from lmj_api.spec.job import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.ages import by_own_clock
+from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.local.pod import LocalPod, PodPlace, agent_command, grace_of
 from lmj_operator.backend.local.store import RunStore
 from lmj_operator.backend.port import ActionError, PodEvent
+from lmj_operator.backend.signing_key import SigningKey
 from lmj_operator.backend.telling import Call, Telling
 from lmj_operator.plan import (
     Action,
@@ -30,8 +32,8 @@ from lmj_operator.plan import (
     StartWorker,
 )
 
-Command = Callable[[PodPlace, Path, Path], list[str]]
-"""From a pod's place, the job's file and the token's file to the command line of its agent."""
+Command = Callable[[PodPlace, Path, str], list[str]]
+"""From a pod's place, the job's file and the public key that its agent is to trust to the command line of that."""
 
 ADDRESS_POLL_SECONDS = 0.05
 RECONNECT_SECONDS = 0.2
@@ -50,14 +52,14 @@ class LocalBackend:
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._events: asyncio.Queue[PodEvent | None] = asyncio.Queue()
         self._session: aiohttp.ClientSession | None = None
-        self._token = ""
+        self._key = SigningKey.generate()
         self._telling = Telling()
         self._stored = self._told_stored = False
         self.interrupted = False
         """Set when the person at the terminal asks to leave."""
 
     async def __aenter__(self) -> "LocalBackend":
-        self._token = self._store.new_token()
+        self._store.write_key(self._key.pem())
         self._store.write_scale(None)
         self._store.write_job(self._job)
         # Loopback only: a proxy from the environment must not see these calls.
@@ -175,7 +177,7 @@ class LocalBackend:
         if self._session is None or address is None:
             return None
         view = self._status.view
-        return AgentClient(self._session, address, self._token, view.number if view is not None else 0)
+        return AgentClient(self._session, address, pod.caller, view.number if view is not None else 0)
 
     async def _create(self, rank: int | None, serial: int, job: LiveMigrationJob) -> None:
         owner = job.metadata.name
@@ -186,7 +188,8 @@ class LocalBackend:
         log, grace = self._layout.logs / f"{name}.log", grace_of(job.spec)
         place = PodPlace(name, rank, serial, self._store.pods / name, log, behind, grace)
         try:
-            pod = await LocalPod.start(place, job, self._command(place, place.job_file, self._store.token_file))
+            caller = Caller(self._key, job.metadata.uid or "", place.uid)
+            pod = await LocalPod.start(place, job, self._command(place, place.job_file, self._key.public), caller)
         except OSError as error:
             raise ActionError(f"pod {name} cannot be started: {error}") from error
         self._pods[name] = pod

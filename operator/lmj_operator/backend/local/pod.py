@@ -8,12 +8,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 from lmj_api.clock import steady_time
 from lmj_api.cut import Cut
 from lmj_api.spec.job import JobSpec, LiveMigrationJob
+from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.local.process import kill_worker, last_line, signal_group
 
 TERMINATE_SECONDS = 5.0
@@ -36,6 +38,8 @@ class PodPlace:
     """Others train on this machine, and nobody waits for it."""
     grace: float = GRACE_SECONDS
     """Seconds that its agent takes at most when somebody else tells it to end."""
+    uid: str = field(default_factory=lambda: str(uuid4()))
+    """What its agent is asked as: requests are signed for one pod alone."""
 
     @property
     def job_file(self) -> Path:
@@ -67,8 +71,10 @@ def read_announcement(folder: Path) -> Announcement | None:
 class LocalPod:
     """A started pod. Its agent's stdin is the lifeline: when this process dies, it closes, and the agent ends all and itself."""
 
-    def __init__(self, place: PodPlace, process: asyncio.subprocess.Process, created: float, cut: Cut) -> None:
+    def __init__(self, place: PodPlace, process: asyncio.subprocess.Process, created: float, cut: Cut, caller: Caller) -> None:
         self.place = place
+        self.caller = caller
+        """Signs what its agent is asked."""
         self.cut = cut
         self.process = process
         self.created = created
@@ -78,7 +84,7 @@ class LocalPod:
         """The rank that it is by now; None: none."""
 
     @classmethod
-    async def start(cls, place: PodPlace, job: LiveMigrationJob, command: Sequence[str]) -> "LocalPod":
+    async def start(cls, place: PodPlace, job: LiveMigrationJob, command: Sequence[str], caller: Caller) -> "LocalPod":
         """Start ``command`` (the agent) as the pod at ``place``, for ``job``. Raises OSError."""
         shutil.rmtree(place.folder, ignore_errors=True)
         place.folder.mkdir(parents=True)
@@ -97,7 +103,7 @@ class LocalPod:
                     "PYTHONSAFEPATH": "1",
                 },  # beside a csv.py of the user's, it would be ours,
             )
-        return cls(place, process, steady_time(), job.spec.pipeline.cut)
+        return cls(place, process, steady_time(), job.spec.pipeline.cut, caller)
 
     @property
     def exit_code(self) -> int | None:
@@ -142,9 +148,9 @@ def grace_of(spec: JobSpec) -> float:
     return GRACE_SECONDS if spec.command is None else max(GRACE_SECONDS, 2 * (spec.command.save_seconds + TERMINATE_SECONDS))
 
 
-def agent_command(place: PodPlace, job_file: Path, token_file: Path) -> list[str]:
-    """The command that runs the trainer's agent as the pod at ``place``."""
+def agent_command(place: PodPlace, job_file: Path, trust: str) -> list[str]:
+    """The command that runs the trainer's agent as the pod at ``place``. ``trust``: the public key whose owner it obeys."""
     command = [sys.executable, "-m", "lmj_trainer", "agent", "--job", str(job_file)]
     command += ["--standby"] if place.rank is None else ["--rank", str(place.rank)]
     command += ["--grace", f"{place.grace:g}", *(["--behind"] if place.behind else [])]
-    return [*command, "--pod", place.name, "--dir", str(place.folder), "--token-file", str(token_file), "--lifeline"]
+    return [*command, "--pod", place.name, "--uid", place.uid, f"--trust={trust}", "--dir", str(place.folder), "--lifeline"]

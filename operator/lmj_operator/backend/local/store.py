@@ -1,8 +1,7 @@
-"""A run's bookkeeping on disk: the job, its status and the token that its agents ask for."""
+"""A run's bookkeeping on disk: the job, its status and the key whose signature its agents obey."""
 
 import contextlib
 import os
-import secrets
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated
@@ -40,7 +39,7 @@ class RunStore:
         self.folder = folder
         self.job_file = folder / "job.json"
         self.status_file = folder / "status.json"
-        self.token_file = folder / "token"
+        self.key_file = folder / "key"
         self.lock_file = folder / "lock"
         self.pods = folder / "pods"
         self.request_file = folder / "migrate"
@@ -143,11 +142,9 @@ class RunStore:
         """Store the job for the agents to read."""
         write_atomically(self.job_file, job.to_json().encode())
 
-    def new_token(self) -> str:
-        """A fresh secret, readable by this user alone."""
-        token = secrets.token_urlsafe(32)
-        write_atomically(self.token_file, token.encode(), mode=0o600)
-        return token
+    def write_key(self, pem: bytes) -> None:
+        """Store the private key of this run, for its owner alone, who can ask an agent with it."""
+        write_atomically(self.key_file, pem, mode=0o600)
 
 
 def _set_time(path: Path, *, at_least: int) -> None:

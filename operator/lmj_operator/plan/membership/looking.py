@@ -44,7 +44,8 @@ def last_saver(
     """A pod of a rank that may have led, and may still make a checkpoint valid, with the seconds for which it is waited for (None: until it
     is done).
 
-    The leader alone writes manifests. The wait is bounded: a pod that answers is ended with its grace period, by its agent and its node.
+    The leader alone writes manifests. The wait is bounded: a pod that answers, or that nobody can ask, is ended with its grace
+    period, by its agent and its node.
     """
     for pod in pods:
         cut = topology if pod.cut is None else Topology(pod.cut.stages)
@@ -59,6 +60,8 @@ def last_saver(
             if phase is WorkerPhase.RUNNING or (phase in _SAVES and not former):
                 return pod.name, None
             continue
+        if pod.keyless:
+            return pod.name, None
         # None: nobody asked it, because nothing runs in it.
         left = pod.unreachable_since + SILENT_SECONDS - now if pod.unreachable_since is not None and not pod.dark else 0.0
         if left > 0:

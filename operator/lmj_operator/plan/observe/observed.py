@@ -79,6 +79,8 @@ class PodObserved:
     """How the layers are cut for it; None: as in the pods that train."""
     leaves: bool = False
     """It was told to end while its worker ran, and has the whole of its grace period for that: it can stay for another to take its place."""
+    keyless: bool = False
+    """It obeys none of the operator's keys, so nobody can ask it what it does. It is ended, and may save until it is gone."""
 
     @property
     def waits_anywhere(self) -> bool:

@@ -14,25 +14,32 @@ from lmj_api.view import Member, Resume, View
 from lmj_trainer.launch import connection as connections
 from lmj_trainer.launch.connection import Connection
 from lmj_trainer.launch.door import Door
+from lmj_trainer.launch.identity import Credentials, Identity
 from lmj_trainer.launch.memory import folder as memory
 from lmj_trainer.launch.memory import transfer
 from lmj_trainer.launch.memory.folder import begin, read, snapshots
 from lmj_trainer.launch.memory.transfer import Fetcher, FetchError
-from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind, key_of, proof
+from lmj_trainer.launch.words import LONGEST_WORD, Word, WordKind
 
 NAME = "step-7-view-2"
 LARGE = os.urandom((2 << 20) + 5)
 FILES = {"model": LARGE, "sub/more": b"", "optimizer": b"o" * 70_000}
 Giver = Callable[[Connection], Awaitable[None]]
+OWNER, TAKER, STRANGER = Identity(), Identity(), Identity()
+"""Of ranks 0 and 1, and of nobody."""
 
 
 def view(address: str, number: int = 3) -> View:
-    members = [Member(rank=rank, pod=f"pod-{rank}", incarnation=1, address=address) for rank in (0, 1)]
+    at = address.partition("#")[0]
+    members = [
+        Member(rank=rank, pod=f"pod-{rank}", incarnation=1, address=identity.address(at))
+        for rank, identity in enumerate((OWNER, TAKER))
+    ]
     return View(number=number, members=members, resume=Resume(step=0), reason="for the test")
 
 
-def key(of: View, token: str = "secret") -> bytes:
-    return key_of(token, "run", of)
+def taking(of: View, identity: Identity = TAKER) -> Credentials:
+    return Credentials(identity, "run", of)
 
 
 def put(root: Path) -> None:
@@ -49,21 +56,21 @@ def put(root: Path) -> None:
 async def giving(folder: Path | None, number: int = 3) -> AsyncIterator[View]:
     door = Door(folder)
     told = view(await door.open("127.0.0.1"), number)
-    await door.enter(number, key(told), None)
+    await door.enter(number, Credentials(OWNER, "run", told), None)
     yield told
     door.close()
 
 
 @asynccontextmanager
-async def another(gives: Giver) -> AsyncIterator[View]:
+async def another(gives: Giver, identity: Identity = OWNER) -> AsyncIterator[View]:
     """A giver that does as it likes once it was asked."""
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer)
         connection.say(Word(kind=WordKind.CHALLENGE, nonce="0f"))
         asked = await connection.hear()
-        told = view(address)
-        given = Word(kind=WordKind.GIVEN, proof=proof(key(told), "giver", asked.nonce, 1), size=10, files=1, world=1)
+        proof = Credentials(identity, "run", view(address)).show("giver", asked.nonce, 1)
+        given = Word(kind=WordKind.GIVEN, proof=proof, size=10, files=1, world=1)
         connection.say(given)
         await gives(connection)
         connection.close()
@@ -74,10 +81,10 @@ async def another(gives: Giver) -> AsyncIterator[View]:
     server.close()
 
 
-async def fetch(told: View, into: Path, token: str = "secret", name: str = NAME) -> int:
+async def fetch(told: View, into: Path, identity: Identity = TAKER) -> int:
     """How often more of it came."""
     seen: list[int] = []
-    await Fetcher(into).fetch(told, told.members[0], 1, key(told, token), name, lambda: seen.append(1))
+    await Fetcher(into).fetch(told, told.members[0], 1, taking(told, identity), NAME, lambda: seen.append(1))
     return len(seen)
 
 
@@ -116,17 +123,19 @@ async def test_one_that_is_not_there(tmp_path: Path, folder: Path | None) -> Non
 async def test_strangers_get_nothing_and_give_nothing(tmp_path: Path) -> None:
     put(tmp_path / "there")
     async with giving(tmp_path / "there") as told:
-        with pytest.raises(FetchError, match="it is not of view 3"):
-            await fetch(told, tmp_path / "here", "guessed")
+        for nobody in (STRANGER, OWNER):
+            with pytest.raises(FetchError, match="it is not of view 3"):
+                await fetch(told, tmp_path / "here", nobody)
         with pytest.raises(FetchError, match="view 2 is over"):
             await fetch(view(told.members[0].address, 2), tmp_path / "here")
 
     async def gives(connection: Connection) -> None:
         connection.say(Word(kind=WordKind.FILE, name="model", size=10))
 
-    async with another(gives) as told:
-        with pytest.raises(FetchError, match="it is not of this view"):
-            await fetch(told, tmp_path / "here", "guessed")
+    for nobody in (STRANGER, TAKER):
+        async with another(gives, nobody) as told:
+            with pytest.raises(FetchError, match="it is not of this view"):
+                await fetch(told, tmp_path / "here")
     assert not (tmp_path / "here").exists()
 
 
@@ -206,7 +215,7 @@ async def test_after_a_few_failures_it_is_not_tried_again(tmp_path: Path) -> Non
         for _ in range(transfer.MOST_FAILURES):
             assert fetcher.able
             with pytest.raises(FetchError):
-                await fetcher.fetch(told, told.members[0], 1, key(told), NAME, lambda: None)
+                await fetcher.fetch(told, told.members[0], 1, taking(told), NAME, lambda: None)
     assert not fetcher.able
 
 
@@ -216,10 +225,10 @@ async def test_one_that_comes_makes_up_for_failures(tmp_path: Path) -> None:
     async with giving(tmp_path / "there") as told:
         for name in ["step-1-view-1"] * (transfer.MOST_FAILURES - 1) + [NAME, "step-1-view-1"]:
             if name == NAME:
-                await fetcher.fetch(told, told.members[0], 1, key(told), name, lambda: None)
+                await fetcher.fetch(told, told.members[0], 1, taking(told), name, lambda: None)
             else:
                 with pytest.raises(FetchError):
-                    await fetcher.fetch(told, told.members[0], 1, key(told), name, lambda: None)
+                    await fetcher.fetch(told, told.members[0], 1, taking(told), name, lambda: None)
     assert fetcher.able
 
 
@@ -236,7 +245,7 @@ async def test_one_that_is_cancelled_counts_and_leaves_nothing(tmp_path: Path) -
         for _ in range(transfer.MOST_FAILURES):
             assert fetcher.able
             came = asyncio.Event()
-            fetching = asyncio.create_task(fetcher.fetch(told, told.members[0], 1, key(told), NAME, came.set))
+            fetching = asyncio.create_task(fetcher.fetch(told, told.members[0], 1, taking(told), NAME, came.set))
             async with asyncio.timeout(20):
                 await came.wait()
             fetching.cancel()
@@ -253,5 +262,5 @@ async def test_where_there_is_no_room_it_is_tried_once(tmp_path: Path, monkeypat
     fetcher = Fetcher(tmp_path / "here")
     async with giving(tmp_path / "there") as told:
         with pytest.raises(FetchError, match=f"rank 1 cannot take over {NAME}: .* has room for 1 MiB"):
-            await fetcher.fetch(told, told.members[0], 1, key(told), NAME, lambda: None)
+            await fetcher.fetch(told, told.members[0], 1, taking(told), NAME, lambda: None)
     assert not fetcher.able

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,11 @@ from pydantic import ValidationError
 from lmj_api.view import Member, View
 from lmj_trainer.launch import connection as connections
 from lmj_trainer.launch.connection import Connection, LineError
+from lmj_trainer.launch.identity import Credentials
 from lmj_trainer.launch.line import HANDSHAKE_SECONDS
 from lmj_trainer.launch.memory import folder as memory
 from lmj_trainer.launch.memory.folder import File, NoRoomError, Writing
-from lmj_trainer.launch.words import Word, WordKind, proof
+from lmj_trainer.launch.words import Word, WordKind
 
 MOST_FAILURES = 3
 """After so many a launcher fetches no more: views go on from what all have then."""
@@ -26,13 +26,13 @@ class FetchError(Exception):
     """The snapshot did not come; the text says why."""
 
 
-async def give(folder: Path | None, key: bytes, request: Word, connection: Connection) -> None:
+async def give(folder: Path | None, credentials: Credentials, request: Word, connection: Connection) -> None:
     """Answer ``request``, which has proven itself, with the snapshot. Raises LineError: there is none, or the other is gone."""
     snapshot = None if folder is None or request.memory is None else memory.read(folder / request.memory)
     if snapshot is None:
         raise LineError(f"there is no complete snapshot {request.memory} here")
     words = [_word_of(file) for file in snapshot.files]
-    shown = proof(key, "giver", request.nonce, request.rank)
+    shown = credentials.show("giver", request.nonce, request.rank)
     connection.say(Word(kind=WordKind.GIVEN, proof=shown, size=snapshot.size, files=len(words), world=snapshot.world))
     try:
         for word in words:
@@ -63,7 +63,9 @@ class Fetcher:
         """It is worth trying."""
         return self._failures < MOST_FAILURES
 
-    async def fetch(self, view: View, giver: Member, rank: int, key: bytes, name: str, seen: Callable[[], None]) -> None:
+    async def fetch(
+        self, view: View, giver: Member, rank: int, credentials: Credentials, name: str, seen: Callable[[], None]
+    ) -> None:
         """Have the snapshot ``name`` of ``giver`` here. ``rank``: who wants it. ``seen``: is called as more of it arrives.
 
         Raises FetchError. Each wait for more of it has a deadline.
@@ -72,7 +74,7 @@ class Fetcher:
         try:
             connection = await connections.connect(giver.address, HANDSHAKE_SECONDS)
             with contextlib.closing(connection):
-                given = await _introduced(connection, view, rank, key, name)
+                given = await _introduced(connection, view, giver.rank, rank, credentials, name)
                 await self._take(connection, given, name, seen)
             self._failures = 0
         except NoRoomError as error:
@@ -94,14 +96,14 @@ class Fetcher:
             raise
 
 
-async def _introduced(connection: Connection, view: View, rank: int, key: bytes, name: str) -> Word:
+async def _introduced(connection: Connection, view: View, giver: int, rank: int, credentials: Credentials, name: str) -> Word:
     challenge, nonce = await connection.hear(HANDSHAKE_SECONDS), secrets.token_hex(16)
-    shown = proof(key, "fetcher", challenge.nonce, rank)
+    shown = credentials.show("fetcher", challenge.nonce, rank)
     connection.say(Word(kind=WordKind.FETCH, view=view.number, rank=rank, nonce=nonce, proof=shown, memory=name))
     given = await connection.hear()
     if given.kind is not WordKind.GIVEN:
         raise LineError(given.message or f"it said {given.kind}")
-    if not hmac.compare_digest(given.proof, proof(key, "giver", nonce, rank)):
+    if not credentials.hold(given.proof, giver, "giver", nonce, rank):
         raise LineError("it is not of this view")
     return given
 

@@ -10,12 +10,6 @@ from lmj_operator.backend.kubernetes.settings import Settings
 Object = dict[str, Any]
 
 
-def build_secret(job: LiveMigrationJob, token: str) -> Object:
-    """The token that the job's agents ask their callers for. Immutable: agents read it once."""
-    body = {"type": "Opaque", "immutable": True, "stringData": {"token": token}}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": _metadata(job, labels.secret_name(job)), **body}
-
-
 def build_service(job: LiveMigrationJob) -> Object:
     """Names for people (``POD.SERVICE``); the operator and the pods use addresses alone."""
     spec = {
@@ -30,7 +24,7 @@ def build_service(job: LiveMigrationJob) -> Object:
 def build_network_policy(job: LiveMigrationJob, settings: Settings) -> Object:
     """Who reaches the pods: those of this job on all ports (tensors have no authentication), the operator on the agent's.
 
-    An operator outside of the cluster has no address that a policy could name: the agent's port, which asks for the token, is open then.
+    An operator outside of the cluster has no address that a policy could name: the agent's port, which obeys signatures alone, is open then.
     """
     agent = [{"port": labels.AGENT_PORT, "protocol": "TCP"}]
     operator: Object = {"ports": agent}

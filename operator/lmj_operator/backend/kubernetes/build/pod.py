@@ -16,13 +16,13 @@ from lmj_operator.backend.kubernetes.build.spreading import affinity, constraint
 from lmj_operator.backend.kubernetes.build.template import merge
 from lmj_operator.backend.kubernetes.build.template_check import check_template
 from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.kubernetes.trust import trust_options
 
 Object = dict[str, Any]
 
 _SHARED_MEMORY = "8Gi"
 """A data loader that leaks in a pod without a limit is not to take all of the node's memory."""
 _RUN = "/run/lmj"
-_TOKEN = "/etc/lmj/token"  # noqa: S105 - a folder
 _JOB = "/etc/lmj/job"
 _STORE = "/etc/lmj/store"
 
@@ -77,7 +77,8 @@ def build_pod(
         )
     _check_places(job, pod["spec"], trainer)
     pod["metadata"]["annotations"][labels.DIGEST] = _digest(pod)
-    # Behind the digest: that a node is avoided by now is no reason to make a pod again that waits already.
+    # Behind the digest: that a node is avoided by now, or another key the newest, is no reason to make a pod again that waits already.
+    trainer["command"] += trust_options(settings.trust)
     pod["spec"] = placed(pod["spec"], avoid, node)
     return {"apiVersion": "v1", "kind": "Pod", **pod}
 
@@ -147,9 +148,8 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
     command += ["--standby"] if rank is None else ["--rank", str(rank)]
     command += ["--pod", name]
     command += ["--dir", _RUN, "--listen", f"0.0.0.0:{labels.AGENT_PORT}", "--address", "$(POD_IP)"]
-    command += ["--token-file", f"{_TOKEN}/token", "--grace", str(agent_seconds(job, settings))]
+    command += ["--uid", "$(POD_UID)", "--grace", str(agent_seconds(job, settings))]
     mounts: list[Object] = [
-        {"name": "token", "mountPath": _TOKEN, "readOnly": True},
         {"name": "job", "mountPath": _JOB, "readOnly": True},
         {"name": "run", "mountPath": _RUN},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of this pod
@@ -167,6 +167,7 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
         "workingDir": data_folder(job),
         "env": [
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
             {"name": "PYTHONUNBUFFERED", "value": "1"},
             *_store(job),
@@ -223,10 +224,6 @@ def data_folder(job: LiveMigrationJob) -> str:
 def _volumes(job: LiveMigrationJob) -> list[Object]:
     storage = job.spec.storage
     volumes: list[Object] = [
-        {
-            "name": "token",
-            "secret": {"secretName": labels.secret_name(job), "items": [{"key": "token", "path": "token"}], "defaultMode": 0o440},
-        },
         {
             "name": "job",
             "downwardAPI": {

@@ -1,0 +1,77 @@
+"""What a request to an agent is signed over, and how the signature travels. Both ends build the same bytes; neither needs a secret of the other."""
+
+import base64
+import hashlib
+import re
+from dataclasses import dataclass
+
+SCHEME = "LMJ-Ed25519"
+"""Of the ``Authorization`` header, and of ``WWW-Authenticate`` where a request is refused."""
+CHALLENGE = "LMJ-Challenge"
+"""Header of each answer of an agent: what the next requests are to be signed over."""
+LONGEST_HEADER = 512
+"""Characters of an ``Authorization`` header; one of ours has some 300."""
+
+PUBLIC_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
+"""32 bytes in base64url without padding, as all of these."""
+_WORD = r"[A-Za-z0-9_-]{16,64}"
+_HEADER = re.compile(
+    rf"{SCHEME} key=(?P<key>{PUBLIC_KEY.pattern}),challenge=(?P<challenge>{_WORD}|),nonce=(?P<nonce>{_WORD}),"
+    r"digest=(?P<digest>[0-9a-f]{64}),signature=(?P<signature>[A-Za-z0-9_-]{86})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What a caller says of one request, beside its signature."""
+
+    key: str
+    """The public key that the signature is by."""
+    challenge: str
+    """The agent's, as the caller heard it last; empty: it has heard none."""
+    nonce: str
+    """Never used twice with a challenge."""
+    digest: str
+    """Of the body: SHA-256, in hexadecimal digits."""
+
+    def statement(self, job: str, pod: str, method: str, path: str) -> bytes:
+        """What is signed: this, of the request ``method`` ``path`` (with its query) to the agent of the pod with uid ``pod``, which is of the
+        job with uid ``job``. Raises ValueError where a part could be read as two.
+        """
+        parts = ("lmj agent request 1", job, pod, method, path, self.key, self.challenge, self.nonce, self.digest)
+        if any("\n" in part for part in parts):
+            raise ValueError("a part of what is signed has more than one line")
+        return "\n".join(parts).encode()
+
+    def header(self, signature: bytes) -> str:
+        """The ``Authorization`` header of the request."""
+        fields = f"key={self.key},challenge={self.challenge},nonce={self.nonce},digest={self.digest}"
+        return f"{SCHEME} {fields},signature={encoded(signature)}"
+
+
+def parse(header: str) -> tuple[Credential, bytes]:
+    """The inverse of :meth:`Credential.header`: with the signature, of 64 bytes. Raises ValueError for all else."""
+    found = _HEADER.fullmatch(header) if len(header) <= LONGEST_HEADER else None
+    if found is None:
+        raise ValueError("it is not a signature of a request")
+    return Credential(found["key"], found["challenge"], found["nonce"], found["digest"]), decoded(found["signature"])
+
+
+def is_challenge(text: str) -> bool:
+    """Whether ``text``, which an agent said, may be signed over."""
+    return re.fullmatch(_WORD, text) is not None
+
+
+def digest_of(body: bytes) -> str:
+    """As :attr:`Credential.digest`."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def encoded(data: bytes) -> str:
+    """``data`` in base64url, without padding."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def decoded(text: str) -> bytes:
+    """The inverse of :func:`encoded`, for text of its characters alone."""
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
