@@ -156,8 +156,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
                 raise IllegalEventError(f"worker {number} started after worker {worker.incarnation}")
             return {"incarnation": number}
         case EventKind.READY:
-            has = {"holding": event.holding, "snapshots": event.snapshots, "memory": event.snapshots, "saving": None}
-            return {"address": _need(event, event.address, "an address"), **has}
+            return {"address": _need(event, event.address, "an address"), **_what_it_has(event)}
         case EventKind.JOINED:
             view = _need(event, event.view, "a view")
             if view <= worker.view:
@@ -188,8 +187,7 @@ def _worker_changes(state: AgentState, event: Event, now: float) -> dict[str, An
         case EventKind.LOST_PEER:
             # A view that broke before it was joined was dropped too: hence the event's number, not the worker's.
             view, lost = _need(event, event.view, "a view"), event.message or "a peer was lost"
-            has = {"holding": event.holding, "snapshots": event.snapshots, "memory": event.snapshots, "saving": None}
-            return {"view": view, "lost": lost, "lost_rank": event.peer, "copied": event.copied, **has}
+            return {"view": view, "lost": lost, "lost_rank": event.peer, "copied": event.copied, **_what_it_has(event)}
         case EventKind.CHECKPOINTED:
             return {"saving": None}
         case EventKind.WORKER_EXITED:
@@ -249,6 +247,11 @@ def _evaluations(old: Sequence[Evaluation], new: Evaluation, best: bool) -> list
 
 def _in_order(checkpoints: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
     return sorted(checkpoints, key=lambda c: c.step, reverse=True)[:MOST_CHECKPOINTS]
+
+
+def _what_it_has(event: Event) -> dict[str, Any]:
+    """Of a worker that is in no view."""
+    return {"holding": event.holding, "snapshots": event.snapshots, "memory": event.snapshots, "saving": None}
 
 
 def _need(event: Event, value: T | None, what: str) -> T:

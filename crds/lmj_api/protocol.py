@@ -401,6 +401,11 @@ class AgentState(Message):
         """Number of the newest view that the agent accepted; 0: none."""
         return self.view.number if self.view is not None else self.known_view
 
+    @property
+    def good_checkpoints(self) -> list[CheckpointInfo]:
+        """Those of ``checkpoints`` that can be loaded, newest first."""
+        return [checkpoint for checkpoint in self.checkpoints if checkpoint.problem is None]
+
     def for_one_who_knows(self, number: int) -> "AgentState":
         """Without the view ``number``, which lists all members: all agents of a job are asked, and each would say the same."""
         if self.view is None or self.view.number != number:

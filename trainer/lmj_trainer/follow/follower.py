@@ -144,7 +144,7 @@ class Follower:
     def _take(self, source: Sourced, body: Body) -> None:
         state = self._state
         again = isinstance(body, Committed) and body.step == state.reached
-        if state.reached != state.step and not (again or isinstance(body, Over)):
+        if state.lacks_update and not (again or isinstance(body, Over)):
             self._optimizer.apply()  # the source was to leave after that commit, and did not
         match body:
             case State(first, last, step, values):

@@ -173,10 +173,14 @@ class StageState:
         return self._ledger.counts[Count.STEP]
 
     @property
+    def lacks_update(self) -> bool:
+        """Whether a step is committed whose update is not complete yet: each process with this memory makes it first."""
+        return self._ledger.counts[Count.COMMIT] > self.step
+
+    @property
     def reached(self) -> int:
-        """As :attr:`step`, with a committed step whose update is not made yet: each process with this memory makes it first."""
-        step = self.step
-        return step + 1 if step >= 0 and self._ledger.counts[Count.COMMIT] == step + 1 else step
+        """As :attr:`step`, with a committed step that lacks its update."""
+        return self.step + self.lacks_update
 
     @property
     def holding(self) -> Holding | None:

@@ -215,7 +215,7 @@ class ObjectStore:
         except (FileNotFoundError, BaseError) as error:
             said, secret = f"{self.describe(key)}: {reason(error)}", self._bucket.secret
             if refuses_keys(error) and secret is not None:
-                raise RenewableError(f"{said.rstrip('.')}: renew the Secret {secret}") from None
+                raise RenewableError.of(said, secret) from None
             if refuses(error):
                 raise RefusedError(said) from None
             raise FileNotFoundError(self.describe(key)) if isinstance(error, FileNotFoundError) else OSError(said) from None

@@ -81,7 +81,7 @@ def told_as_of_files(place: str, secret: str | None) -> Iterator[None]:
             raise FileNotFoundError(place) from None
         said = f"{place}: {_reason(error)}"
         if refuses_keys(error) and secret is not None:
-            raise RenewableError(f"{said.rstrip('.')}: renew the Secret {secret}") from None
+            raise RenewableError.of(said, secret) from None
         raise (RefusedError if code_of(error) == _NO_SHARE or _is_refusal(error) else OSError)(said) from None
 
 

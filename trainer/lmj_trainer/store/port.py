@@ -43,6 +43,11 @@ class RefusedError(OSError):
 class RenewableError(RefusedError):
     """What requests are signed with is refused, and may be renewed while this process runs: in the job's Secret, which the text names."""
 
+    @classmethod
+    def of(cls, said: str, secret: str) -> RenewableError:
+        """``said``: what was refused, and why. ``secret``: the name of the Secret."""
+        return cls(f"{said.rstrip('.')}: renew the Secret {secret}")
+
 
 class Store(Protocol):
     """Files by key: ``folder/name``; the key of the store's root is ``""``. All methods may raise OSError, and FileNotFoundError for a key that

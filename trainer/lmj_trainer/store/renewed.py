@@ -74,7 +74,7 @@ class Renewed(Generic[C]):
                 try:
                     client = self._open(given)
                 except UserError as error:
-                    raise RenewableError(f"{error}: renew the Secret {self._secret.name}") from None
+                    raise RenewableError.of(str(error), self._secret.name) from None
                 log.info("the Secret %s has changed: what it has now is used", self._secret.name)
                 self._given, self._client = given, client
             return self._given, self._client

@@ -267,7 +267,7 @@ class Trainer:
 
     def settle(self) -> None:
         """Make the update of a step at whose boundary this rank left its view, or the one that it followed, if that is not made yet."""
-        if self._state.reached != self._state.step:
+        if self._state.lacks_update:
             self._take_step()
 
     def _take_step(self) -> None:

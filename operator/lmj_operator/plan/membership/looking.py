@@ -90,7 +90,7 @@ def look(
         return None
     if last_saver(topology, ranks, pods, now) is not None:
         return None
-    told = [c for pod in pods if pod.agent is not None for c in pod.agent.checkpoints if c.problem is None]
+    told = [c for pod in pods if pod.agent is not None for c in pod.agent.good_checkpoints]
     known = {c.name for c in first.agent.checkpoints}
     newest_first = sorted([*told, *([saved] if saved is not None else [])], key=lambda c: (c.step, c.name), reverse=True)
     names = list(dict.fromkeys(c.name for c in newest_first if c.name not in known))

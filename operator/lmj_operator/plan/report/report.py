@@ -81,8 +81,8 @@ def checkpoints(observed: Observed, ranks: tuple[RankFacts, ...], newest: View |
     """The usable ones: what rank 0 knows if it has looked since ``newest`` began, else what anybody reports or has told."""
     old, first = observed.status.checkpoint, ranks[FIRST].agent
     if first is not None and has_looked(first, newest):
-        return [c for c in first.checkpoints if c.problem is None]
-    told = [c for pod in observed.pods if pod.agent is not None for c in pod.agent.checkpoints if c.problem is None]
+        return first.good_checkpoints
+    told = [c for pod in observed.pods if pod.agent is not None for c in pod.agent.good_checkpoints]
     return [*told, *([old] if old is not None else [])]
 
 
@@ -97,7 +97,7 @@ def state_copies(observed: Observed, ranks: tuple[RankFacts, ...], newest: View 
         return []
     lead = leader(ranks, newest)
     # It hears of each checkpoint that is written, and of each that is removed for it.
-    known = [c for c in lead.agent.checkpoints if c.problem is None] if lead.agent is not None else []
+    known = lead.agent.good_checkpoints if lead.agent is not None else []
     return copies(
         observed.spec.topology,
         () if rests else ranks,
