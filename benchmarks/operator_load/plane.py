@@ -50,7 +50,10 @@ class AuditedControlPlane(ControlPlane):
         if component == "apiserver":
             policy = self.folder / "audit.yaml"
             policy.write_text(yaml.safe_dump(_AUDIT))
-            return [*command, f"--audit-policy-file={policy}", f"--audit-log-path={self.audit}", "--audit-log-maxsize=4096"]
+            audit = [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit}", "--audit-log-maxsize=4096"]
+            # kwok's watches ask for what is there first. With an etcd that does not report progress (Debian's) the server would refuse them, and
+            # kwok list all pods now and then instead.
+            return [*command, *audit, "--feature-gates=WatchList=false"]
         if component == "scheduler":
             # 50 calls a second, its default, is two minutes for 4,000 pods.
             return [*command, "--kube-api-qps=1000", "--kube-api-burst=2000"]

@@ -1,12 +1,16 @@
 """Calls to an API server: what its answers mean."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from served import served
 
+from lmj_operator.backend.kubernetes import api as api_module
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.resources import PODS
 
@@ -61,3 +65,32 @@ async def test_a_deletion_names_the_very_object() -> None:
         ({"uid": "ours"}, 0),
         ({"uid": "ours"}, None),
     ]
+
+
+async def test_a_watch_on_which_nothing_comes_ends_and_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are servers without bookmarks: what does not change for long would be warned about for ever."""
+    monkeypatch.setattr(api_module, "WATCH_TIMEOUT", aiohttp.ClientTimeout(sock_read=0.2))
+    event = {"type": "ADDED", "object": {"metadata": {"name": "tiny-r0-1"}}}
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(json.dumps(event).encode() + b"\n")
+        await asyncio.sleep(30)
+        return response
+
+    async with served(handle) as api:
+        assert [seen async for seen in api.watch(PODS, "team", {})] == [("ADDED", event["object"])]
+
+
+async def test_a_server_that_does_not_answer_a_watch_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "WATCH_TIMEOUT", aiohttp.ClientTimeout(sock_read=0.2))
+
+    async def handle(_: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    async with served(handle) as api:
+        with pytest.raises(ApiError) as caught:
+            [seen async for seen in api.watch(PODS, "team", {})]
+    assert (caught.value.status, caught.value.reason) == (0, "Unreachable")

@@ -27,7 +27,7 @@ CALLS_OF_ONE = 16
 BUSY_TRIES = 3
 """A server that is too busy is asked so often, each time after the wait that it asks for."""
 QUIET_SECONDS = 120.0
-"""A watch on which nothing comes is not believed longer: the server sends a bookmark about once a minute."""
+"""A watch on which nothing comes is not believed longer: most servers send a bookmark about once a minute."""
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=QUIET_SECONDS)
 TEXT_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
 """A log may be silent for as long as nothing is logged: who follows it has a deadline, or another source that says when it ends."""
@@ -104,7 +104,8 @@ class Api:
     async def watch(
         self, resource: Resource, namespace: str | None, query: Mapping[str, str], *, metadata: bool = False
     ) -> AsyncIterator[tuple[str, Object]]:
-        """Events as they come: their type and object, or its ``metadata`` alone. Ends when the server ends it.
+        """Events as they come: their type and object, or its ``metadata`` alone. Ends when the server ends it, and when nothing comes any more:
+        whether the server is still there, the next one shows.
 
         Raises :class:`ApiError`, for an error event too.
         """
@@ -123,6 +124,9 @@ class Api:
                         raise _error("watch", path, int(thing.get("code") or 500), line, thing)
                     yield kind, thing
                     del event, thing, line  # the next may be long in coming
+            except aiohttp.SocketTimeoutError:
+                # One whose etcd does not report progress (before 3.4.31 and 3.5.13) has no bookmarks for what does not change.
+                return
             finally:
                 answer.response.close()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
