@@ -112,6 +112,7 @@ class Storm:
         raise AssertionError(f"{self.cluster.status.message}; {self.befell}")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("replicas", "seed"), [(32, 0), (32, 1), *(pytest.param(256, seed, marks=pytest.mark.slow) for seed in range(4))]
 )

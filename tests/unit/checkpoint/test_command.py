@@ -80,6 +80,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "agent" in capsys.readouterr().out
 
 
+@pytest.mark.integration
 def test_needs_no_torch() -> None:
     import subprocess
 

@@ -92,6 +92,7 @@ def test_an_older_one_sleeps_while_it_claims(
             one.hold()
             came.append(one)
 
+    monkeypatch.setattr(fence_module, "_TORN_SECONDS", 0.1)
     with monkeypatch.context() as patch:
         Sleep(patch, name, nth, behind, come)
         with contextlib.suppress(ViewBrokenError):

@@ -50,6 +50,7 @@ def taken(group: Ranks, steps: int = 3) -> tuple[list[Any], list[dict[str, torch
     return [(c[0].loss, c[0].grad_norm, c[0].coefficient) for c in commits], whole
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("cuts", CUTS[:2])
 def test_any_number_of_replicas_takes_the_same_steps(make_group: Callable[..., Ranks], cuts: list[range]) -> None:
     expected, (weights,) = taken(make_group(CUTS[0], shards=4))

@@ -101,6 +101,7 @@ def test_folders_that_are_taken(tmp_path: Path, refused: Callable[..., str], mon
     assert "the folder of this shell: choose one inside" in refused(output, "--to", ".")
 
 
+@pytest.mark.integration
 def test_needs_no_torch_to_refuse(tmp_path: Path) -> None:
     import subprocess
     import sys

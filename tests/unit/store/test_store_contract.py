@@ -176,6 +176,7 @@ def test_a_scheme_that_nobody_knows_is_an_error(monkeypatch: pytest.MonkeyPatch)
     assert str(open_place("/tmp/x") / "y") == "/tmp/x/y"
 
 
+@pytest.mark.integration
 def test_a_job_trains_into_any_store_and_goes_on_from_it(root: Ref, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store is a class and a line in the registry: nothing else knows which it is."""
     job = small_job(tmp_path)
