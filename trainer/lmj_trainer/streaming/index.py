@@ -86,7 +86,7 @@ class Index:
         file, group = self.groups[at]
         rows = max(1, int(self.counts[at] * room / streaming.row_groups / costs[at]))
         raise UserError(
-            f"dataset.source {self.source}: {len(largest)} row groups may take {needed / 1e6:.0f} MB, and a rank has room for {room / 1e6:.0f} (half of "
+            f"dataset.source {self.source}: {len(largest)} row groups may take {needed / 1e6:.1f} MB, and a rank has room for {room / 1e6:.1f} MB (half of "
             f"dataset.streaming.memoryMb); the largest is row group {group} of {self.files[file].name or 'the file'}: lower dataset.streaming.rowGroups, "
             f"raise memoryMb, or write smaller row groups (row_group_size={rows})"
         )

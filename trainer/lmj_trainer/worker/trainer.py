@@ -113,7 +113,6 @@ class Trainer:
         self.snapshots = MemorySnapshots(every, rank, spec.topology, state, transport, shelves, self._patience, self._warn)
         self._recorder = self._new_recorder() if spec.topology.stage(rank) == 0 else None
         self._asked = _UNASKED
-        self._batches.expect(view.resume.step)  # beside what it takes to get to that step
         """On the leader: what anybody needs at a boundary, once its evaluation is over."""
         # The others wait for this rank meanwhile.
         patience, longest = min(_FOLLOWER_PATIENCE, self._patience / 4), self._patience / 2
@@ -144,6 +143,7 @@ class Trainer:
         self.snapshots.join(view.number)
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._asked = _UNASKED
+        self._batches.expect(view.resume.step)  # beside what it takes to get to that step
         updated = self.optimizer.taken
         self._restoring.restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))
