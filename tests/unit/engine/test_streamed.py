@@ -147,10 +147,9 @@ def test_a_micro_batch_is_as_of_the_same_rows_at_hand(tmp_path: Path, name: str)
     seen: list[int] = []
     for step in (0, 1, 6, 7, 8):
         ours.fetch(step, lambda: None)
-        assert ours._fetched is not None
-        found = ours._fetched[1]
+        found = ours._stream.rows(*ours._place(step), ours.samples)
         numbers = np.array(
-            [before[Path(file).stem] + number - 1 for file, number in zip(found.origins, found.numbers, strict=True)]
+            [before[Path(file).stem] + number - 1 for file, number in zip(found.origins, found.numbers, strict=True)]  # type: ignore[arg-type]
         )
         seen += numbers.tolist() if step < 7 else []
         first = 0

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from lmj_api.spec import JobSpec
     from lmj_trainer.data.order import Indices
-    from lmj_trainer.data.rows import Rows
     from lmj_trainer.data.split import Split
     from lmj_trainer.dataset.stored import PreparedDataset
     from lmj_trainer.model.inputs import Inputs
@@ -51,8 +50,8 @@ class StreamedBatches(Batches):
         self._encoder = Encoder.of(spec, load_tokenizer(str(prepared.tokenizer)), labels)
         self._stream = Stream(spec, streamed.index, self._used, say, aside)
         self._say, self._warned = say, 0
-        self._fetched: tuple[int, Rows] | None = None
-        """A step, and its rows."""
+        self._fetched: tuple[int, Split] | None = None
+        """A step, and the tokens of its rows, in their order."""
 
     def expect(self, step: int) -> None:
         """As of :class:`StepData`."""
@@ -66,7 +65,7 @@ class StreamedBatches(Batches):
         self._fetched = None
         rows = self._stream.rows(*self._place(step), self.samples, check)
         self._encoder.check(rows, self._warn)
-        self._fetched = step, rows
+        self._fetched = step, self._encoder.encode(rows, Ticker(lambda text: None), "rows")
 
     def rehearsal(self) -> Inputs:
         """As of :class:`StepData`, of the first rows, which are at hand."""
@@ -83,12 +82,11 @@ class StreamedBatches(Batches):
             return super()._data(split, rows)
         if self._fetched is None:
             raise RuntimeError("rows are asked for before they are fetched")
-        step, fetched = self._fetched
+        step, tokens = self._fetched
         which = rows - self._rows(step)[0]
         if which.min() < 0 or which.max() >= self.samples:
             raise RuntimeError(f"rows {rows[0]} to {rows[-1]} are asked for, and those of step {step} were fetched")
-        encoded = self._encoder.encode(fetched.take(which), Ticker(lambda text: None), "rows")
-        return encoded, np.arange(len(which), dtype=np.int64)
+        return tokens, which
 
     def _place(self, step: int) -> tuple[int, int]:
         """The epoch of ``step``, and the place of its first row there."""

@@ -71,7 +71,7 @@ def read_footer(ref: Ref, size: int, text: Sequence[str], label: str | None, cal
                 raise UserError(f"{called} has two columns {name!r}; rename one (columns: {listed(schema.names)})")
         names = class_names(schema.metadata, label)
         kinds = _kinds(schema, text, label, called)
-        groups = _groups(metadata, wanted, size - len(content), called)
+        groups = _groups(metadata, wanted, size, size - len(content), called)
     except UserError:
         raise
     except Exception as error:  # of pyarrow, whose errors have many classes, about bytes that are anybody's
@@ -124,15 +124,17 @@ def _kinds(schema: Any, text: Sequence[str], label: str | None, called: str) -> 
     return tuple(str(column.type) for column in rows_of_table(nothing, text, label, None, called).texts)
 
 
-def _groups(metadata: Any, wanted: Sequence[str], end: int, called: str) -> tuple[Group, ...]:
-    """The row groups, of which ``wanted`` columns are read. ``end``: where the footer begins. Raises UserError: a claim cannot be."""
+def _groups(metadata: Any, wanted: Sequence[str], size: int, end: int, called: str) -> tuple[Group, ...]:
+    """The row groups, of which ``wanted`` columns are read, of a file of ``size`` bytes whose footer begins at ``end``. Raises UserError: a claim
+    cannot be.
+    """
     paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     leaves = [n for n, path in enumerate(paths) if any(path == name or path.startswith(f"{name}.") for name in wanted)]
     found = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
-        ranges, size = list[tuple[int, int]](), 0
-        for leaf in leaves:
+        ranges, cost = list[tuple[int, int]](), 0
+        for leaf in leaves if group.num_rows else ():
             chunk = group.column(leaf)
             start = chunk.data_page_offset
             if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
@@ -142,11 +144,11 @@ def _groups(metadata: Any, wanted: Sequence[str], end: int, called: str) -> tupl
                 raise UserError(
                     f"{called} is broken: row group {number} says that column {one_line(paths[leaf], 60)} is where the file has no rows"
                 )
-            ranges.append((start, min(length + _PADDING, end - start)))
-            size += max(length, whole)
+            ranges.append((start, min(length + _PADDING, size - start)))
+            cost += max(length, whole)
         if group.num_rows < 0:
             raise UserError(f"{called} is broken: row group {number} says that it has {group.num_rows} rows")
-        found.append(Group(group.num_rows, size, _joined(ranges)))
+        found.append(Group(group.num_rows, cost, _joined(ranges)))
     if sum(group.rows for group in found) != metadata.num_rows:
         raise UserError(f"{called} is broken: its row groups have not as many rows as it says")
     return tuple(found)

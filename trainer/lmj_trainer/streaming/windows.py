@@ -129,10 +129,13 @@ class Windows:
             raise OutageError(f"{self._what}: storage does not answer")
         earlier.clear()
         tables, left = Tables(), self._room
-        for group in self._groups(window):
-            table = self._persistently(partial(self._read, int(group), left), stop, problem)
-            left -= table.nbytes
-            tables.append(table)
+        try:
+            for group in self._groups(window):
+                tables.append(self._persistently(partial(self._read, int(group), left), stop, problem))
+                left -= tables[-1].nbytes
+        except BaseException:
+            tables.clear()  # whoever has the error has this frame
+            raise
         return tables
 
     def _persistently(self, ask: Callable[[], Any], stop: threading.Event, problem: list[str]) -> Any:
