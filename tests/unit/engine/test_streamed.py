@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,13 +25,17 @@ from lmj_trainer.check import check
 from lmj_trainer.dataset.prepared import at_hand, prepare
 from lmj_trainer.dataset.stored import PreparedDataset
 from lmj_trainer.errors import UserError
+from lmj_trainer.group import group as group_module
 from lmj_trainer.model.stage import Place
 from lmj_trainer.strategy.batches import Batches
 from lmj_trainer.strategy.streamed import StreamedBatches
+from lmj_trainer.strategy.pipeline import pipeline as pipeline_module
+from lmj_trainer.transport.inbox import ViewBrokenError
 
 from .disturbed import Disturbed
 from .small_job import losses, start, weights
 from .test_disturbed import disturbed
+from .test_replicas import Clock
 
 CPU = torch.device("cpu")
 ROWS, STEPS = 120, 9
@@ -325,3 +330,64 @@ def test_any_number_of_stages_and_a_checkpoint_that_goes_on_in_others(tmp_path: 
 
 def step_of(manifest: Path) -> int:
     return int(json.loads(manifest.read_text())["step"])
+
+
+@pytest.mark.integration
+def test_a_view_begins_to_read_the_rows_of_its_first_step_before_anything_else(tmp_path: Path, groups: Groups) -> None:
+    group = groups(job_of(tmp_path))
+    batches, told = group.trainers[0]._batches, list[int]()
+    group.trainers[0]._batches.expect = told.append  # type: ignore[method-assign]
+    group.run(start(), until=4)
+    group.run(Resume(step=4, told_by=0), number=2)
+    assert told == [0, 4]
+    assert batches.steps == STEPS
+
+
+@pytest.mark.integration
+def test_waiting_for_rows_is_no_part_of_what_a_rank_computes(
+    tmp_path: Path, groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    group = groups(job_of(tmp_path))
+    trainer = group.trainers[0]
+    fetch = trainer._batches.fetch
+
+    def slow(step: int, check: Callable[[], None]) -> None:
+        clock.sleep(100)
+        fetch(step, check)
+
+    trainer._batches.fetch = slow  # type: ignore[method-assign]
+    for module in (pipeline_module, group_module):
+        monkeypatch.setattr(module, "time", clock)
+    group.run(start(), until=2)
+    assert trainer.strategy.compute_seconds == 0
+
+
+@pytest.mark.integration
+def test_who_waits_for_rows_leaves_a_view_that_is_over(tmp_path: Path, groups: Groups) -> None:
+    """Storage hangs; the worker is told of another view, and trains in that when storage answers."""
+    job = job_of(tmp_path)
+    group, go, asked = groups(job), threading.Event(), threading.Event()
+    trainer = group.trainers[0]
+    windows = trainer._batches._stream._windows  # type: ignore[attr-defined]
+    read = windows._read
+
+    def hanging(number: int, most: float) -> Any:
+        asked.set()
+        assert go.wait(60)
+        return read(number, most)
+
+    windows._read = hanging
+
+    def newer() -> None:
+        assert asked.wait(60)
+        trainer._transport.inbox.supersede(2, "the next view")
+
+    thread = threading.Thread(target=newer)
+    thread.start()
+    with pytest.raises(ViewBrokenError, match="the next view"):
+        trainer.run(group.view(1, start()))
+    thread.join()
+    go.set()
+    group.run(start(), number=2)
+    assert len(losses(job)) == STEPS
