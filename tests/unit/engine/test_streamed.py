@@ -28,8 +28,9 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.group import group as group_module
 from lmj_trainer.model.stage import Place
 from lmj_trainer.strategy.batches import Batches
-from lmj_trainer.strategy.streamed import StreamedBatches
+from lmj_trainer.strategy.pipeline import exchange as exchange_module
 from lmj_trainer.strategy.pipeline import pipeline as pipeline_module
+from lmj_trainer.strategy.streamed import StreamedBatches
 from lmj_trainer.transport.inbox import ViewBrokenError
 
 from .disturbed import Disturbed
@@ -104,7 +105,7 @@ def job_of(
         },
         "dataParallel": {"shards": 4, "replicas": replicas},
         "training": {"maxSteps": STEPS, "evalSteps": 4, "gradientAccumulationSteps": 1},
-        "checkpoint": {"everySteps": 3, "keep": 9},
+        "checkpoint": {"everySteps": None},
     }
     for part, fields in changes.items():
         spec[part] = {**spec.get(part, {}), **fields}
@@ -319,11 +320,12 @@ def test_any_number_of_stages_and_a_checkpoint_that_goes_on_in_others(tmp_path: 
     assert len(set(losses(alone))) == STEPS
     for shape in ((2, 1), (3, 1), (1, 4)):
         same(trained(*shape))
-    halves = job_of(tmp_path, "names", 2, 1, "halves", layers=6)
+    often = {"checkpoint": {"everySteps": 3, "keep": 9}}
+    halves = job_of(tmp_path, "names", 2, 1, "halves", layers=6, **often)
     group = groups(halves)
     group.run(start(), until=5)
     (name,) = [path.parent.name for path in (tmp_path / "halves" / "checkpoints").glob("*/manifest.json") if step_of(path) == 3]
-    on = job_of(tmp_path, "names", 3, 2, "halves", layers=6)
+    on = job_of(tmp_path, "names", 3, 2, "halves", layers=6, **often)
     groups(on).run(Resume(step=3, checkpoint=name), number=2)
     same(on)
 
@@ -357,7 +359,7 @@ def test_waiting_for_rows_is_no_part_of_what_a_rank_computes(
         fetch(step, check)
 
     trainer._batches.fetch = slow  # type: ignore[method-assign]
-    for module in (pipeline_module, group_module):
+    for module in (pipeline_module, exchange_module, group_module):
         monkeypatch.setattr(module, "time", clock)
     group.run(start(), until=2)
     assert trainer.strategy.compute_seconds == 0
