@@ -57,7 +57,8 @@ class _Looked:
 def prepare_streamed(
     spec: JobSpec, cache: Path, say: Say, who: str | None = None, patience: float = 0.0, open_: Open = open_place
 ) -> PreparedDataset:
-    """The dataset of ``spec``, from ``cache`` or built into it, with the index that the run keeps. ``who``, ``patience``: as of :func:`index_of`.
+    """The dataset of ``spec``, from ``cache`` or built into it, with the index that the run keeps. ``who``, ``patience``: as of
+    :func:`index_of`.
 
     UserError: anything wrong with the data or the tokenizer. OutageError: storage does not answer.
     """

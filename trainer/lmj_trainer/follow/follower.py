@@ -53,8 +53,8 @@ class Follower:
         rehearse: Callable[[], None] = lambda: None,
         expect: Callable[[int], None] = lambda step: None,
     ) -> None:
-        """``rehearse`` does once what a step does, so that the first one that counts is not slower than others. ``expect`` is told of the 0-based
-        step that would be this worker's next, so that its rows may be read.
+        """``rehearse`` does once what a step does, so that the first one that counts is not slower than others. ``expect`` is told of the
+        0-based step that would be this worker's next, so that its rows may be read.
         """
         self._feed, self._state, self._optimizer = feed, state, optimizer
         self._transport, self._control = transport, control

@@ -41,8 +41,8 @@ class StepData(ABC):
         """The 0-based ``step`` is the next that may be asked for: what takes time to get may be begun with. Does not wait."""
 
     def fetch(self, step: int, check: Callable[[], None]) -> None:  # noqa: B027 - as above
-        """Have the rows of the 0-based ``step`` at hand, before :meth:`inputs` and :meth:`targets` are asked for them. ``check`` is called while they
-        are waited for, and may raise.
+        """Have the rows of the 0-based ``step`` at hand, before :meth:`inputs` and :meth:`targets` are asked for them. ``check`` is called
+        while they are waited for, and may raise.
         """
 
     def rehearsal(self) -> Any:

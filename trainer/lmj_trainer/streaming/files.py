@@ -47,7 +47,8 @@ class Files:
     def read(self, number: int, group: int, most: float) -> Any:
         """Row group ``group`` of file ``number``, as a table of pyarrow with the columns that are read, which takes at most ``most`` bytes.
 
-        UserError: the file is gone, or another one than at first; it is broken, or takes more memory than it said. OSError: the store does not give it.
+        UserError: the file is gone, or another one than at first; it is broken, or takes more memory than it said. OSError: the store does not
+        give it.
         """
         called = self.called(number)
         try:
@@ -111,8 +112,8 @@ def _decoded(parts: _Parts, footer: Footer, group: int, wanted: Sequence[str], m
                 size += batch.nbytes
                 if size > most:
                     raise UserError(
-                        f"{where} takes more memory than it says, and a window more than {most / 1e6:.0f} MB: raise dataset.streaming.memoryMb, or lower "
-                        "dataset.streaming.rowGroups"
+                        f"{where} takes more memory than it says, and there is room for {most / 1e6:.1f} MB: raise dataset.streaming.memoryMb, or "
+                        "lower dataset.streaming.rowGroups"
                     )
         table = pa.Table.from_batches(found)
     except UserError:

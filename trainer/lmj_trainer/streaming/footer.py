@@ -91,7 +91,8 @@ def _content(ref: Ref, size: int, called: str) -> bytes:
     length = int.from_bytes(tail[-_END : -len(_MARK)], "little") + _END
     if length > MOST_BYTES:
         raise UserError(
-            f"{called} says that its footer has {length / 1e6:.0f} MB, and {MOST_BYTES / 1e6:.0f} are read: write larger row groups, or several files"
+            f"{called} says that its footer has {length / 1e6:.0f} MB, and {MOST_BYTES / 1e6:.0f} are read: write larger row groups, or "
+            "several files"
         )
     if length > size - len(_MARK):
         raise UserError(f"{called} is no Parquet file, or not all of it: its footer is longer than the file")
@@ -125,8 +126,8 @@ def _kinds(schema: Any, text: Sequence[str], label: str | None, called: str) -> 
 
 
 def _groups(metadata: Any, wanted: Sequence[str], size: int, end: int, called: str) -> tuple[Group, ...]:
-    """The row groups, of which ``wanted`` columns are read, of a file of ``size`` bytes whose footer begins at ``end``. Raises UserError: a claim
-    cannot be.
+    """The row groups, of which ``wanted`` columns are read, of a file of ``size`` bytes whose footer begins at ``end``. Raises UserError: a
+    claim cannot be.
     """
     paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     leaves = [n for n, path in enumerate(paths) if any(path == name or path.startswith(f"{name}.") for name in wanted)]

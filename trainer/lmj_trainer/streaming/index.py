@@ -71,7 +71,7 @@ class Index:
 
     @cached_property
     def digest(self) -> str:
-        """Of what the rows and their order depend on. Not of where the files lie, nor of what their store calls them: they may be copied elsewhere."""
+        """Of what the rows and their order depend on. Not of where the files lie, nor of what their store calls them: they may be copied."""
         told = [[file.name, file.size, file.footer, file.rows] for file in self.files]
         return xxh3_128(json.dumps(told).encode()).hexdigest()
 
@@ -86,9 +86,10 @@ class Index:
         file, group = self.groups[at]
         rows = max(1, int(self.counts[at] * room / streaming.row_groups / costs[at]))
         raise UserError(
-            f"dataset.source {self.source}: {len(largest)} row groups may take {needed / 1e6:.1f} MB, and a rank has room for {room / 1e6:.1f} MB (half of "
-            f"dataset.streaming.memoryMb); the largest is row group {group} of {self.files[file].name or 'the file'}: lower dataset.streaming.rowGroups, "
-            f"raise memoryMb, or write smaller row groups (row_group_size={rows})"
+            f"dataset.source {self.source}: {len(largest)} row groups may take {needed / 1e6:.1f} MB, and a rank has room for "
+            f"{room / 1e6:.1f} MB (half of dataset.streaming.memoryMb); the largest is row group {group} of "
+            f"{self.files[file].name or 'the file'}: lower dataset.streaming.rowGroups, raise memoryMb, or write smaller row groups "
+            f"(row_group_size={rows})"
         )
 
     def to_json(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The index that a run began with, kept in its output folder: whatever happens to the files, their rows and the order of these stay what they were."""
+"""The index that a run began with, kept in its output folder: whatever happens to the files, rows and their order stay what they were."""
 
 from __future__ import annotations
 
@@ -46,9 +46,12 @@ def kept_index(spec: JobSpec) -> Index | None:
         raise _unreadable(path, error) from error
 
 
-def index_of(spec: JobSpec, say: Callable[[str], None], who: str | None = None, patience: float | None = None, open_: Open = open_place) -> Index:
-    """That of the run; at first, what is in ``dataset.source`` now. Of several processes one looks, and the others wait. ``who``: this process, see
-    :func:`once`. ``patience``: seconds for which storage that does not answer is asked again (most of the time that a worker has to start).
+def index_of(
+    spec: JobSpec, say: Callable[[str], None], who: str | None = None, patience: float | None = None, open_: Open = open_place
+) -> Index:
+    """That of the run; at first, what is in ``dataset.source`` now. Of several processes one looks, and the others wait. ``who``: this
+    process, see :func:`once`. ``patience``: seconds for which storage that does not answer is asked again (most of the time that a worker
+    has to start).
 
     Raises UserError: something is wrong with the files, or another machine of the job has found others; OutageError: storage does not answer.
     """

@@ -56,8 +56,8 @@ class Source:
         return f"{self.uri}/{name}" if name else self.uri
 
     def names(self) -> list[str]:
-        """The Parquet files below the folder, sorted: ``a.parquet``, ``2024/b.parquet``; of a file alone ``""``. Raises UserError for what is none
-        of both, OutageError where storage does not answer.
+        """The Parquet files below the folder, sorted: ``a.parquet``, ``2024/b.parquet``; of a file alone ``""``. Raises UserError for what is
+        none of both, OutageError where storage does not answer.
         """
         with asking(FIELD, self.uri):
             return self._names()

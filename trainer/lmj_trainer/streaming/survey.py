@@ -23,7 +23,9 @@ MOST_GROUPS = 1_000_000
 
 
 def survey(spec: JobSpec, source: Source, say: Callable[[str], None]) -> Index:
-    """The training rows of ``spec``, which are in ``source``. Raises UserError: something is wrong with them; OutageError: storage does not answer."""
+    """The training rows of ``spec``, which are in ``source``. Raises UserError: something is wrong with them; OutageError: storage does not
+    answer.
+    """
     dataset, ticker = spec.dataset, Ticker(say)
     assert dataset.streaming is not None
     names = source.names()
@@ -44,8 +46,8 @@ def survey(spec: JobSpec, source: Source, say: Callable[[str], None]) -> Index:
         first = first or footer
         if (footer.kinds, footer.names) != (first.kinds, first.names):
             raise UserError(
-                f"{source.called(file.name)} has other types of columns, or other names of labels, than {source.called(files[0].name)}: write all "
-                "files alike"
+                f"{source.called(file.name)} has other types of columns, or other names of labels, than {source.called(files[0].name)}: "
+                "write all files alike"
             )
         files.append(file)
         groups += len(file.rows)

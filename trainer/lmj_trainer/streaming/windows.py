@@ -58,8 +58,8 @@ class Windows:
         aside: Callable[[], None] = lambda: None,
     ) -> None:
         """``groups``: those of a window. ``read``: a table of the group, which takes so many bytes at most; it may raise OSError, and is called
-        again, or UserError. ``room``: bytes of a window. ``what`` is read, for people. ``patience``: seconds for which storage that gives nothing
-        is asked again. ``say`` gets a warning when training waits. ``aside`` is called in the thread that reads.
+        again, or UserError. ``room``: bytes of a window. ``what`` is read, for people. ``patience``: seconds for which storage that gives
+        nothing is asked again. ``say`` gets a warning when training waits. ``aside`` is called in the thread that reads.
         """
         self._groups, self._read, self._room, self._what = groups, read, room, what
         self._patience, self._say, self._aside = patience, say, aside
