@@ -17,7 +17,9 @@ ENDING: Final = ".parquet"
 """Of files that can be read by parts."""
 OTHER_ENDINGS: Final = (".csv", ".tsv", ".jsonl", ".json")
 """Of files of rows that cannot."""
-CONVERT: Final = "streaming reads Parquet by row groups: write the rows as Parquet (datasets: Dataset.to_parquet), or leave streaming out"
+CONVERT: Final = (
+    "streaming reads Parquet by row groups: write the rows as Parquet (datasets: Dataset.to_parquet), or leave streaming out"
+)
 
 
 class Streaming(Message):

@@ -168,7 +168,9 @@ def test_a_micro_batch_is_as_of_the_same_rows_at_hand(tmp_path: Path, name: str)
     assert len(seen) == len(set(seen)) == 3 * 16
     for part in theirs.evaluation("validation"):
         equal(ours.inputs("validation", part), theirs.inputs("validation", part))
-    assert [part.tolist() for part in ours.evaluation("validation")] == [part.tolist() for part in theirs.evaluation("validation")]
+    assert [part.tolist() for part in ours.evaluation("validation")] == [
+        part.tolist() for part in theirs.evaluation("validation")
+    ]
 
 
 def test_any_step_is_the_same_whatever_was_asked_for_before(tmp_path: Path) -> None:

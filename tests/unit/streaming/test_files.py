@@ -60,7 +60,9 @@ def test_columns_that_lie_side_by_side_are_one_request(spec: Specs) -> None:
     assert [what for what, _ in bucket.asked].count("fill") == 1
 
 
-@pytest.mark.parametrize("options", [{"compression": "zstd"}, {"compression": "none"}, {"data_page_version": "2.0"}, {"use_dictionary": False}])
+@pytest.mark.parametrize(
+    "options", [{"compression": "zstd"}, {"compression": "none"}, {"data_page_version": "2.0"}, {"use_dictionary": False}]
+)
 def test_whatever_wrote_it(spec: Specs, options: dict[str, Any]) -> None:
     bucket = Bucket(**{"train/a.parquet": parquet_of(rows(0, 3000), 1000, data_page_size=500, **options)})
     files = opened(spec(), bucket)
@@ -145,7 +147,9 @@ def test_what_becomes_more_than_it_says_is_read_no_further(spec: Specs) -> None:
     assert len(content) < 20_000
     files = opened(spec(), Bucket(**{"train/a.parquet": content}))
     before = pa.total_allocated_bytes()
-    with pytest.raises(UserError, match=r"row group 0 of .*a.parquet takes more memory than it says, .*: raise dataset.streaming.memoryMb"):
+    with pytest.raises(
+        UserError, match=r"row group 0 of .*a.parquet takes more memory than it says, .*: raise dataset.streaming.memoryMb"
+    ):
         files.read(0, 0, 5e6)
     assert pa.total_allocated_bytes() - before < 20e6
     assert len(files.read(0, 0, 200e6)) == 10_000

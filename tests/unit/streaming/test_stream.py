@@ -123,7 +123,9 @@ def test_what_is_kept_and_cannot_be_read_is_told(spec: Specs, bucket: Bucket) ->
     (path,) = Layout.of(spec()).fetched.glob("*/index.json")
     for content in (b"{", b"{}", b'{"format": 1}', b'{"format": 1, "source": "", "names": null, "files": [{}]}'):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=r"index.json cannot be read .*: remove its folder, and the files are looked at again"):
+        with pytest.raises(
+            UserError, match=r"index.json cannot be read .*: remove its folder, and the files are looked at again"
+        ):
             kept_index(spec())
 
 

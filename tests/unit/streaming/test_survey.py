@@ -95,7 +95,9 @@ def test_a_folder_of_this_machine_and_links_in_it(spec: Specs, tmp_path: Path, b
 
 
 def test_empty_row_groups_are_none(spec: Specs) -> None:
-    bucket = Bucket(**{"train/a.parquet": parquet_of(pa.table({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}))})
+    bucket = Bucket(
+        **{"train/a.parquet": parquet_of(pa.table({"text": pa.array([], pa.string()), "label": pa.array([], pa.string())}))}
+    )
     assert refusal(spec(), bucket) == "dataset.source s3://rows/train: has no rows"
     bucket.put("train/b.parquet", [parquet_of(rows(0, 5))])
     index = look(spec(), bucket)
@@ -117,8 +119,16 @@ def test_names_of_labels_are_those_of_all_files(spec: Specs, bucket: Bucket) -> 
     ("files", "dataset", "said"),
     [
         ({}, {}, "dataset.source s3://rows/train: there is no such file or folder"),
-        ({"train/a.txt": b"x"}, {}, "dataset.source s3://rows/train: has no .parquet file: streaming reads Parquet by row groups: write"),
-        ({"train/a.csv": b"x", "train/b.parquet": b""}, {}, "has a.csv, which is no Parquet file: streaming reads Parquet by row groups"),
+        (
+            {"train/a.txt": b"x"},
+            {},
+            "dataset.source s3://rows/train: has no .parquet file: streaming reads Parquet by row groups: write",
+        ),
+        (
+            {"train/a.csv": b"x", "train/b.parquet": b""},
+            {},
+            "has a.csv, which is no Parquet file: streaming reads Parquet by row groups",
+        ),
         ({"train/a.parquet": b"PAR1"}, {}, "a.parquet is no Parquet file: it has 4 bytes"),
         ({"train/a.parquet": b"x" * 100}, {}, "a.parquet is no Parquet file, or not all of it: it does not end as one"),
         ({"train/a.parquet": b"x" * 100 + b"PARE"}, {}, "a.parquet is encrypted: write it without"),
@@ -130,7 +140,11 @@ def test_names_of_labels_are_those_of_all_files(spec: Specs, bucket: Bucket) -> 
         ),
         ({"train/a.parquet": b"x" * 100 + struct.pack("<I", 90) + b"PAR1"}, {}, "a.parquet cannot be read: "),
         ({"train/a.parquet": parquet_of(rows(0, 3))}, {"label": "lable"}, "a.parquet has no column 'lable'; did you mean label?"),
-        ({"train/a.parquet": parquet_of(rows(0, 3))}, {"text": ["more"]}, "column 'more' of s3://rows/train/a.parquet holds int64, not text"),
+        (
+            {"train/a.parquet": parquet_of(rows(0, 3))},
+            {"text": ["more"]},
+            "column 'more' of s3://rows/train/a.parquet holds int64, not text",
+        ),
         (
             {"train/a.parquet": parquet_of(rows(0, 3)), "train/b.parquet": parquet_of([{"text": ["a"], "label": "p"}])},
             {},

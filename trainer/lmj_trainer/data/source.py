@@ -61,7 +61,9 @@ class DataSource:
     def read_other(self, split: str, text: Sequence[str], label: str | None, field: str, say: Say) -> Rows:
         """The rows of the validation or test split that ``field`` of the job names. A file has no splits to choose from."""
         if self.kind in ("file", "stream") and not files.is_file_name(split):
-            other = f"name another file ({', '.join(files.SUFFIXES)})" + (f" or set {field}Fraction" if self.kind == "file" else "")
+            other = f"name another file ({', '.join(files.SUFFIXES)})" + (
+                f" or set {field}Fraction" if self.kind == "file" else ""
+            )
             raise UserError(f"{field}: {split!r} is not a file, and {self.name} has no splits: {other}")
         return self.read(split, text, label, say)
 

@@ -41,6 +41,4 @@ class Encoder:
 
     def encode(self, rows: Rows, ticker: Ticker, what: str) -> Split:
         """``rows``, which were checked, as tokens. ``what``: their name in progress. UserError: nothing of a row can be learned."""
-        return self.task.encode(
-            self.tokenizer, rows, self.task.ids(rows, self.labels), self.max_length, self.types, ticker, what
-        )
+        return self.task.encode(self.tokenizer, rows, self.task.ids(rows, self.labels), self.max_length, self.types, ticker, what)

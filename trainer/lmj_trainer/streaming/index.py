@@ -77,7 +77,9 @@ class Index:
 
     def require_room(self, streaming: Streaming) -> None:
         """UserError: by what the files claim, a window may need more than its part of the memory that the job gives."""
-        costs = np.array([self.files[f].bytes[g] for f, g in self.groups], dtype=np.float64) + _BESIDE * self.counts.astype(np.float64)
+        costs = np.array([self.files[f].bytes[g] for f, g in self.groups], dtype=np.float64) + _BESIDE * self.counts.astype(
+            np.float64
+        )
         largest = np.sort(costs)[-streaming.row_groups :]
         room = window_bytes(streaming)
         if (needed := float(largest.sum())) <= room:

@@ -95,7 +95,9 @@ def _keep(folder: Path, index: Index) -> None:
         finally:
             shutil.rmtree(site, ignore_errors=True)
     except OSError as error:
-        raise UserError(f"{folder} cannot be written: {error.strerror or error}: make room there, or choose another output.path") from error
+        raise UserError(
+            f"{folder} cannot be written: {error.strerror or error}: make room there, or choose another output.path"
+        ) from error
 
 
 def _require_agreed(index: Index, results: str, folder: Path) -> None:

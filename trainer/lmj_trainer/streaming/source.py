@@ -73,7 +73,9 @@ class Source:
             folder = root / above if above else root
             inside = [name for name in folder.folders() if not name.startswith(_UNSEEN)]
             if above.count("/") + 1 >= MOST_DEPTH and inside:
-                raise UserError(f"{FIELD} {self.uri}: has folders in folders, more than {MOST_DEPTH} deep: name the one with the rows")
+                raise UserError(
+                    f"{FIELD} {self.uri}: has folders in folders, more than {MOST_DEPTH} deep: name the one with the rows"
+                )
             left += [f"{above}/{name}" if above else name for name in inside]
             files = [f"{above}/{name}" if above else name for name in folder.files() if not name.startswith(_UNSEEN)]
             for name in (*inside, *files):
@@ -121,7 +123,9 @@ def asking(field: str, uri: str) -> Iterator[None]:
     except RenewableError as error:
         raise OutageError(f"{field}: {one_line(error, 600)}") from error
     except RefusedError as error:
-        hint = "name the bucket as it is called, and give credentials that may read it (checkpoint.secretName, or the environment)"
+        hint = (
+            "name the bucket as it is called, and give credentials that may read it (checkpoint.secretName, or the environment)"
+        )
         raise UserError(f"{field}: {one_line(error)}: {hint}") from error
     except OSError as error:
         raise OutageError(f"{field} {uri}: {one_line(error)}") from error
