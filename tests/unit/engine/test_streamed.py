@@ -225,7 +225,7 @@ def test_the_check_of_a_job_counts_rows_and_keeps_nothing(tmp_path: Path) -> Non
     ("changes", "said"),
     [
         ({"dataset": {"label": "lable"}}, "a.parquet has no column 'lable'; did you mean label?"),
-        ({"model": {"labels": ["bad", "good"]}}, "train/a.parquet has label 'pos', which is not one of bad, good"),
+        ({"model": {"labels": ["bad", "good"]}}, "train/a.parquet has label 'neg', which is not one of bad, good"),
         ({"dataset": {"splits": {"validation": "held"}}}, "dataset.splits.validation: 'held' is not a file, and "),
         ({"training": {"batchSize": 128}}, "120 training rows are fewer than one global batch of 128"),
         ({"dataset": {"source": "/nowhere"}}, "there is no file /nowhere"),
@@ -245,9 +245,13 @@ def test_a_row_that_cannot_be_trained_on_is_told_with_its_place_when_it_comes(tm
     parquet.write_table(pa.Table.from_pylist(table), tmp_path / "train" / "c.parquet", row_group_size=7)
     check(job)
     batches = streamed(job)
-    with pytest.raises(UserError, match=r"^row 41 of .*/train/c.parquet has label 'what', which is not one of neg, pos"):
+
+    def train() -> None:
         for step in range(14):
             batches.fetch(step, lambda: None)
+
+    with pytest.raises(UserError, match=r"^row 41 of .*/train/c.parquet has label 'what', which is not one of neg, pos"):
+        train()
 
 
 def test_rows_that_may_not_be_meant_are_told_a_few_times(tmp_path: Path) -> None:
@@ -281,7 +285,7 @@ def test_what_is_prepared_is_found_without_the_rows(tmp_path: Path) -> None:
     assert at_hand(other.spec, cache) is None
     (index,) = cache.glob("*/index.json")
     index.write_text("{}")
-    with pytest.raises(UserError, match="is damaged .*: remove that folder, it is made again"):
+    with pytest.raises(UserError, match=r"is damaged .*: remove that folder, it is made again"):
         at_hand(job.spec, cache)
 
 

@@ -113,7 +113,7 @@ def test_room_is_what_the_job_gives_now(spec: Specs) -> None:
     long = [{"text": f"{number:06}" * 2000, "label": "p"} for number in range(100)]
     bucket = Bucket(**{"train/a.parquet": parquet_of(long, 50, compression="none", use_dictionary=False)})
     index = index_of(spec(streaming={"rowGroups": 2, "memoryMb": 3}), silent, open_=bucket.open)
-    with pytest.raises(UserError, match="raise memoryMb"):
+    with pytest.raises(UserError, match=r"raise memoryMb"):
         index_of(spec(streaming={"rowGroups": 2, "memoryMb": 1}), silent, open_=bucket.open)
     assert index_of(spec(streaming={"rowGroups": 1, "memoryMb": 2}), silent, open_=bucket.open) == index
 
@@ -134,7 +134,7 @@ def test_storage_that_does_not_answer_is_asked_again_for_some_time(spec: Specs, 
         raise OSError("no answer")
 
     bucket.fail = fail
-    with pytest.raises(OutageError, match="no answer"):
+    with pytest.raises(OutageError, match=r"no answer"):
         index_of(spec(), silent, patience=0, open_=bucket.open)
     assert not list(Layout.of(spec()).fetched.glob("*")), "neither an index, nor a lease"
 
@@ -143,7 +143,7 @@ def test_a_place_where_nothing_can_be_kept(spec: Specs, bucket: Bucket) -> None:
     folder = Layout.of(spec()).fetched
     folder.parent.mkdir(parents=True)
     folder.write_text("a file")
-    with pytest.raises(UserError, match="cannot be written: .*: make room there, or choose another output.path"):
+    with pytest.raises(UserError, match=r"cannot be written: .*: make room there, or choose another output.path"):
         index_of(spec(), silent, open_=bucket.open)
 
 
@@ -156,6 +156,6 @@ def test_machines_without_a_common_volume_have_to_find_the_same_rows(
     index = index_of(wanted, silent, open_=bucket.open)
     assert agreed == {"s3://rows/out dataset.source s3://rows/train": index.digest}
     agreed["s3://rows/out dataset.source s3://rows/train"] = "another"
-    with pytest.raises(UserError, match="is not what the run began with: put it back, or choose another output.path"):
+    with pytest.raises(UserError, match=r"is not what the run began with: put it back, or choose another output.path"):
         index_of(wanted, silent, open_=bucket.open)
     assert kept_index(wanted) is None, "when it is put back, it is found"

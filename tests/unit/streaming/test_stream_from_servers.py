@@ -51,9 +51,9 @@ def test_a_file_that_is_put_again_is_another_one(spec: Specs, server: StorageSer
     stream = Stream(wanted, index, lambda epoch: 100, silent)
     stream.rows(0, 0, 1)
     (open_place(place) / "train/2.parquet").put([parquet_of(rows(61, 40), 9)])
-    with pytest.raises(UserError, match="2.parquet is not what the run began with"):
+    with pytest.raises(UserError, match=r"2.parquet is not what the run began with"):
         stream.rows(0, 0, 100)
-    with pytest.raises(UserError, match="2.parquet is not what the run began with"):
+    with pytest.raises(UserError, match=r"2.parquet is not what the run began with"):
         Stream(wanted, index, lambda epoch: 100, silent).rows(0, 0, 100)
 
 

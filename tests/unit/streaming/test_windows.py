@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -51,11 +51,11 @@ class Storage:
 
 
 @pytest.fixture
-def storage(monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+def storage(monkeypatch: pytest.MonkeyPatch) -> Storage:
     monkeypatch.setattr(windows_module, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(windows_module, "_LONGEST_PAUSE_SECONDS", 0.02)
     monkeypatch.setattr(windows_module, "_LOOK_SECONDS", 0.01)
-    yield Storage()
+    return Storage()
 
 
 def nothing() -> None:
@@ -152,7 +152,7 @@ def test_storage_that_gives_nothing_ends_the_wait_with_what_it_said(storage: Sto
         raise OSError("no route to host")
 
     storage.gate = gate
-    with pytest.raises(OutageError, match="dataset.source s3://rows: .*no route to host$"):
+    with pytest.raises(OutageError, match=r"dataset.source s3://rows: .*no route to host$"):
         storage.windows(patience=0.1).hold(Window(0, 0), nothing)
 
 
@@ -160,7 +160,7 @@ def test_storage_that_hangs_ends_the_wait_too(storage: Storage) -> None:
     go = threading.Event()
     storage.gate = lambda group: go.wait(SECONDS) and None
     begun = time.monotonic()
-    with pytest.raises(OutageError, match="no rows for .*: it is read slowly: lower dataset.streaming.rowGroups"):
+    with pytest.raises(OutageError, match=r"no rows for .*: it is read slowly: lower dataset.streaming.rowGroups"):
         storage.windows(patience=0.1).hold(Window(0, 0), nothing)
     assert time.monotonic() - begun < SECONDS / 2
     go.set()
@@ -190,7 +190,7 @@ def test_who_waits_can_be_called_away_and_comes_back_to_the_same_reading(storage
     def away() -> None:
         raise InterruptedError("the view is over")
 
-    with pytest.raises(InterruptedError, match="the view is over"):
+    with pytest.raises(InterruptedError, match=r"the view is over"):
         windows.hold(Window(0, 0), away)
     go.set()
     assert numbers(windows.hold(Window(0, 0), nothing)) == [0, 1]
@@ -210,7 +210,7 @@ def test_what_is_wrong_with_the_rows_is_told_when_they_are_wanted(storage: Stora
     assert reading is not None
     wait_until(reading.answer.done)
     assert numbers(windows.hold(Window(0, 0), nothing)) == [0, 1]
-    with pytest.raises(UserError, match="it is broken"):
+    with pytest.raises(UserError, match=r"it is broken"):
         windows.hold(Window(0, 1), nothing)
 
 

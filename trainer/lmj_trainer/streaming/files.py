@@ -112,8 +112,8 @@ def _decoded(parts: _Parts, footer: Footer, group: int, wanted: Sequence[str], m
                 size += batch.nbytes
                 if size > most:
                     raise UserError(
-                        f"{where} takes more memory than it says, and there is room for {most / 1e6:.1f} MB: raise dataset.streaming.memoryMb, or "
-                        "lower dataset.streaming.rowGroups"
+                        f"{where} takes more memory than it says, and there is room for {most / 1e6:.1f} MB: "
+                        "raise dataset.streaming.memoryMb, or lower dataset.streaming.rowGroups"
                     )
         table = pa.Table.from_batches(found)
     except UserError:
@@ -158,7 +158,7 @@ class _Parts(io.RawIOBase):
         """As of a file. ValueError: outside of what is here."""
         for start, content in self._parts:
             offset = self._at - start
-            if 0 <= offset and 0 <= size <= len(content) - offset:
+            if offset >= 0 and 0 <= size <= len(content) - offset:
                 self._at += size
                 return bytes(memoryview(content)[offset : offset + size])
         raise ValueError(f"{size} bytes at {self._at} are of no column that is read")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ from lmj_trainer.wording import WARNING, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from concurrent.futures import Future
 
     from lmj_trainer.data.windowed import Window
 
@@ -111,14 +110,15 @@ class Windows:
 
     def _begin(self, window: Window) -> _Reading:
         """The reading of ``window``; one of another is given up, and over before this one takes memory."""
-        before = self._reading
-        if before is not None:
-            if before.window == window:
-                return before
-            before.stop.set()
+        if self._reading is not None and self._reading.window == window:
+            return self._reading
         stop, problem = threading.Event(), list[str]()
-        # In a list, from which it is taken: what was read of another window is not to be kept by who waited for it.
-        earlier = [] if before is None else [before.answer]
+        # In a list, from which the thread takes it: nobody else is to keep what was read of another window.
+        earlier = list[Future[Tables]]()
+        if self._reading is not None:
+            self._reading.stop.set()
+            earlier.append(self._reading.answer)
+            self._reading = None
         answer = beside(lambda: self._tables(window, earlier, stop, problem), "rows")
         self._reading = _Reading(window, answer, stop, problem)
         return self._reading
