@@ -56,7 +56,7 @@ class Dataset(Message):
 
     source: Name
     """A ``.csv``, ``.tsv``, ``.jsonl``, ``.json`` or ``.parquet`` file, a folder that ``save_to_disk`` wrote, or a hub id. A relative path is relative to
-    the job's file. A file or folder in object storage, ``s3://BUCKET/FILE``, is fetched once, into the output folder, but for ``streaming``."""
+    the job's file. A file or folder in object storage, ``s3://BUCKET/FILE``, is fetched once, into the output folder."""
     config: Name | None = None
     """Configuration of a hub dataset (``sst2`` of ``glue``)."""
     revision: Name | None = None
@@ -82,7 +82,7 @@ class Dataset(Message):
     mlm_probability: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For ``MaskedLM``: the part of a text's tokens that are hidden and learned, one at least. Unset: 0.15, as BERT's."""
     streaming: Streaming | None = None
-    """Read the training rows while the job trains, and keep none: for what does not fit on a disk. ``source`` is a Parquet file or a folder of them then,
+    """Read the training rows while the job trains, and fetch and keep none: for what does not fit on a disk. ``source`` is a Parquet file or a folder of them then,
     on a volume or in object storage. Null: they are read and tokenized before training begins."""
 
     @property
