@@ -193,3 +193,12 @@ def test_any_rows_are_read_or_refused(place: int, new: bytes) -> None:
         except UserError as error:
             said = str(error)
         assert said.isprintable()
+
+
+def test_a_file_of_the_same_size_is_known_by_its_footer(spec: Specs, bucket: Bucket) -> None:
+    index = index_of(spec(), bucket)
+    other = parquet_of([{**row, "text": row["text"].replace("row", "raw")} for row in rows(0, 10)])
+    assert len(other) == index.files[0].size
+    bucket.put("train/a.parquet", [other])
+    with pytest.raises(UserError, match=r"a.parquet is not what the run began with"):
+        opened(spec(), bucket, index).read(0, 0, PLENTY)

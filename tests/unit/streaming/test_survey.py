@@ -241,3 +241,10 @@ def test_any_bytes_are_read_or_refused(splices: list[tuple[float, int, bytes]]) 
         said = str(error)
     assert said.isprintable()
     assert len(said) < 700
+
+
+def test_columns_that_would_lie_in_the_footer_are_refused(spec: Specs) -> None:
+    """Bytes of the rows are missing, and the footer is whole."""
+    said = refusal(spec(), Bucket(**{"train/a.parquet": FILE[:40] + FILE[140:]}))
+    assert "a.parquet is broken: row group 3 says that column " in said
+    assert said.endswith(" is where the file has no rows")

@@ -234,3 +234,11 @@ def test_closed_it_reads_no_further(storage: Storage) -> None:
     go.set()
     wait_until(lambda: not storage.alive)
     assert [group for group, _ in storage.read_] == [0]
+
+
+def test_a_window_is_gone_before_another_is_waited_for(storage: Storage) -> None:
+    windows, alive = storage.windows(), list[int]()
+    windows.hold(Window(0, 0), nothing)
+    storage.gate = lambda group: alive.append(len(storage.alive))
+    windows.hold(Window(0, 5), nothing)
+    assert alive == [0, 1]
