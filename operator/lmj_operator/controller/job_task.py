@@ -19,6 +19,7 @@ from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.canaries import turns_to_knock
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.job_object import kept_metadata, move_request, spec_text
 from lmj_operator.backend.kubernetes.keys import Keys
@@ -70,6 +71,8 @@ class Place:
     reads: Turns = field(default_factory=lambda: Turns(1, 1))
     """Turns to go through a spec: of a thousand jobs that are seen at once none keeps the loop for all of them."""
     lists: Budget = field(default_factory=event_lists)
+    knocks: Turns = field(default_factory=turns_to_knock)
+    """Turns to knock at a pod."""
 
 
 class JobTask:
@@ -224,7 +227,16 @@ class JobTask:
         place = self._place
         if self._backend is None:
             self._backend = KubernetesBackend(
-                job, place.api, place.cache, self._store, place.session, place.settings, place.keys, place.lists, place.clock
+                job,
+                place.api,
+                place.cache,
+                self._store,
+                place.session,
+                place.settings,
+                place.keys,
+                place.lists,
+                place.knocks,
+                place.clock,
             )
         self._backend.job = job
         self._backend.deleted = "deletionTimestamp" in self._metadata

@@ -121,8 +121,8 @@ def spec(**parts: object) -> JobSpec:
 
 def test_fields_without_effect_are_named() -> None:
     assert without_effect(spec()) is None
-    assert without_effect(spec(placement={"spread": False}, ttlSecondsAfterFinished=5)) == (
-        "no effect on one machine: placement, ttlSecondsAfterFinished"
+    assert without_effect(spec(placement={"spread": False}, ttlSecondsAfterFinished=5, network={"policy": "Required"})) == (
+        "no effect on one machine: network, placement, ttlSecondsAfterFinished"
     )
 
 

@@ -4,10 +4,11 @@ import hashlib
 import json
 from typing import Any
 
+from lmj_api import canary
 from lmj_api.layout import Layout
 from lmj_api.names import API_VERSION, KIND, pod_name, standby_name
 from lmj_api.problems import SpecError
-from lmj_api.spec import LiveMigrationJob, Volume
+from lmj_api.spec import LiveMigrationJob, PolicyMode, Volume
 from lmj_api.tokens import STORE_FOLDER, STORE_SECRET, references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
@@ -76,6 +77,11 @@ def build_pod(
             "no trainer image: start the operator with --trainer-image, or set spec.template.spec.containers[trainer].image"
         )
     _check_places(job, pod["spec"], trainer)
+    if job.spec.network.policy is PolicyMode.REQUIRED and _on_node_network(pod["spec"]):
+        raise SpecError(
+            "spec.network.policy: Required, and no NetworkPolicy holds for pods on their node's network:"
+            " leave hostNetwork out of spec.template, or set Preferred"
+        )
     pod["metadata"]["annotations"][labels.DIGEST] = _digest(pod)
     # Behind the digest: that a node is avoided by now, or another key the newest, is no reason to make a pod again that waits already.
     trainer["command"] += trust_options(settings.trust)
@@ -170,6 +176,7 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
             {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
             {"name": "PYTHONUNBUFFERED", "value": "1"},
+            *_canary(job),
             *_store(job),
             *_tokens(job, rank),
         ],
@@ -196,6 +203,17 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
         if settings.image_pull_policy is not None:
             container["imagePullPolicy"] = settings.image_pull_policy
     return container
+
+
+def _canary(job: LiveMigrationJob) -> list[Object]:
+    """Where the agent is to listen although the job's NetworkPolicy lets nobody but its ranks in. On a node's own network no policy holds."""
+    if _on_node_network((job.spec.template or {}).get("spec") or {}):
+        return []
+    return [{"name": canary.VARIABLE, "value": str(canary.PORT)}]
+
+
+def _on_node_network(spec: Object) -> bool:
+    return bool(spec.get("hostNetwork"))
 
 
 def _store(job: LiveMigrationJob) -> list[Object]:
