@@ -210,6 +210,42 @@ def test_one_stage_needs_no_shared_volume() -> None:
     assert volumes["output"] == {"name": "output", "emptyDir": {}}
 
 
+def empty_dirs(**spec: Any) -> dict[str, dict[str, str]]:
+    volumes = build_pod(job(**spec), SETTINGS, 0, 1)["spec"]["volumes"]
+    return {volume["name"]: volume["emptyDir"] for volume in volumes if "emptyDir" in volume}
+
+
+OWN = {"model": {"python": "my_task.py:MyTask"}, "dataset": {"source": "data/reviews.csv"}}
+LIMITED = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"memory": "4Gi"}}}]}}
+SMALL = {"medium": "Memory", "sizeLimit": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "shared"),
+    [
+        ({}, {"sizeLimit": "64Mi"}),
+        ({"template": LIMITED}, {"sizeLimit": "64Mi"}),
+        (OWN, {"sizeLimit": "8Gi"}),
+        ({**OWN, "template": LIMITED}, {}),
+    ],
+    ids=["ours", "ours, limited", "the user's", "the user's, limited"],
+)
+def test_what_a_pod_can_take_of_its_node_is_bounded_where_that_is_known(spec: dict[str, Any], shared: dict[str, str]) -> None:
+    found = empty_dirs(**spec)
+    assert found == {"run": {"sizeLimit": "1Mi"}, "tmp": {}, "dshm": {"medium": "Memory", **shared}}
+    limited = "template" in spec
+    assert all("sizeLimit" in each or limited for each in found.values() if each.get("medium") == "Memory"), (
+        "memory of the node that nothing bounds"
+    )
+
+
+def test_a_template_bounds_what_is_not_known() -> None:
+    mine = [{"name": "tmp", "emptyDir": {"sizeLimit": "20Gi"}}, {"name": "dshm", "emptyDir": SMALL}]
+    found = empty_dirs(template={"spec": {"volumes": mine}})
+    assert found["tmp"] == {"sizeLimit": "20Gi"}
+    assert found["dshm"] == SMALL
+
+
 @pytest.mark.parametrize(
     ("parts", "mode"),
     [

@@ -21,8 +21,11 @@ from lmj_operator.backend.kubernetes.trust import trust_options
 
 Object = dict[str, Any]
 
-_SHARED_MEMORY = "8Gi"
-"""A data loader that leaks in a pod without a limit is not to take all of the node's memory."""
+_RUN_SIZE = "1Mi"
+"""Of the agent's own folder: one file of some hundred bytes, and for a moment the next beside it."""
+_SHARED_MEMORY, _NO_SHARED_MEMORY = "8Gi", "64Mi"
+"""Of ``/dev/shm``, where code of the user's own may share tensors between processes: a data loader that leaks in a pod without a limit is not
+to take all of the node's memory. And where it does not: what container runtimes give every container."""
 _RUN = "/run/lmj"
 _JOB = "/etc/lmj/job"
 _STORE = "/etc/lmj/store"
@@ -249,7 +252,9 @@ def _volumes(job: LiveMigrationJob) -> list[Object]:
                 "defaultMode": 0o444,
             },
         },
-        {"name": "run", "emptyDir": {}},
+        {"name": "run", "emptyDir": {"sizeLimit": _RUN_SIZE}},
+        # Without a limit: a model or rows on their way from the hub, and what a script writes, are as large as they are, and a pod that goes
+        # beyond is evicted. The container's limit of ephemeral storage, which the template sets or a LimitRange, counts for it too.
         {"name": "tmp", "emptyDir": {}},
         {"name": "dshm", "emptyDir": {"medium": "Memory", **_shared_memory(job)}},
     ]
@@ -260,6 +265,7 @@ def _volumes(job: LiveMigrationJob) -> list[Object]:
     if storage.output is not None:
         volumes.append({"name": "output", "persistentVolumeClaim": {"claimName": _claim(job, "output", storage.output)}})
     elif _alone(job):
+        # The same: checkpoints and the model, as large as the job makes them.
         volumes.append({"name": "output", "emptyDir": {}})
     if storage.data is not None:
         claim = {"claimName": _claim(job, "data", storage.data), "readOnly": True}
@@ -273,9 +279,13 @@ def _alone(job: LiveMigrationJob) -> bool:
 
 
 def _shared_memory(job: LiveMigrationJob) -> dict[str, str]:
-    """The most that a script's processes may put into shared memory. Where the template limits the container's, that counts for both."""
-    if job.spec.command is None:
-        return {}
+    """The most that a pod's processes may put into shared memory, which counts as memory of the container. Nothing of ours is there: state is
+    memory of the agent's, and tensors go through sockets.
+
+    Where the template limits the container's memory, that counts for code of the user's own too.
+    """
+    if job.spec.command is None and job.spec.model.python is None:
+        return {"sizeLimit": _NO_SHARED_MEMORY}
     containers = ((job.spec.template or {}).get("spec") or {}).get("containers") or []
     trainer: Object = next((container for container in containers if container["name"] == labels.CONTAINER), {})
     limits = (trainer.get("resources") or {}).get("limits") or {}
