@@ -7,7 +7,7 @@ import ssl
 from datetime import UTC, datetime
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
@@ -40,7 +40,10 @@ class Identity:
 
 def key_of(certificate: bytes) -> str:
     """The public key in a certificate (DER), which its holder has proven to have. Raises ValueError: it has none of this kind."""
-    key = x509.load_der_x509_certificate(certificate).public_key()
+    try:
+        key = x509.load_der_x509_certificate(certificate).public_key()
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from None
     if not isinstance(key, Ed25519PublicKey):
         raise ValueError("its certificate has no key of Ed25519")
     return encoded(key.public_bytes_raw())
@@ -65,11 +68,9 @@ def _context(protocol: int) -> ssl.SSLContext:
 
 def _load(context: ssl.SSLContext, private: Ed25519PrivateKey) -> None:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lmj relay")])
-    certificate = (
-        x509.CertificateBuilder(name, name, private.public_key(), x509.random_serial_number(), _BEGIN, _END)
-        .sign(private, None)
-        .public_bytes(Encoding.PEM)
-    )
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(private.public_key())
+    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(_BEGIN).not_valid_after(_END)
+    certificate = builder.sign(private, None).public_bytes(Encoding.PEM)
     # The ssl module reads files alone. This one has no name, is never on a disk, and is gone at the end.
     with open(os.memfd_create("identity", os.MFD_CLOEXEC), "r+b") as file:
         file.write(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificate)

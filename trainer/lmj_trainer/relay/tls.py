@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from typing import Any
 
 
 class Tls:
@@ -11,7 +12,8 @@ class Tls:
 
     def __init__(self, context: ssl.SSLContext, *, server: bool) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
+        # Its stub knows no buffer but a bytearray, and says that it returns bytes where it has one.
+        self._object: Any = context.wrap_bio(self._incoming, self._outgoing, server_side=server)
         self.shaken = False
         """The handshake is done."""
         self.over = False
@@ -25,7 +27,8 @@ class Tls:
     @property
     def certificate(self) -> bytes:
         """The peer's, DER; empty: it has shown none."""
-        return self._object.getpeercert(binary_form=True) or b""
+        certificate: bytes | None = self._object.getpeercert(binary_form=True)
+        return certificate or b""
 
     def receive(self, data: memoryview | bytes) -> None:
         """``data`` came from the network."""
@@ -50,8 +53,7 @@ class Tls:
             if not count:
                 self.over = True
                 break
-            # With a buffer it is a number, whatever the library's types say.
-            filled += int(count)
+            filled += count
         return filled
 
     def write(self, data: memoryview | bytes) -> None:
