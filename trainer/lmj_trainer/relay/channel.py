@@ -17,6 +17,8 @@ EARLY_BYTES = 256
 """That are decrypted before it is joined: all words of its beginning."""
 EARLY_RAW_BYTES = 64 << 10
 """That are taken from the network before; who sends more has to wait."""
+KEEP_ALIVE_SECONDS = 30
+"""Without a word; then the other machine is asked whether it is there."""
 
 
 class Channel(Connection):
@@ -46,6 +48,7 @@ class Channel(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See :class:`asyncio.BaseProtocol`."""
         super().connection_made(transport)
+        _keep_alive(self.socket)
         self.go()
         self._there(self)
         self._progress()
@@ -151,3 +154,10 @@ class Channel(Connection):
             raise ConnectionError(self._problem)
         self._news.clear()
         await self._news.wait()
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """Have one that has nothing to say end some time after the other's machine has."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_SECONDS)

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from lmj_trainer.relay.words import LONGEST_LINE, Done, Order, OrderKind
 
 _SECONDS = 10.0

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,13 +47,7 @@ async def serve(host: str, port: int, path: Path, silence: float) -> None:
 
 
 async def _end_of_input() -> None:
-    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
-    ended = asyncio.create_task(_drained(reader))
-    loop.add_signal_handler(signal.SIGTERM, ended.cancel)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    await asyncio.wait({ended})
-
-
-async def _drained(reader: asyncio.StreamReader) -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while await reader.read(4096):
         pass
