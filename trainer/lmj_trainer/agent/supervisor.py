@@ -26,6 +26,7 @@ from lmj_trainer.agent.fencing import Admission, Answer, admit_view, admit_worke
 from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.looks import Looks
 from lmj_trainer.agent.process import WorkerProcess
+from lmj_trainer.agent.sources import Sources
 
 DEATH_SECONDS = 10.0
 """A killed process is gone within so long, unless the kernel holds it."""
@@ -61,6 +62,7 @@ class Supervisor:
         if rank is not None:
             self.ranked.set()
         self.looks = Looks()
+        self.sources = Sources()
         self._process: WorkerProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._told = 0  # number of the newest view that the living worker was told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from lmj_trainer.relay.words import LONGEST_LINE, Done, Order, OrderKind
 
 _SECONDS = 10.0
 """For an order: a relay is done with any in milliseconds."""
+_AGAIN_SECONDS = 0.02
+"""Until one that is not there yet is looked for again."""
 
 
 class RelayError(ConnectionError):
@@ -20,11 +23,11 @@ class RelayError(ConnectionError):
 class RelayLine:
     """What is wanted over it lasts as long as it does. Any thread may use it; all methods raise RelayError."""
 
-    def __init__(self, path: Path) -> None:
-        """``path``: the relay's socket."""
+    def __init__(self, path: Path, patience: float = 0.0) -> None:
+        """``path``: the relay's socket. ``patience``: seconds for which it may not be there yet."""
         self._path = path
         self._lock = threading.Lock()
-        self._socket = _connected(path)
+        self._socket = _connected(path, patience)
         self._socket.settimeout(_SECONDS)
         self._answers = self._socket.makefile("rb")
 
@@ -83,13 +86,18 @@ class RelayLine:
         return done
 
 
-def _connected(path: Path) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX)
-    try:
-        made.settimeout(_SECONDS)
-        made.connect(str(path))
-        made.settimeout(None)
-    except OSError as error:
-        made.close()
-        raise RelayError(f"the pod's relay is not at {path}: {error}") from error
-    return made
+def _connected(path: Path, patience: float = 0.0) -> socket.socket:
+    end = time.monotonic() + patience
+    while True:
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.settimeout(_SECONDS)
+            made.connect(str(path))
+            made.settimeout(None)
+        except OSError as error:
+            made.close()
+            if time.monotonic() >= end:
+                raise RelayError(f"the pod's relay is not at {path}: {error}") from error
+            time.sleep(_AGAIN_SECONDS)
+        else:
+            return made
