@@ -132,8 +132,7 @@ class ProcessPeer:
     ) -> None:
         """``namespace``: file of the network namespace that it lives in, listening on its ``eth0``; None: loopback here. ``relay``: the socket of
         the relay behind which it is.
-        """| None = None) -> None:
-        """``namespace``: file of the network namespace that it lives in, listening on its ``eth0``; None: loopback here."""
+        """
         self._socket, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as files:
             sent = [theirs.fileno()]

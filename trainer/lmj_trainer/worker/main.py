@@ -88,7 +88,7 @@ def _leave(code: int) -> NoReturn:
 
 def _work(
     job: LiveMigrationJob, rank: int, pod: str, fd: int, memory: int | None, shelves: tuple[int, int] | None, relay: Path | None
-) -> int:| None, shelves: tuple[int, int] | None) -> int:
+) -> int:
     allow_files()
     control = Control(fd)
     say = teller(control, rank)

@@ -118,10 +118,6 @@ def join(
     """``rank`` of ``job``, in ``pod``, with its part of the model. ``memory``, ``shelves``: the agent's files, see :class:`Trainer`.
     ``relay``: the socket of the pod's relay, through which alone others are reached; None: straight. Raises UserError, and CutOffError where
     there is no relay.
-| None, shelves: tuple[int, int] | None
-) -> Member:
-    """``rank`` of ``job``, in ``pod``, with its part of the model. ``memory``, ``shelves``: the agent's files, see :class:`Trainer`.
-    Raises UserError.
     """
     spec = job.spec
     device = pick_device(spec.training.device, rank)
