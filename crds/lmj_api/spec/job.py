@@ -25,6 +25,7 @@ from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.metric import Metric
 from lmj_api.spec.migration import Migration
 from lmj_api.spec.model import Model, Task
+from lmj_api.spec.network import Network
 from lmj_api.spec.output import Output
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement
@@ -65,6 +66,8 @@ class JobSpec(Message):
     """How ranks move between nodes."""
     placement: Placement = Placement()
     """Which nodes ranks run on."""
+    network: Network = Network()
+    """How pods talk to each other."""
     template: dict[str, Any] | None = None
     """Overrides merged into each rank's pod (a pod template: ``metadata`` and ``spec``)."""
     suspend: bool = False

@@ -317,7 +317,7 @@ async def test_the_kernel_watches_what_is_under_way_and_not_what_has_no_room(pai
     (channel,) = pair.here._channels
 
     def timeout() -> int:
-        return channel.socket.getsockopt(socket.IPPROTO_TCP, USER_TIMEOUT)
+        return channel.opened.getsockopt(socket.IPPROTO_TCP, USER_TIMEOUT)
 
     channel.send(b"")
     channel._sending = True

@@ -40,7 +40,7 @@ class Channel(Connection):
         return key_of(self._tls.certificate)
 
     @property
-    def socket(self) -> socket.socket:
+    def opened(self) -> socket.socket:
         """Beneath it."""
         found: socket.socket = self.transport.get_extra_info("socket")
         return found
@@ -48,7 +48,7 @@ class Channel(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See :class:`asyncio.BaseProtocol`."""
         super().connection_made(transport)
-        _keep_alive(self.socket)
+        _keep_alive(self.opened)
         self.go()
         self._there(self)
         self._progress()
@@ -107,8 +107,8 @@ class Channel(Connection):
         if not self._sending or self.transport.is_closing():
             return
         with contextlib.suppress(OSError):  # it has ended
-            flow = Flow.of(self.socket)
-            set_timeout(self.socket, 0 if flow.stuck else milliseconds)
+            flow = Flow.of(self.opened)
+            set_timeout(self.opened, 0 if flow.stuck else milliseconds)
             self._sending = flow.under_way > 0 or flow.waiting > 0 or self.transport.get_write_buffer_size() > 0
 
     def _progress(self) -> None:
