@@ -20,8 +20,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.connections: list[asyncio.StreamWriter] = []
-        self.readers: list[asyncio.StreamReader] = []
-        self.arrived = asyncio.Event()
+        self.ended = asyncio.Event()
         self.serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], object] = self.echo
 
     async def open(self) -> None:
@@ -29,11 +28,10 @@ class Worker:
         self.port: int = self._server.sockets[0].getsockname()[1]
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.readers.append(reader)
         self.connections.append(writer)
-        self.arrived.set()
         with contextlib.suppress(OSError):
             await self.serve(reader, writer)  # type: ignore[misc]
+        self.ended.set()
 
     async def echo(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(5)
