@@ -77,7 +77,7 @@ class Channel(Connection):
         self._progress()
         return taken
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         """See :class:`Connection`."""
         if not self.transport.is_closing():
             self._tls.write(data)
@@ -137,7 +137,7 @@ class Channel(Connection):
                 early, self._early = self._early, b""
                 self.pass_on(early)
             while count := self._tls.read(self._room.plain):
-                self.pass_on(bytes(self._room.plain[:count]))
+                self.pass_on(self._room.plain[:count])
         if self._tls.over:
             self.over()
             self.finish()

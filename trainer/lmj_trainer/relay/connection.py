@@ -60,7 +60,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """See :class:`asyncio.BufferedProtocol`."""
-        self.pass_on(bytes(self._room.raw[:nbytes]))
+        self.pass_on(self._room.raw[:nbytes])
 
     def eof_received(self) -> None:
         """See :class:`asyncio.BufferedProtocol`. Nobody who is relayed ends one direction alone, so that this ends both."""
@@ -88,10 +88,10 @@ class Connection(asyncio.BufferedProtocol):
         """Read on."""
         self.transport.resume_reading()
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | memoryview) -> None:
         """Send ``data``, sooner or later; to one that has ended nothing is sent."""
         if not self.transport.is_closing():
-            self.transport.write(data)
+            self.transport.write(bytes(data))  # what it was read into is read into again
 
     def join(self, other: Connection, brochure: Brochure | None = None) -> None:
         """From now on what comes from here goes to ``other``; ``brochure``: its first bytes go through that."""
@@ -104,19 +104,19 @@ class Connection(asyncio.BufferedProtocol):
     def begin(self) -> None:
         """Pass on what has come already."""
 
-    def pass_on(self, data: bytes) -> None:
+    def pass_on(self, data: bytes | memoryview) -> None:
         """``data`` came: it is for the other connection."""
         assert self._other is not None, "it is read when it is joined"
         if self._brochure is not None:
             try:
-                data = self._brochure.passed(data)
+                data = self._brochure.passed(bytes(data))
             except ValueError as error:
                 log.warning("a connection is ended: %s", error)
                 self.abort()
                 return
             if self._brochure.done:
                 self._brochure = None
-        if data:
+        if len(data):
             self._other.send(data)
 
     def over(self) -> None:

@@ -64,7 +64,7 @@ class Door:
         try:
             channel = await self._dial(self._peer)
         except OSError as error:  # a time-out, too
-            log.info("%s:%d cannot be reached: %s", self._peer.host, self._peer.port, error or type(error).__name__)
+            log.info("%s:%d cannot be reached: %s", self._peer.host, self._peer.port, str(error) or type(error).__name__)
             local.abort()
             return
         join(channel, local, brochure)

@@ -29,6 +29,10 @@ class RefusedError(ConnectionError):
     """Who connects is not let in; the text says why."""
 
 
+class NotNamedError(RefusedError):
+    """No view that is known here names its key."""
+
+
 class Entrance:
     """Of one relay."""
 
@@ -86,7 +90,9 @@ class Entrance:
         try:
             local = await self._let_in(channel)
         except OSError as error:  # a time-out, too
-            log.info("a connection from %s is refused: %s", host, error or type(error).__name__)
+            # Anybody may knock as often as he likes; who has waited to be named is worth a line.
+            level = logging.INFO if isinstance(error, NotNamedError) else logging.DEBUG
+            log.log(level, "a connection from %s is refused: %s", host, str(error) or type(error).__name__)
             channel.finish()
             return
         finally:
@@ -105,7 +111,10 @@ class Entrance:
             if more.done():
                 more.result()
                 raise RefusedError("it does not wait for an answer")
-            admitted.result()
+            try:
+                admitted.result()
+            except TimeoutError:
+                raise NotNamedError(f"no view names the key {key}") from None
         finally:
             for task in (admitted, more):
                 task.cancel()
