@@ -14,13 +14,13 @@ from relay_host import RelayHost
 from tests.planned import job_spec
 
 from lmj_api.spec import LiveMigrationJob
-from lmj_api.view import MOST_RANKS
+from lmj_api.view import MOST_RANKS, Member, Resume, View
 from lmj_trainer.agent import main
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.kind import worker_kind
 from lmj_trainer.agent.launcher import RESTARTS
+from lmj_trainer.agent.peers import Peers
 from lmj_trainer.agent.relay import RelayEndedError, keep_relay, relay_command
-from lmj_trainer.agent.sources import Sources
 from lmj_trainer.errors import UserError
 from lmj_trainer.relay.line import RelayError, RelayLine
 
@@ -34,19 +34,36 @@ def address(number: int) -> str:
 
 
 def test_sources_are_kept_once_and_the_newest_of_too_many() -> None:
-    sources = Sources()
-    first = sources.changed
-    sources.add(address(1))
+    peers = Peers()
+    first = peers.changed
+    peers.follow(address(1))
     assert first.is_set()
-    second = sources.changed
-    sources.add(address(1))
+    second = peers.changed
+    peers.follow(address(1))
     assert not second.is_set()
-    assert sources.addresses == [address(1)]
+    assert peers.addresses == [address(1)]
     for number in range(2, MOST_RANKS + 2):
-        sources.add(address(number))
-    assert (len(sources.addresses), sources.addresses[0], sources.addresses[-1]) == (MOST_RANKS, address(2), address(MOST_RANKS + 1))
+        peers.follow(address(number))
+    assert (len(peers.addresses), peers.addresses[0], peers.addresses[-1]) == (MOST_RANKS, address(2), address(MOST_RANKS + 1))
     with pytest.raises(ValueError, match="is not the address of a worker behind a relay"):
-        sources.add("uv://10.0.0.1:1")
+        peers.follow("uv://10.0.0.1:1")
+
+
+def test_members_are_those_of_the_newest_view() -> None:
+    def view(number: int, *addresses: str) -> View:
+        members = [Member(rank=rank, pod="p", incarnation=1, address=text) for rank, text in enumerate(addresses)]
+        return View(number=number, members=members, resume=Resume(step=0), reason="r")
+
+    peers = Peers()
+    peers.follow(address(9))
+    peers.join(view(1, address(1), address(2), "uv://10.0.0.1:3"))
+    assert peers.addresses == [address(1), address(2), address(9)]
+    changed = peers.changed
+    peers.join(view(2, address(1), address(2)))
+    assert not changed.is_set()
+    peers.join(view(3, address(1), address(3)))
+    assert changed.is_set()
+    assert peers.addresses == [address(1), address(3), address(9)]
 
 
 def job() -> LiveMigrationJob:
@@ -69,10 +86,10 @@ def test_a_worker_behind_a_relay_is_told_where_it_is_and_listens_on_loopback() -
 class TestKept:
     @pytest.fixture
     async def kept(self, tmp_path: Path) -> AsyncIterator[Any]:
-        self.path, self.sources, self.children = tmp_path / "r", Sources(), Children()
+        self.path, self.peers, self.children = tmp_path / "r", Peers(), Children()
         self.warnings: list[str] = []
         command = relay_command(LOOPBACK, 0, self.path, 0.5)
-        keeping = asyncio.create_task(keep_relay(command, self.path, self.sources, self.children, self.warnings.append))
+        keeping = asyncio.create_task(keep_relay(command, self.path, self.peers, self.children, self.warnings.append))
         yield self
         keeping.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -94,7 +111,7 @@ class TestKept:
                     accepted = asyncio.create_task(asyncio.get_running_loop().sock_accept(listening))
                     done, _ = await asyncio.wait({accepted}, timeout=0.5)
                     assert not done
-                    kept.sources.add(source.publish(9))
+                    kept.peers.follow(source.publish(9))
                     connection, _ = await asyncio.wait_for(accepted, DEADLINE)
                     connection.close()
         finally:
@@ -102,7 +119,7 @@ class TestKept:
 
     async def test_another_takes_the_place_of_one_that_ends(self, kept: Any) -> None:
         before = (await kept.line()).publish(41234)
-        kept.sources.add(before)
+        kept.peers.follow(before)
         (pid,) = kept.children._own
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(DEADLINE):
@@ -120,5 +137,5 @@ class TestKept:
     async def test_one_that_cannot_live_ends_the_agent(self, tmp_path: Path) -> None:
         command, warnings = [sys.executable, "-c", "raise SystemExit(3)"], list[str]()
         with pytest.raises(RelayEndedError, match=rf"ended {RESTARTS + 1} times, at last with code 3"):
-            await keep_relay(command, tmp_path / "r", Sources(), Children(), warnings.append)
+            await keep_relay(command, tmp_path / "r", Peers(), Children(), warnings.append)
         assert len(warnings) == RESTARTS

@@ -152,7 +152,7 @@ async def test_a_source_is_let_in(client: Make) -> None:
     address = f"tls://10.0.0.1:9462/41234#{'A' * 43}"
     for _ in range(2):
         await state(await http.post("/v1/source", json={"address": address}))
-    assert it.supervisor.sources.addresses == [address]
+    assert it.supervisor.peers.addresses == [address]
     await refused(await http.post("/v1/source", json={"address": "uv://10.0.0.1:4"}), 400, "is not the address of a worker")
     await refused(await http.post("/v1/source", json={}), 400, "not a Source: address")
 

@@ -202,7 +202,7 @@ def _relaying(
     arguments.dir.mkdir(parents=True, exist_ok=True)
     path = relay_socket(arguments)
     command = relay_command(arguments.address, arguments.relay, path, job.spec.recovery.silence_timeout_seconds)
-    return [asyncio.create_task(keep_relay(command, path, supervisor.sources, children, supervisor.warn))]
+    return [asyncio.create_task(keep_relay(command, path, supervisor.peers, children, supervisor.warn))]
 
 
 def relay_socket(arguments: argparse.Namespace) -> Path:

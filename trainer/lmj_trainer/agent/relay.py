@@ -13,7 +13,7 @@ from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.deliveries import without_tokens
 from lmj_trainer.agent.helper import Helper
 from lmj_trainer.agent.launcher import may_restart
-from lmj_trainer.agent.sources import Sources
+from lmj_trainer.agent.peers import Peers
 from lmj_trainer.relay.line import RelayError, RelayLine
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def relay_command(host: str, port: int, path: Path, silence: float) -> list[str]
 
 
 async def keep_relay(
-    command: Sequence[str], path: Path, sources: Sources, children: Children, warn: Callable[[str], None]
+    command: Sequence[str], path: Path, peers: Peers, children: Children, warn: Callable[[str], None]
 ) -> None:
     """Keep it running until this is cancelled; then it ends. The worker ends with it, because nobody reaches it any more.
 
@@ -45,7 +45,7 @@ async def keep_relay(
     ends: list[float] = []
     while True:
         helper = Helper.start(command, without_tokens(os.environ), children)
-        telling = asyncio.create_task(_tell(path, sources))
+        telling = asyncio.create_task(_tell(path, peers))
         try:
             async for kind, text in helper.words():
                 log.info("relay: %s %s", kind, text)
@@ -61,13 +61,13 @@ async def keep_relay(
         warn(f"the relay ended with code {code}: another is started, and the worker with it")
 
 
-async def _tell(path: Path, sources: Sources) -> None:
+async def _tell(path: Path, peers: Peers) -> None:
     """Have the relay let in whom the operator named, as long as it lives. Raises RelayError."""
     line = await _line(path)
     try:
         while True:
-            changed = sources.changed
-            if addresses := sources.addresses:
+            changed = peers.changed
+            if addresses := peers.addresses:
                 await asyncio.to_thread(line.admit, addresses)
             await changed.wait()
     finally:

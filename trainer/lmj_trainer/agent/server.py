@@ -108,7 +108,7 @@ class Routes:
     async def source(self, request: web.Request) -> web.Response:
         """Body: Source. Answers the AgentState, or 400."""
         try:
-            self._supervisor.sources.add((await _body(request, Source)).address)
+            self._supervisor.peers.follow((await _body(request, Source)).address)
         except ValueError as error:
             return _error(400, str(error))
         return self._answer(request)

@@ -26,7 +26,7 @@ from lmj_trainer.agent.fencing import Admission, Answer, admit_view, admit_worke
 from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.looks import Looks
 from lmj_trainer.agent.process import WorkerProcess
-from lmj_trainer.agent.sources import Sources
+from lmj_trainer.agent.peers import Peers
 
 DEATH_SECONDS = 10.0
 """A killed process is gone within so long, unless the kernel holds it."""
@@ -62,7 +62,7 @@ class Supervisor:
         if rank is not None:
             self.ranked.set()
         self.looks = Looks()
-        self.sources = Sources()
+        self.peers = Peers()
         self._process: WorkerProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._told = 0  # number of the newest view that the living worker was told
@@ -102,6 +102,7 @@ class Supervisor:
         if verdict.answer is Answer.REFUSED:
             return verdict
         self.state = self.state.model_copy(update={"view": view})
+        self.peers.join(view)
         if self._process is not None and self._told < view.number:
             self._told = view.number
             self._process.send(Command(kind=CommandKind.VIEW, view=view))
