@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from lmj_api.view import MOST_RANKS, View
-from lmj_trainer.relay.address import SCHEME, Address
+from lmj_trainer.relay.address import Address
 
 
 class Peers:
@@ -30,7 +30,7 @@ class Peers:
 
     def join(self, view: View) -> None:
         """Let the relays of the members of ``view`` in, and no others of an older one. The worker names them too, but may be busy until then."""
-        members = [member.address for member in view.members if member.address.startswith(f"{SCHEME}://")]
+        members = [member.address for member in view.members if _is_relayed(member.address)]
         if members != self._members:
             self._members = members
             self._tell()
@@ -43,3 +43,11 @@ class Peers:
     def _tell(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
+
+
+def _is_relayed(address: str) -> bool:
+    try:
+        Address.of(address)
+    except ValueError:
+        return False
+    return True

@@ -67,8 +67,7 @@ async def _tell(path: Path, peers: Peers) -> None:
     try:
         while True:
             changed = peers.changed
-            if addresses := peers.addresses:
-                await asyncio.to_thread(line.admit, addresses)
+            await asyncio.to_thread(line.admit, peers.addresses)
             await changed.wait()
     finally:
         line.close()
