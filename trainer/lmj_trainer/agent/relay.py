@@ -1,7 +1,6 @@
 """The pod's relay, as its agent keeps it: a process, another when it ends, and whom it is told to let in."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import sys
@@ -51,10 +50,13 @@ async def keep_relay(
                 log.info("relay: %s %s", kind, text)
         finally:
             telling.cancel()
-            with contextlib.suppress(asyncio.CancelledError, RelayError):
-                await telling
             helper.leave()
-            code = await helper.ended(END_SECONDS)
+            try:
+                await asyncio.wait({telling})
+            finally:
+                code = await helper.ended(END_SECONDS)
+        if not telling.cancelled() and (error := telling.exception()) is not None:
+            log.info("%s", error)  # it has ended
         ends.append(time.monotonic())
         if not may_restart(ends):
             raise RelayEndedError(f"the relay ended {len(ends)} times, at last with code {code}: this pod cannot be reached")
