@@ -55,8 +55,6 @@ async def keep_relay(
                 await asyncio.wait({telling})
             finally:
                 code = await helper.ended(END_SECONDS)
-        if not telling.cancelled() and (error := telling.exception()) is not None:
-            log.info("%s", error)  # it has ended
         ends.append(time.monotonic())
         if not may_restart(ends):
             raise RelayEndedError(f"the relay ended {len(ends)} times, at last with code {code}: this pod cannot be reached")
@@ -64,15 +62,19 @@ async def keep_relay(
 
 
 async def _tell(path: Path, peers: Peers) -> None:
-    """Have the relay let in whom the operator named, as long as it lives. Raises RelayError."""
-    line = await _line(path)
-    try:
-        while True:
-            changed = peers.changed
-            await asyncio.to_thread(line.admit, peers.addresses)
-            await changed.wait()
-    finally:
-        line.close()
+    """Have the relay let in whom the operator named, until this is cancelled."""
+    while True:
+        line = await _line(path)
+        try:
+            while True:
+                changed = peers.changed
+                await asyncio.to_thread(line.admit, peers.addresses)
+                await changed.wait()
+        except RelayError as error:
+            log.info("the relay is not told whom to let in: %s", error)  # it has ended, or is asked again
+        finally:
+            line.close()
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 async def _line(path: Path) -> RelayLine:
