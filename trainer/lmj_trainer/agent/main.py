@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LONGEST_PATH = 107
+"""Bytes of a Unix socket's."""
 RETRY_SECONDS = 1.0
 """Pause before a checkpoint folder that could not be listed is tried again."""
 
@@ -220,6 +222,8 @@ def _environment(
     if arguments.relay is not None and not kind.scripted:
         if address is None:
             raise UserError("--relay needs --address: where other pods reach this one")
+        if len(os.fsencode(path := relay_socket(arguments))) > LONGEST_PATH:
+            raise UserError(f"{path}: a socket's path has at most {LONGEST_PATH} bytes: give --dir a shorter one")
         interface = default_interface("localhost")  # nobody but the relay reaches it
     if kind.scripted:
         kept = job.spec.command is not None and job.spec.command.memory is not None
