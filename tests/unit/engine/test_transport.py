@@ -18,6 +18,7 @@ import torch
 from cluster import Unavailable, packages
 from relay_host import RelayHost
 
+from lmj_trainer.relay.address import Address
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.packing import Packed
 
@@ -374,10 +375,30 @@ def test_a_peer_without_power_is_noticed_through_relays(behind_relays, two_machi
 def test_nobody_reaches_a_worker_behind_a_relay_but_through_it(behind_relays) -> None:
     """Its port is open on loopback alone, and so is the one where it takes calls."""
     for peer in behind_relays:
-        inner = peer.address().partition("/")[2].partition("/")[2].partition("/")[2].partition("#")[0]
+        inner = Address.of(peer.address()).worker
         open_at = [line.split()[1] for line in Path(f"/proc/{peer.pid}/net/tcp").read_text().splitlines() if " 0A " in line]
-        assert f"0100007F:{int(inner):04X}" in open_at
-        assert not any(place.endswith(f":{int(inner):04X}") and not place.startswith("0100007F") for place in open_at)
+        assert f"0100007F:{inner:04X}" in open_at
+        assert not any(place.endswith(f":{inner:04X}") and not place.startswith("0100007F") for place in open_at)
+
+
+def test_a_peer_that_is_behind_no_relay_is_lost_to_one_that_is(nursery) -> None:
+    relay = RelayHost(SILENCE)
+    a = peers.ProcessPeer(nursery, 60.0, relay=relay.path)
+    try:
+        a.join(1, 0, {1: "uv://127.0.0.1:1"})
+        a.send(1, 1)
+        assert "rank 1 (uv://127.0.0.1:1" in broken(a, 1)
+    finally:
+        a.kill()
+        relay.close()
+
+
+def test_rpc_behind_a_relay_listens_where_nobody_else_reaches_it() -> None:
+    from lmj_trainer.transport.tensorpipe import _loopback_port
+
+    assert _loopback_port("uv://127.0.0.1:41234") == 41234
+    with pytest.raises(RuntimeError, match="it is to listen on the loopback interface"):
+        _loopback_port("uv://10.0.0.1:41234")
 
 
 def test_a_stopped_process_is_lost_when_a_call_has_timed_out(process_peer) -> None:
