@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -52,7 +53,7 @@ class RelayLine:
         watched = _connected(self._path)
 
         def wait() -> None:
-            with watched:
+            with watched, contextlib.suppress(OSError):  # a reset is an end, too
                 watched.recv(1)
             call()
 
