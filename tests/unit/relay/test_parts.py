@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from dataclasses import replace
 
 import pytest
 
@@ -62,8 +63,10 @@ def test_a_hello_in_which_anything_is_changed_does_not_hold(place: int) -> None:
     assert not Hello.of(bytes(data)).holds(server.key, nonce)
 
 
-def test_a_hello_of_zeros_does_not_hold() -> None:
-    assert not Hello.of(bytes(HELLO_BYTES)).holds(Identity().key, b"n" * NONCE_BYTES)
+def test_a_hello_without_a_signature_does_not_hold() -> None:
+    client, server, nonce = Identity(), Identity(), b"n" * NONCE_BYTES
+    made = Hello.made(client, server.key, nonce, 41234)
+    assert not replace(made, signature=bytes(64)).holds(server.key, nonce)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
