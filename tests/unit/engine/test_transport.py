@@ -19,6 +19,7 @@ from cluster import Unavailable, packages
 from relay_host import RelayHost
 
 from lmj_trainer.relay.address import Address
+from lmj_trainer.relay.line import RelayLine
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.packing import Packed
 
@@ -49,12 +50,17 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
         return
     made = []
     nursery = request.getfixturevalue("nursery")
-    relays = []
+    relays, lines, addresses = [], [], []
 
     def make(timeout: float = 60.0) -> Any:
         if request.param == "relayed":
             relays.append(RelayHost(SILENCE))
         made.append(peers.ProcessPeer(nursery, timeout, relay=relays[-1].path if relays else None))
+        if relays:  # as agents do, because the operator says so
+            addresses.append(made[-1].address())
+            lines.append(RelayLine(relays[-1].path))
+            for line in lines:
+                line.admit(addresses)
         return made[-1]
 
     yield make

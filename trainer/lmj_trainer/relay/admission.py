@@ -43,11 +43,16 @@ class Admission:
         """Whether one that was let in may go on."""
         return self.may(key) or self._clock() - self._left.get(key, float("-inf")) < LINGER_SECONDS
 
-    async def admitted(self, key: str, seconds: float) -> None:
-        """Wait until it may connect: who is told of a view first connects first. Raises TimeoutError."""
+    async def admitted(self, key: str, seconds: float, wanted: Callable[[], bool] = lambda: True) -> bool:
+        """Wait until it may connect: who is told of a view first connects first. False: it is not ``wanted`` any more, which is looked at with
+        each change. Raises TimeoutError.
+        """
         async with asyncio.timeout(seconds):
-            while not self.may(key):
+            while wanted():
+                if self.may(key):
+                    return True
                 await self._changed.wait()
+        return False
 
     @property
     def _all(self) -> frozenset[str]:

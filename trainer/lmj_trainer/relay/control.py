@@ -30,7 +30,8 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         who = object()
         try:
-            with contextlib.suppress(ConnectionError, ValueError):  # a longer line is no order
+            # A longer line is no order. The loop cancels this when it ends, and would tell of it.
+            with contextlib.suppress(ConnectionError, ValueError, asyncio.CancelledError):
                 while line := await reader.readline():
                     writer.write((await self._done(who, line)).to_json().encode() + b"\n")
                     await writer.drain()

@@ -102,9 +102,10 @@ class Entrance:
         channel.send(WELCOME)
         join(channel, local)
 
-    async def _admitted(self, channel: Channel, key: str) -> None:
+    async def _admitted(self, channel: Channel, hello: Hello) -> None:
         """Wait until it may come in. Raises OSError: it may not, or has gone, or did not wait."""
-        admitted = asyncio.create_task(self._admission.admitted(key, HOLD_SECONDS))
+        # Ports are published before others can know them: a worker whose port is not has gone.
+        admitted = asyncio.create_task(self._admission.admitted(hello.key, HOLD_SECONDS, lambda: self._is_published(hello.worker)))
         more = asyncio.create_task(channel.exactly(1))
         try:
             await asyncio.wait({admitted, more}, return_when=asyncio.FIRST_COMPLETED)
@@ -112,9 +113,10 @@ class Entrance:
                 more.result()
                 raise RefusedError("it does not wait for an answer")
             try:
-                admitted.result()
+                if not admitted.result():
+                    raise RefusedError(f"no worker listens at {hello.worker}")
             except TimeoutError:
-                raise NotNamedError(f"no view names the key {key}") from None
+                raise NotNamedError(f"no view names the key {hello.key}") from None
         finally:
             for task in (admitted, more):
                 task.cancel()
@@ -129,9 +131,7 @@ class Entrance:
             hello = Hello.of(await channel.exactly(HELLO_BYTES))
         if not hello.holds(self._identity.key, nonce):
             raise RefusedError("it does not show that it has its key")
-        await self._admitted(channel, hello.key)
-        if not self._is_published(hello.worker):
-            raise RefusedError(f"no worker listens at {hello.worker}")
+        await self._admitted(channel, hello)
         async with asyncio.timeout(HELLO_SECONDS):
             _, local = await asyncio.get_running_loop().create_connection(
                 lambda: Connection(self._room), LOOPBACK, hello.worker

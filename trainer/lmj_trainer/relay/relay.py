@@ -85,8 +85,8 @@ class Relay:
 
     def leave(self, who: Hashable) -> None:
         """``who`` is gone."""
-        self.admission.name(who, ())
         self._published.pop(who, None)
+        self.admission.name(who, ())  # who waits for its worker hears of this
         for door in self._doors.pop(who, {}).values():
             door.close()
 
