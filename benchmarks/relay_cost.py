@@ -52,7 +52,12 @@ def stream(rounds: int, size: int, say: Say) -> list[Round]:
                         before = pair.spent
                         (seconds,) = asker.ask(size, 1)
                         spent = (pair.spent - before) / 2 / (size / 1e9)
-                    each[name] = {"trip": median(trips), "trip_p99": quantile(trips, 0.99), "rate": size / seconds, "spent": spent}
+                    each[name] = {
+                        "trip": median(trips),
+                        "trip_p99": quantile(trips, 0.99),
+                        "rate": size / seconds,
+                        "spent": spent,
+                    }
                 each["memory"] = pair.memory
                 found.append(each)
                 words = ", ".join(f"{name} {each[name]['rate'] / 1e9:.2f} GB/s" for name in ("straight", "relayed"))

@@ -5,7 +5,20 @@ from collections.abc import Awaitable, Callable
 from lmj_api.protocol import AgentState
 from lmj_api.view import View
 from lmj_operator.backend.agent_client import AgentClient
-from lmj_operator.plan import Drain, Follow, FollowParts, HandOver, LeaveView, LetIn, Look, Pause, PutView, StartWorker, Stay, Told
+from lmj_operator.plan import (
+    Drain,
+    Follow,
+    FollowParts,
+    HandOver,
+    LeaveView,
+    LetIn,
+    Look,
+    Pause,
+    PutView,
+    StartWorker,
+    Stay,
+    Told,
+)
 
 Call = Callable[[AgentClient], Awaitable[AgentState]]
 

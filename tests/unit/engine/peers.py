@@ -130,8 +130,8 @@ class ProcessPeer:
     def __init__(
         self, nursery: Nursery, timeout: float, silence: float = 1.0, namespace: Path | None = None, relay: Path | None = None
     ) -> None:
-        """``namespace``: file of the network namespace that it lives in, listening on its ``eth0``; None: loopback here. ``relay``: the socket of
-        the relay behind which it is.
+        """``namespace``: file of the network namespace that it lives in, listening on its ``eth0``; None: loopback here. ``relay``: the
+        socket of the relay behind which it is.
         """
         self._socket, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as files:

@@ -39,7 +39,7 @@ def test_it_starts_in_what_they_leave_over(tmp_path: Path, behind: bool) -> None
     assert {"--trust=-key", place.uid} <= set(command), "a key may begin as an option does"
 
 
-.mark.parametrize("relayed", [True, False])
+@pytest.mark.parametrize("relayed", [True, False])
 def test_it_has_a_relay_where_the_job_says_so(tmp_path: Path, relayed: bool) -> None:
     place = PodPlace("tiny-r0-1", 0, 1, tmp_path, tmp_path / "log", relayed=relayed)
     command = agent_command(place, place.job_file, "key")

@@ -82,7 +82,7 @@ def test_a_listener_s_first_answer_names_the_place_that_is_here(size: int) -> No
 def test_a_listener_that_never_says_where_it_is_is_none() -> None:
     brochure = Brochure("127.0.0.1:41234", "127.0.0.1:50000")
     assert brochure.passed(b"x" * LONGEST) == b""
-    with pytest.raises(ValueError, match="does not say within 16384 bytes that it listens at 127.0.0.1:41234"):
+    with pytest.raises(ValueError, match=r"does not say within 16384 bytes that it listens at 127\.0\.0\.1:41234"):
         brochure.passed(b"x")
 
 
@@ -186,10 +186,10 @@ def test_who_speaks_an_older_version_is_refused() -> None:
     client, server = Tls(context, server=False), Tls(Identity().server, server=True)
     client.shake()
     server.receive(client.take())
-    with pytest.raises(ssl.SSLError, match="(?i)unsupported.protocol"):
+    with pytest.raises(ssl.SSLError, match=r"(?i)unsupported.protocol"):
         server.shake()
 
 
 def test_a_certificate_that_cannot_be_read_is_an_error() -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"(?i)asn1|parse|der"):
         key_of(b"nothing")

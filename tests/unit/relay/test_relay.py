@@ -89,7 +89,7 @@ async def test_who_does_not_read_holds_up_the_other_and_no_more(pair, tools) -> 
     reader, writer, _ = await pair.greeted()
     writer.write(bytes(size - 5))
     waiting = -1
-    while waiting != (waiting := writer.transport.get_write_buffer_size()):
+    while waiting != (waiting := writer.transport.get_write_buffer_size()):  # noqa: ASYNC110 - the kernel tells nobody
         await asyncio.sleep(0.2)
     assert waiting > size // 4, "the kernel's buffers are small beside it"
     held = [c.transport.get_write_buffer_size() for relay in (pair.here, pair.there) for c in relay._channels]
@@ -107,7 +107,7 @@ async def test_a_worker_s_end_is_told_at_once_after_all_that_it_sent(pair, tools
         await reader.readexactly(5)
         writer.write(pair.worker.greeting + last)
         await writer.drain()
-        while writer.transport.get_write_buffer_size():
+        while writer.transport.get_write_buffer_size():  # noqa: ASYNC110 - the kernel tells nobody
             await asyncio.sleep(0.01)
         if reset:
             await asyncio.sleep(0.2)  # a reset drops what the kernel has not sent yet
@@ -190,7 +190,7 @@ async def test_who_waits_and_goes_makes_room(pair, tools) -> None:
     assert pair.there._entrance._waiting.total() == 1
     channel.abort()
     async with asyncio.timeout(SOON):
-        while pair.there._entrance._waiting.total():
+        while pair.there._entrance._waiting.total():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.01)
 
 
@@ -293,7 +293,7 @@ async def test_one_address_does_not_take_the_room_of_others(pair, tools, monkeyp
     for channel in waiting:
         channel.abort()
     async with asyncio.timeout(SOON):
-        while pair.there._entrance._waiting.total():
+        while pair.there._entrance._waiting.total():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.01)
     await pair.greeted()
 

@@ -216,7 +216,9 @@ def relay_socket(arguments: argparse.Namespace) -> Path:
 def _environment(
     arguments: argparse.Namespace, job: LiveMigrationJob, kind: WorkerKind, memories: contextlib.ExitStack
 ) -> dict[str, str]:
-    """All variables of a worker. ``memories``: what is removed with this agent. Raises UserError for an address that no interface has, or for none where one is needed."""
+    """All variables of a worker. ``memories``: what is removed with this agent. Raises UserError for an address that
+    no interface has, or for none where one is needed.
+    """
     address, base = arguments.address, without_tokens(os.environ)
     interface = arguments.interface or (interface_of(address) if address else default_interface(arguments.listen[0]))
     if arguments.relay is not None and not kind.scripted:

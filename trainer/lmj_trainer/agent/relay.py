@@ -28,15 +28,13 @@ class RelayEndedError(Exception):
 
 
 def relay_command(host: str, port: int, path: Path, silence: float) -> list[str]:
-    """What is run: it listens at ``host``, the pod's address, and for orders at ``path``. ``silence``: see ``recovery.silenceTimeoutSeconds``."""
+    """What is run: it listens at ``host``, the pod's address, and for orders at ``path``. ``silence``: ``recovery.silenceTimeoutSeconds``."""
     options = {"host": host, "port": port, "socket": path, "silence": silence}
     words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     return [sys.executable, "-m", "lmj_trainer", "relay", *words]
 
 
-async def keep_relay(
-    command: Sequence[str], path: Path, peers: Peers, children: Children, warn: Callable[[str], None]
-) -> None:
+async def keep_relay(command: Sequence[str], path: Path, peers: Peers, children: Children, warn: Callable[[str], None]) -> None:
     """Keep it running until this is cancelled; then it ends. The worker ends with it, because nobody reaches it any more.
 
     Raises RelayEndedError when one after the other ends. To be run in the main thread, as all that starts processes.

@@ -25,8 +25,8 @@ from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Admission, Answer, admit_view, admit_worker
 from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.looks import Looks
-from lmj_trainer.agent.process import WorkerProcess
 from lmj_trainer.agent.peers import Peers
+from lmj_trainer.agent.process import WorkerProcess
 
 DEATH_SECONDS = 10.0
 """A killed process is gone within so long, unless the kernel holds it."""

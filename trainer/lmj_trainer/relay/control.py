@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -21,7 +22,7 @@ class Control:
     async def open(self, path: Path) -> None:
         """Listen. Raises OSError."""
         self._server = await asyncio.start_unix_server(self._serve, path, limit=LONGEST_LINE)
-        path.chmod(0o600)
+        os.chmod(path, 0o600)
 
     def close(self) -> None:
         """Listen no more."""

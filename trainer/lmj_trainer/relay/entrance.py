@@ -105,7 +105,9 @@ class Entrance:
     async def _admitted(self, channel: Channel, hello: Hello) -> None:
         """Wait until it may come in. Raises OSError: it may not, or has gone, or did not wait."""
         # Ports are published before others can know them: a worker whose port is not has gone.
-        admitted = asyncio.create_task(self._admission.admitted(hello.key, HOLD_SECONDS, lambda: self._is_published(hello.worker)))
+        admitted = asyncio.create_task(
+            self._admission.admitted(hello.key, HOLD_SECONDS, lambda: self._is_published(hello.worker))
+        )
         more = asyncio.create_task(channel.exactly(1))
         try:
             await asyncio.wait({admitted, more}, return_when=asyncio.FIRST_COMPLETED)
@@ -133,8 +135,6 @@ class Entrance:
             raise RefusedError("it does not show that it has its key")
         await self._admitted(channel, hello)
         async with asyncio.timeout(HELLO_SECONDS):
-            _, local = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(self._room), LOOPBACK, hello.worker
-            )
+            _, local = await asyncio.get_running_loop().create_connection(lambda: Connection(self._room), LOOPBACK, hello.worker)
         self._keys[channel] = hello.key
         return local

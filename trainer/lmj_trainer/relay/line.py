@@ -46,7 +46,7 @@ class RelayLine:
 
     def admit(self, addresses: Collection[str]) -> None:
         """Let the peers at these addresses connect, and no others."""
-        self._ask(Order(kind=OrderKind.ADMIT, addresses=sorted(addresses)))
+        self._ask(Order(kind=OrderKind.ADMIT, addresses=tuple(sorted(addresses))))
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Have ``call`` called, in a thread of its own, when the relay is gone."""
@@ -81,7 +81,9 @@ class RelayLine:
             except (OSError, ValueError) as error:
                 # The next answer would be that of this order.
                 self.close()
-                raise error if isinstance(error, RelayError) else RelayError(f"the pod's relay cannot be asked: {error}") from error
+                raise (
+                    error if isinstance(error, RelayError) else RelayError(f"the pod's relay cannot be asked: {error}")
+                ) from error
         if done.problem is not None:
             raise RelayError(f"{order.kind} {order.address or order.port or ''}: {done.problem}")
         return done

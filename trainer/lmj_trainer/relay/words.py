@@ -37,7 +37,7 @@ class Order(Message):
     """``publish``: where the one who orders it listens on the loopback interface."""
     address: Name | None = None
     """``reach``, ``forget``: whose."""
-    addresses: Annotated[list[Name], Field(max_length=4 * MOST_RANKS)] = []
+    addresses: Annotated[tuple[Name, ...], Field(max_length=4 * MOST_RANKS)] = ()
     """``admit``: whose."""
 
 

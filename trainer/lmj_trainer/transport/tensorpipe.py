@@ -330,5 +330,7 @@ def _port(address: str) -> int:
 def _loopback_port(address: str) -> int:
     """Raises RuntimeError: it is an address at which others reach this process, whatever the gateway lets in."""
     if host_of(address) != "127.0.0.1":
-        raise RuntimeError(f"RPC listens at {address}: with a relay it is to listen on the loopback interface (TP_SOCKET_IFNAME=lo)")
+        raise RuntimeError(
+            f"RPC listens at {address}: with a relay it is to listen on the loopback interface (TP_SOCKET_IFNAME=lo)"
+        )
     return _port(address)

@@ -37,8 +37,8 @@ from lmj_trainer.transport.feed import Offer
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.tensorpipe import TensorPipeTransport
 from lmj_trainer.worker.claim import refuse_other
-from lmj_trainer.worker.gateway import gateway_of
 from lmj_trainer.worker.device import make_deterministic, pick_device
+from lmj_trainer.worker.gateway import gateway_of
 from lmj_trainer.worker.trainer import Trainer
 
 if TYPE_CHECKING:
