@@ -17,6 +17,7 @@ from lmj_api.protocol import (
     EventKind,
     Holding,
     RecutRequest,
+    Source,
     StartWorker,
     ViewNumber,
     WorkerPhase,
