@@ -161,6 +161,7 @@ def test_a_worker_is_told_of_the_relay_s_end(relay) -> None:
     assert not told.wait(0.2)
     os.kill(relay.popen.pid, signal.SIGKILL)
     assert told.wait(DEADLINE)
+    relay.popen.wait(DEADLINE)  # its files are closed one after the other
     with pytest.raises(RelayError):
         line.publish(41234)
     with pytest.raises(RelayError):
