@@ -77,7 +77,7 @@ def test_an_event_has_what_is_kept_and_one_of_another_kind_is_as_it_was() -> Non
 
 async def test_a_page_of_large_jobs_takes_little_memory_and_no_long_turn() -> None:
     dense = large_job(0).replace(b'""', b"[" + b"{}," * 200_000 + b"{}]", 1)
-    jobs = [large_job(1_300_000, number) for number in range(3)] + [dense, json.dumps(job_body()).encode()]
+    jobs = [large_job(1_300_000, number) for number in range(8)] + [dense, json.dumps(job_body()).encode()]
     data, turns, longest = list_of(jobs), 0, 0.0
 
     async def look() -> None:
@@ -95,7 +95,7 @@ async def test_a_page_of_large_jobs_takes_little_memory_and_no_long_turn() -> No
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 1 << 20
-    assert [item["metadata"]["name"] for item in found["items"]] == [f"large-{n}" for n in range(3)] + ["large-0", "tiny"]
+    assert [item["metadata"]["name"] for item in found["items"]] == [f"large-{n}" for n in range(8)] + ["large-0", "tiny"]
     assert (found["kind"], found["metadata"]) == ("LiveMigrationJobList", {"continue": 'x[{"', "resourceVersion": "7"})
     assert found["items"][-1] == job_body()
     assert turns > len(jobs)
