@@ -19,7 +19,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-integration test-e2e test-all mutants bench bench-against bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator bench-replicas bench-script bench-tasks bench-checkpoint bench-plan cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
+.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-integration test-e2e test-all mutants bench bench-against bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator bench-tenants bench-replicas bench-script bench-tasks bench-checkpoint bench-plan cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -92,6 +92,9 @@ bench-script: $(STAMP) ## A user's script as a job and under torchrun's elastic 
 
 bench-operator: $(STAMP) ## Measure the operator: 1,000 jobs on 4,000 faked pods (root on Linux, Go). ARGS='--jobs 50' for less.
 	@PYTHONPATH=tests $(BIN)/python benchmarks/operator_scale.py $(ARGS)
+
+bench-tenants: $(STAMP) ## A thousand hostile jobs beside another tenant's: memory, stops of the loop, starts, pods made (root on Linux, Go). ARGS='--tiny' tries it.
+	@PYTHONPATH=tests $(BIN)/python benchmarks/tenants.py $(ARGS)
 
 CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
 

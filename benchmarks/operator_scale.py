@@ -7,103 +7,28 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import aiohttp
-from cluster.api import Api
-from cluster.process import Process
 from ending import clean_up_when_told
-from operator_load.audit import READS, WRITES, Call, calls, kinds, writes_a_job
+from operator_load.audit import READS, WRITES, kinds, writes_a_job
 from operator_load.jobs import document, job_name
-from operator_load.plane import NAMESPACE, PODS_A_NODE, Plane, free_port, python
+from operator_load.load import CALL_SECONDS, Load
+from operator_load.plane import NAMESPACE, PODS_A_NODE, Plane
 from operator_load.usage import cpu_seconds, resident_mb
 from progress import progress
 from report import goal, quantile, report
 
-HERE = Path(__file__).parent
 CHILDREN_BESIDE_PODS = 3
 """Service, NetworkPolicy, PodDisruptionBudget; the claim is one that all jobs share."""
 START_SECONDS = 1800.0
 SETTLE_SECONDS = 60.0
-CALL_SECONDS = 60.0
-AT_ONCE = 16
 JOBS_PATH = f"/apis/lmj.dev/v1alpha1/namespaces/{NAMESPACE}/livemigrationjobs"
-
-
-class Load:
-    """The processes of one run, and what is known of them."""
-
-    def __init__(self, plane: Plane, options: argparse.Namespace) -> None:
-        self.plane, self.jobs, self.ranks = plane, int(options.jobs), int(options.ranks)
-        self.agents, self.operator = Process("agents", plane.folder), Process("operator", plane.folder)
-        self.control, self.port = free_port(), free_port()
-        self.api = Api(plane.admin)
-
-    def start(self) -> None:
-        path = os.pathsep.join([str(HERE), str(HERE.parent / "tests")])
-        arguments: list[str | Path] = ["--kubeconfig", self.plane.admin, "--control", str(self.control)]
-        self.agents.start([python(), "-m", "operator_load.agents", *arguments], {"PYTHONPATH": path})
-        command = [python(), "-m", "lmj_operator.cli.main", "operator", "--listen", f"127.0.0.1:{self.port}"]
-        command += ["--trainer-image", "registry.invalid/lmj-trainer:1", "--namespace", NAMESPACE]
-        self.operator.start(command, {"KUBECONFIG": str(self.plane.kubeconfig)})
-
-    def stop(self) -> None:
-        self.operator.stop()
-        self.agents.stop()
-
-    @property
-    def pid(self) -> int:
-        """Of the operator. Raises ClusterError when one of the processes ended."""
-        self.agents.check()
-        self.operator.check()
-        return int(self.operator.pid() or 0)
-
-    def metric(self, name: str) -> float | None:
-        """One of the operator's own figures; None while it does not answer."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=CALL_SECONDS) as answer:
-                lines = answer.read().decode().splitlines()
-        except OSError:
-            return None
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
-
-    def running(self) -> int:
-        return int(self.metric('lmj_jobs{phase="Running"}') or 0)
-
-    def calls(self, begin: float = 0.0, end: float = float("inf")) -> list[Call]:
-        return [call for call in calls(self.plane.audit) if begin <= call.at < end]
-
-    async def send(self, method: str, paths: Sequence[str], bodies: Sequence[dict[str, Any] | None]) -> list[tuple[float, float]]:
-        """Calls to the API server, a few at once; when each was begun and how long it took."""
-        gate = asyncio.Semaphore(AT_ONCE)
-        headers = {"Authorization": f"Bearer {self.api.token}"}
-        connector = aiohttp.TCPConnector(ssl=self.api.tls or False)
-        async with aiohttp.ClientSession(self.api.server, connector=connector, headers=headers) as session:
-
-            async def one(path: str, body: dict[str, Any] | None) -> tuple[float, float]:
-                async with gate:
-                    begin = time.time()
-                    async with session.request(method, path, json=body, timeout=aiohttp.ClientTimeout(CALL_SECONDS)) as answer:
-                        text = await answer.text()
-                        if answer.status >= 300:
-                            raise RuntimeError(f"{method} {path}: {answer.status}: {text[:300]}")
-                    return begin, time.time() - begin
-
-            return list(await asyncio.gather(*(one(path, body) for path, body in zip(paths, bodies, strict=True))))
-
-    def ask_agents(self, what: str, seconds: float = CALL_SECONDS) -> Any:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.control}/{what}", method="POST")
-        with urllib.request.urlopen(request, timeout=seconds) as answer:
-            return json.load(answer)
 
 
 def main() -> int:
@@ -128,7 +53,7 @@ def main() -> int:
     clean_up_when_told()
     say = progress()
     with Plane(2 + options.jobs * options.ranks * 2 // PODS_A_NODE) as plane:
-        load = Load(plane, options)
+        load = Load(plane, options.jobs, options.ranks)
         try:
             say(f"control plane and kwok are up; {options.jobs} jobs of {options.ranks} pods")
             return measure(load, options, say)

@@ -31,6 +31,7 @@ BENCHMARKS = (
     "plan",
 )
 NONE = ""
+UNMEASURED = "No results are kept of this one yet.\n"
 KEPT = {"nothing": "", "standby": "`standby: 1`", "replica": "`hotStandby: true`"}
 """What a job keeps ready, as its spec says it."""
 
@@ -42,6 +43,11 @@ def results(name: str) -> Results:
     """What a benchmark wrote."""
     content: Results = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
     return content
+
+
+def _kept(name: str) -> bool:
+    """Whether the results of a benchmark that is new are there."""
+    return (RESULTS / f"{name}.json").exists()
 
 
 def table(head: Row, rows: Iterable[Row]) -> str:
@@ -334,6 +340,38 @@ def operator() -> str:
     return table(("What", "Measured"), rows)
 
 
+def tenants() -> str:
+    """Another tenant's jobs beside hostile ones."""
+    if not _kept("tenants"):
+        return UNMEASURED
+    found = results("tenants")["details"]
+    starts = found["starts"]
+    rows: list[Row] = [
+        ("Hostile jobs", ", ".join(f"{count} of {kind}" for kind, count in found["jobs"].items())),
+        *(
+            (
+                f"The other tenant's start, {when}: median, 99th percentile",
+                ", ".join(number(starts[part][each], " s") for each in ("p50", "p99")),
+            )
+            for when, part in (("alone", "idle"), ("beside them", "siege"))
+        ),
+        (
+            "Time without an answer: median, 99th percentile",
+            ", ".join(number(1000 * found["answers"][part], " ms") for part in ("p50", "p99")),
+        ),
+        (
+            "Processor time of the operator, and seconds of the run",
+            ", ".join(number(found[each], " s") for each in ("operator CPU seconds", "seconds under siege")),
+        ),
+    ]
+    return table(("What", "Measured"), rows)
+
+
+def tenants_goals() -> str:
+    """What was to be reached beside them."""
+    return goals("tenants") if _kept("tenants") else UNMEASURED
+
+
 def plan() -> str:
     """Passes of the plan, and what they store and tell."""
     rows = [
@@ -449,7 +487,7 @@ def summary() -> str:
 def machine() -> str:
     """What the figures were measured on."""
     rows = []
-    for name in BENCHMARKS:
+    for name in (*BENCHMARKS, *(("tenants",) if _kept("tenants") else ())):
         it = results(name)["machine"]
         rows.append((f"`{name}.json`", it["processor"] or it["machine"], it["cores"], it["python"]))
     return table(("Result file", "Processor", "Cores", "Python"), rows)
@@ -484,6 +522,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "checkpoint-goals": lambda: goals("checkpoint"),
     "operator": operator,
     "operator-goals": lambda: goals("operator"),
+    "tenants": tenants,
+    "tenants-goals": tenants_goals,
     "plan": plan,
     "plan-messages": plan_messages,
     "plan-goals": lambda: goals("plan"),

@@ -1,10 +1,24 @@
 """One faked agent: its worker starts, joins views and dies as it is told, and computes nothing."""
 
 import asyncio
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 STEPS = 100_000
+Job = tuple[str, str]
+"""Namespace and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an agent answers a call."""
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "application/json"})
+    after: float = 0.0
+    """Seconds."""
 
 
 @dataclass
@@ -12,8 +26,9 @@ class FakeAgent:
     """What the agent of one pod says; times are seconds since the epoch."""
 
     pod: str
-    job: str
-    rank: int
+    job: Job
+    rank: int | None
+    """None: of a standby."""
     address: str
     started: float
     incarnation: int = 0
@@ -30,6 +45,14 @@ class FakeAgent:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced, when there is another event."""
     gone: bool = False
+
+    def said(self, now: float) -> Said:
+        """The answer to any call."""
+        return Said(json.dumps(self.state(now)).encode())
+
+    def noise(self, now: float) -> bytes | None:
+        """What it writes into its stream of events besides them, again and again; None: nothing."""
+        return None
 
     def state(self, now: float) -> dict[str, Any]:
         """As GET /v1/state answers. Its worker is always well: a step may take hours."""
@@ -95,9 +118,9 @@ class FakeAgent:
         self._enter("Ready", now)
         self._tell("lostPeer", now, view=self.in_view, message=self.lost)
 
-    def die(self, now: float) -> None:
-        """Its worker is killed."""
-        self.exit = {"code": -9, "message": "killed by signal 9", "stderr": []}
+    def die(self, now: float, how: dict[str, Any] | None = None) -> None:
+        """Its worker is killed, or ends as ``how`` says."""
+        self.exit = how or {"code": -9, "message": "killed by signal 9", "stderr": []}
         self._enter("Exited", now)
         self._tell("workerExited", now, incarnation=self.incarnation, exit=self.exit)
 

@@ -16,10 +16,14 @@ import aiohttp
 from aiohttp import web
 from cluster.api import Api
 
-from operator_load.agent import FakeAgent
+from operator_load.agent import FakeAgent, Job
+from operator_load.hostile_agent import agent_of
+from operator_load.plane import NAMESPACE
 
 PORT = 9461
 KEEP_ALIVE_SECONDS = 5.0
+NOISE_SECONDS = 0.02
+"""Between two pieces of an agent's noise."""
 START_SECONDS = 0.5
 DEADLINE = 60.0
 
@@ -29,7 +33,7 @@ class Agents:
 
     def __init__(self) -> None:
         self._by_address: dict[str, FakeAgent] = {}
-        self._by_job: dict[str, dict[str, FakeAgent]] = defaultdict(dict)
+        self._by_job: dict[Job, dict[str, FakeAgent]] = defaultdict(dict)
         self._unknown: dict[str, list[asyncio.Event]] = defaultdict(list)
         self._replaced: dict[str, asyncio.Future[float]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -55,7 +59,8 @@ class Agents:
                         await asyncio.sleep(0)
 
     def _pod(self, kind: str, pod: dict[str, Any]) -> None:
-        name, job = pod["metadata"]["name"], pod["metadata"]["labels"]["lmj.dev/job"]
+        metadata = pod["metadata"]
+        name, job = metadata["name"], (metadata["namespace"], metadata["labels"]["lmj.dev/job"])
         address = pod["status"].get("podIP")
         if kind == "DELETED":
             gone = self._by_job[job].pop(name, None)
@@ -66,8 +71,8 @@ class Agents:
             gone.leave()
             self._lost(gone)
         elif address and name not in self._by_job[job]:
-            rank = int(pod["metadata"]["labels"]["lmj.dev/rank"])
-            agent = FakeAgent(name, job, rank, address, time.time())
+            rank = metadata["labels"].get("lmj.dev/rank")  # a standby has none
+            agent = agent_of(name, job, None if rank is None else int(rank), address, time.time())
             self._by_job[job][name] = self._by_address[address] = agent
             for waiting in self._unknown.pop(address, ()):
                 waiting.set()
@@ -80,7 +85,7 @@ class Agents:
     # --- what the operator asks ----------------------------------------------------------------------------------------
 
     async def state(self, request: web.Request) -> web.Response:
-        return _answer(await self._asked(request))
+        return await _answer(await self._asked(request))
 
     async def worker(self, request: web.Request) -> web.Response:
         agent, wanted = await self._asked(request), await request.json()
@@ -89,17 +94,17 @@ class Agents:
             if waiting is not None and not waiting.done():
                 waiting.set_result(time.time())
             self._later(self._start(agent, agent.incarnation))
-        return _answer(agent)
+        return await _answer(agent)
 
     async def view(self, request: web.Request) -> web.Response:
         agent = await self._asked(request)
         agent.join(await request.json(), time.time())
-        return _answer(agent)
+        return await _answer(agent)
 
     async def drain(self, request: web.Request) -> web.Response:
         agent = await self._asked(request)
         agent.draining = True
-        return _answer(agent)
+        return await _answer(agent)
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         agent = await self._asked(request)
@@ -113,6 +118,10 @@ class Agents:
                 if batch := agent.events[cursor:]:
                     cursor += len(batch)
                     await response.write(b"".join(json.dumps(event).encode() + b"\n" for event in batch))
+                    continue
+                if (noise := agent.noise(time.time())) is not None:
+                    await response.write(noise)
+                    await asyncio.sleep(NOISE_SECONDS)
                     continue
                 try:
                     async with asyncio.timeout(KEEP_ALIVE_SECONDS):
@@ -146,7 +155,7 @@ class Agents:
 
     async def exit(self, request: web.Request) -> web.Response:
         """Answers with the seconds from the event until StartWorker came."""
-        agent = next(a for a in self._by_job[request.query["job"]].values() if a.rank == 0)
+        agent = next(a for a in self._by_job[NAMESPACE, request.query["job"]].values() if a.rank == 0)
         waiting = self._replaced[agent.pod] = asyncio.get_running_loop().create_future()
         begin = time.time()
         agent.die(begin)
@@ -173,8 +182,10 @@ class Agents:
         task.add_done_callback(self._tasks.discard)
 
 
-def _answer(agent: FakeAgent) -> web.Response:
-    return web.json_response(agent.state(time.time()))
+async def _answer(agent: FakeAgent) -> web.Response:
+    said = agent.said(time.time())
+    await asyncio.sleep(said.after)
+    return web.Response(body=said.body, status=said.status, headers=said.headers)
 
 
 async def serve(kubeconfig: Path, control: int) -> None:
@@ -187,6 +198,8 @@ async def serve(kubeconfig: Path, control: int) -> None:
             web.put("/v1/worker", agents.worker),
             web.put("/v1/view", agents.view),
             web.post("/v1/drain", agents.drain),
+            # What else an operator may ask for changes nothing here.
+            web.route("*", "/v1/{what}", agents.state),
         ]
     )
     wanted.add_routes([web.post("/exit", agents.exit), web.post("/train", agents.train)])

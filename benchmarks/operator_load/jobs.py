@@ -1,4 +1,4 @@
-"""The jobs of the benchmark."""
+"""The jobs of the benchmarks."""
 
 from typing import Any
 
@@ -16,12 +16,17 @@ def document(number: int, ranks: int) -> dict[str, Any]:
         "apiVersion": "lmj.dev/v1alpha1",
         "kind": "LiveMigrationJob",
         "metadata": {"name": job_name(number), "namespace": NAMESPACE},
-        "spec": {
-            "pipeline": {"stages": ranks, "microBatches": ranks},
-            "model": {"scratch": {"layers": ranks}},
-            "dataset": {"source": "data/reviews.csv", "text": ["review"], "label": "sentiment"},
-            "training": {"batchSize": ranks},
-            "output": {"path": "out"},
-            "storage": {"output": {"claimName": CLAIM}},
-        },
+        "spec": spec_of(ranks),
+    }
+
+
+def spec_of(ranks: int) -> dict[str, Any]:
+    """Of a job of ``ranks`` pipeline stages, on the claim that all share."""
+    return {
+        "pipeline": {"stages": ranks, "microBatches": ranks},
+        "model": {"scratch": {"layers": ranks}},
+        "dataset": {"source": "data/reviews.csv", "text": ["review"], "label": "sentiment"},
+        "training": {"batchSize": ranks},
+        "output": {"path": "out"},
+        "storage": {"output": {"claimName": CLAIM}},
     }

@@ -111,6 +111,27 @@ class Plane:
         parts = {name: self._parts.process(name) for name in ("etcd", "apiserver", "scheduler")} | {"kwok": self._kwok}
         return {name: cpu_seconds(pid) for name, process in parts.items() if (pid := process.pid()) is not None}
 
+    def furnish(self, namespace: str) -> None:
+        """Make a namespace with what the jobs in it need: an account for their pods, and the claim that they share."""
+        api = Api(self.admin)
+        api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        inside = f"/api/v1/namespaces/{namespace}"
+        api.call("POST", f"{inside}/serviceaccounts", {"metadata": {"name": "default"}})
+        bound = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+        modes, size, volume = ["ReadWriteMany"], {"storage": "1Gi"}, f"{CLAIM}-{namespace}"
+        claim: dict[str, Any] = {
+            "metadata": {"name": CLAIM, "annotations": bound},
+            "spec": {"accessModes": modes, "storageClassName": "", "volumeName": volume, "resources": {"requests": size}},
+        }
+        uid = api.call("POST", f"{inside}/persistentvolumeclaims", claim)["metadata"]["uid"]
+        holder = {"kind": "PersistentVolumeClaim", "namespace": namespace, "name": CLAIM, "uid": uid}
+        spec = {"accessModes": modes, "capacity": size, "hostPath": {"path": "/nowhere"}, "claimRef": holder}
+        api.call("POST", "/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": spec})
+        state = {"status": {"phase": "Bound", "accessModes": modes, "capacity": size}}
+        api.call("PATCH", f"{inside}/persistentvolumeclaims/{CLAIM}/status", state, "application/merge-patch+json")
+        state = {"status": {"phase": "Bound"}}
+        api.call("PATCH", f"/api/v1/persistentvolumes/{volume}/status", state, "application/merge-patch+json")
+
     def _up(self) -> None:
         packages.ensure(packages.CLUSTER)
         binaries = ensure_binaries()
@@ -153,23 +174,7 @@ class Plane:
     def _furnish(self, api: Api) -> None:
         """What jobs and pods need of the controllers, which do not run here."""
         api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd())
-        api.call("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        inside = f"/api/v1/namespaces/{NAMESPACE}"
-        api.call("POST", f"{inside}/serviceaccounts", {"metadata": {"name": "default"}})
-        bound = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
-        modes, size = ["ReadWriteMany"], {"storage": "1Gi"}
-        claim: dict[str, Any] = {
-            "metadata": {"name": CLAIM, "annotations": bound},
-            "spec": {"accessModes": modes, "storageClassName": "", "volumeName": CLAIM, "resources": {"requests": size}},
-        }
-        uid = api.call("POST", f"{inside}/persistentvolumeclaims", claim)["metadata"]["uid"]
-        holder = {"kind": "PersistentVolumeClaim", "namespace": NAMESPACE, "name": CLAIM, "uid": uid}
-        spec = {"accessModes": modes, "capacity": size, "hostPath": {"path": "/nowhere"}, "claimRef": holder}
-        api.call("POST", "/api/v1/persistentvolumes", {"metadata": {"name": CLAIM}, "spec": spec})
-        state = {"status": {"phase": "Bound", "accessModes": modes, "capacity": size}}
-        api.call("PATCH", f"{inside}/persistentvolumeclaims/{CLAIM}/status", state, "application/merge-patch+json")
-        state = {"status": {"phase": "Bound"}}
-        api.call("PATCH", f"/api/v1/persistentvolumes/{CLAIM}/status", state, "application/merge-patch+json")
+        self.furnish(NAMESPACE)
         jobs = "/apis/lmj.dev/v1alpha1/livemigrationjobs"
         wait_until("the jobs' resource", lambda: _there(api, jobs), _SECONDS)
 

@@ -92,6 +92,7 @@ class Reconciler:
     async def step(self) -> Plan:
         """One pass."""
         observed = await self._backend.observe()
+        await self.turn()
         made = plan(observed, self._clock())
         # First what must not be forgotten, then what cannot be taken back.
         if made.status != observed.status:
@@ -99,6 +100,9 @@ class Reconciler:
         await asyncio.gather(*(self._act(action) for action in made.actions))
         self._listener.planned(observed.status, made)
         return made
+
+    async def turn(self) -> None:
+        """Wait for one's turn to compute what is to be done, where others have theirs too."""
 
     def _pace(self, made: Plan) -> float | None:
         """Seconds until the next pass when nothing is heard; None: for ever."""

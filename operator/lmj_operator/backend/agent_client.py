@@ -17,7 +17,7 @@ from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, Recu
 from lmj_api.signed import CHALLENGE, digest_of
 from lmj_api.view import Member, View
 from lmj_operator.backend.caller import Caller
-from lmj_operator.backend.event_stream import ChallengedError, StreamError, lines
+from lmj_operator.backend.event_stream import ChallengedError, StreamError, Turn, lines, next_round
 from lmj_operator.backend.reach import is_there
 
 CALL_SECONDS = 5.0
@@ -57,11 +57,13 @@ class AnswerError(AgentError):
 class AgentClient:
     """One agent at ``address`` (``host:port``)."""
 
-    def __init__(self, session: aiohttp.ClientSession, address: str, caller: Caller, view: int = 0) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, address: str, caller: Caller, view: int = 0, turn: Turn = next_round
+    ) -> None:
         """``caller``: signs for this agent. ``view``: the number of the newest view that the caller knows; an agent that is in it does not list
-        its members again.
+        its members again. ``turn``: waited for before more of many events are taken.
         """
-        self._session, self._caller, self._view = session, caller, view
+        self._session, self._caller, self._view, self._turn = session, caller, view, turn
         self._address = address
         self._base = f"http://{address}/v1"
 
@@ -120,7 +122,7 @@ class AgentClient:
             signed = self._caller.challenge
             headers = self._headers("GET", path, NO_BODY)
             try:
-                async for line in lines(self._address, path, headers, opened, STATE_SECONDS, QUIET_SECONDS):
+                async for line in lines(self._address, path, headers, opened, STATE_SECONDS, QUIET_SECONDS, self._turn):
                     yield Event.model_validate_json(line, extra="ignore")
                     del line
                 return

@@ -7,7 +7,7 @@ What comes is written by whatever runs in the pod: whatever it is, it costs boun
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import cast
 
 from lmj_api.signed import CHALLENGE
@@ -34,6 +34,15 @@ SLOW_SECONDS = 1 / 800
 """For each that is more in a window: what comes without end is read slower than that, but faster than any worker tells."""
 
 
+Turn = Callable[[], Awaitable[None]]
+"""Lets others have their turn."""
+
+
+async def next_round() -> None:
+    """Others have their turn in this round of the loop, all of them."""
+    await asyncio.sleep(0)
+
+
 class StreamError(Exception):
     """The stream could not be opened, or broke; the text says why."""
 
@@ -48,12 +57,18 @@ class ChallengedError(StreamError):
 
 
 async def lines(
-    address: str, path: str, headers: Mapping[str, str], opened: Callable[[], None], connect_seconds: float, quiet_seconds: float
+    address: str,
+    path: str,
+    headers: Mapping[str, str],
+    opened: Callable[[], None],
+    connect_seconds: float,
+    quiet_seconds: float,
+    turn: Turn = next_round,
 ) -> AsyncIterator[bytes]:
     """Lines of ``GET path`` at ``address`` (``host:port``) as they come, without the empty ones.
 
     ``opened`` is called when it was answered. Ends when the other side ends it in good order. Raises :class:`StreamError`, also
-    when nothing comes for ``quiet_seconds``, not even an empty line.
+    when nothing comes for ``quiet_seconds``, not even an empty line. ``turn`` is waited for before more of many lines are taken.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -67,7 +82,7 @@ async def lines(
             await got.more(quiet_seconds)
         got.chunked = _is_chunked(head)
         opened()
-        rest, turns = bytearray(), _Turns()
+        rest, turns = bytearray(), _Turns(turn)
         while True:
             while (part := got.part()) is None:
                 if got.ended and not got.chunked:
@@ -93,9 +108,10 @@ async def lines(
 class _Turns:
     """Makes one who always has more to read let others have their turn, and, when it is without end, read slowly."""
 
-    __slots__ = ("_began", "_taken", "_unpaid")
+    __slots__ = ("_began", "_taken", "_turn", "_unpaid")
 
-    def __init__(self) -> None:
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
         self._began = 0.0
         self._taken = self._unpaid = 0
 
@@ -109,7 +125,9 @@ class _Turns:
             self._began, self._taken = now, 0
         self._taken += self._unpaid
         turns, self._unpaid = self._unpaid, 0
-        await asyncio.sleep(turns * SLOW_SECONDS if self._taken > MANY_TURNS else 0.0)
+        if self._taken > MANY_TURNS:
+            await asyncio.sleep(turns * SLOW_SECONDS)
+        await self._turn()
 
 
 class _Bytes(asyncio.Protocol):

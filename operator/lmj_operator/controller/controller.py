@@ -1,7 +1,6 @@
 """All jobs of this operator, and the watches that keep it informed."""
 
 import asyncio
-import logging
 from collections.abc import Iterator, Mapping
 from contextvars import Context
 from dataclasses import dataclass
@@ -18,12 +17,11 @@ from lmj_operator.backend.kubernetes.api import Api
 from lmj_operator.backend.kubernetes.cache import Cache, Key
 from lmj_operator.backend.kubernetes.connection import NoCluster, find
 from lmj_operator.backend.kubernetes.resources import BUDGETS, NODES, PODS, POLICIES, SERVICES
-from lmj_operator.backend.kubernetes.status_store import Replicas
+from lmj_operator.backend.kubernetes.status_store import Replicas, StatusUnreadable
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
 from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.session import session_of
-
-log = logging.getLogger(__name__)
+from lmj_operator.controller.unreadable import leave_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +65,7 @@ class Controller:
             raise RuntimeError("the operator is not set up yet")
         metadata = body["metadata"]
         key, uid = (metadata["namespace"], metadata["name"]), metadata["uid"]
+        await self.place.slices.slice(key)
         known, version = self._tasks.get(key), _version(metadata)
         if known is not None and known.uid != uid and (kind == "DELETED" or version < known.version):
             return  # late news of an earlier job of this name: Kopf keeps the order of each object's news alone
@@ -80,8 +79,8 @@ class Controller:
             return
         try:
             job = JobTask(body, self.place)
-        except ValueError as error:
-            log.error("left alone: %s", error, extra={"job": key})
+        except StatusUnreadable as error:
+            await leave_alone(self.place.api, metadata, body.get("status"), str(error), self.place.clock())
             return
         # In a context of its own: Kopf's holds the whole event, which would be kept as long as the job is.
         task = asyncio.create_task(job.run(), name=f"job {key[0]}/{key[1]}", context=Context())

@@ -25,13 +25,14 @@ from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
-from lmj_operator.backend.kubernetes.status_store import JobGone, Replicas, StatusConflict, StatusStore
+from lmj_operator.backend.kubernetes.status_store import JobGone, Replicas, StatusConflict, StatusStore, StatusUnreadable
 from lmj_operator.backend.kubernetes.turns import JOB, Turns
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.controller.failed_pass import with_error, without_error
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected, refused, with_problem
+from lmj_operator.controller.unreadable import leave_alone
 from lmj_operator.plan import Action, Plan
 from lmj_operator.plan.report.phases import AT_REST, TERMINAL
 from lmj_operator.reconcile import Reconciler
@@ -67,8 +68,8 @@ class Place:
     clock: Callable[[], float] = steady_time
     starts: Turns = field(default_factory=lambda: Turns(STARTS_AT_ONCE, STARTS_AT_ONCE))
     """Turns to make a first pass."""
-    reads: Turns = field(default_factory=lambda: Turns(1, 1))
-    """Turns to go through a spec: of a thousand jobs that are seen at once none keeps the loop for all of them."""
+    slices: Turns = field(default_factory=lambda: Turns(1, 1))
+    """Turns at the loop itself, for all that takes it for long: a thousand jobs may have something to compute at once."""
     lists: Budget = field(default_factory=event_lists)
 
 
@@ -135,6 +136,11 @@ class JobTask:
                 await self._live()
             except JobGone:
                 return
+            except StatusUnreadable as error:
+                # Somebody else wrote it. With the next news of the job it is looked at again.
+                await self.close()
+                await leave_alone(self._place.api, self._metadata, None, str(error), self._place.clock())
+                return
             except StatusConflict as error:
                 self._say(logging.INFO, f"looks again: {error}")
                 last, conflict = conflict, time.monotonic()
@@ -197,11 +203,11 @@ class JobTask:
 
     async def _accepted(self) -> LiveMigrationJob | None:
         """The job, or None when it cannot be run: its status says so then."""
+        await self._place.slices.slice()
         store, now = self._store, self._place.clock()
         generation = self._metadata["generation"]
         try:
-            async with self._place.reads.taken():
-                job = self._job()
+            job = self._job()
         except SpecError as error:
             problem = self._complain(error)
             if self._backend is not None:
@@ -224,7 +230,16 @@ class JobTask:
         place = self._place
         if self._backend is None:
             self._backend = KubernetesBackend(
-                job, place.api, place.cache, self._store, place.session, place.settings, place.keys, place.lists, place.clock
+                job,
+                place.api,
+                place.cache,
+                self._store,
+                place.session,
+                place.settings,
+                place.keys,
+                place.lists,
+                place.clock,
+                place.slices.slice,
             )
         self._backend.job = job
         self._backend.deleted = "deletionTimestamp" in self._metadata
@@ -329,11 +344,16 @@ class MeasuredReconciler(Reconciler):
         if (wait := self._passes.wait(time.monotonic())) > 0:
             await asyncio.sleep(wait)
         self._passes.take(time.monotonic())
+        await self.turn()
         self._started = self._started or self._store.status.started is not None
         if self._started:
             return await self._measured()
         async with self._place.starts.taken():
             return await self._measured()
+
+    async def turn(self) -> None:
+        """As the base says."""
+        await self._place.slices.slice()
 
     async def _measured(self) -> Plan:
         begin = time.monotonic()

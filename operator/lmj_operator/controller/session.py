@@ -15,6 +15,7 @@ from kubernetes.aio.client import Configuration
 from lmj_operator.backend.kubernetes.api import lines
 from lmj_operator.backend.kubernetes.job_object import kept, kept_event
 from lmj_operator.backend.kubernetes.pages import page
+from lmj_operator.backend.kubernetes.trimming import EVENT, trimmed
 
 
 class _Content:
@@ -28,7 +29,7 @@ class _Content:
 
     async def iter_chunked(self, _: int) -> AsyncIterator[bytes]:
         async for line in lines(self._content):
-            yield kept_event(line) + b"\n"
+            yield kept_event(await trimmed(line, EVENT)) + b"\n"
             del line  # the next may be long in coming
 
 

@@ -64,6 +64,18 @@ def job(**spec: Any) -> LiveMigrationJob:
     return cluster_job(job_body(**spec), SETTINGS)
 
 
+NOT_OF_A_SCRIPT = ("pipeline", "model", "dataset", "training")
+
+
+def script(**spec: Any) -> LiveMigrationJob:
+    """A job of a script, as the API server has it, ready to run in pods."""
+    body = job_body(strategy="Command", **{"command": {"args": ["train.py"]}, **spec})
+    body["spec"] = {name: part for name, part in body["spec"].items() if name not in NOT_OF_A_SCRIPT}
+    # As a server fills it in.
+    body["spec"] |= {"pipeline": {"stages": 2, "microBatches": 4}, "training": {"epochs": 3}, "checkpoint": {"keep": 3}}
+    return cluster_job(body, SETTINGS)
+
+
 def pod_body(
     name: str = "tiny-r0-1", uid: str = "pod-1", owner: str = UID, trust: str = KEY.public, **status: Any
 ) -> dict[str, Any]:
@@ -122,7 +134,14 @@ class MemoryApi:
         return self._store(key, body)
 
     async def apply(
-        self, resource: Resource, body: dict[str, Any], *, subresource: str | None = None, force: bool = False
+        self,
+        resource: Resource,
+        body: dict[str, Any],
+        *,
+        subresource: str | None = None,
+        force: bool = False,
+        metadata: bool = False,
+        manager: str = "lmj",
     ) -> dict[str, Any]:
         key = self._enter("patch", resource, body["metadata"]["name"])
         old = self.objects.get(key)
@@ -131,11 +150,14 @@ class MemoryApi:
             raise ApiError("patch", "/", 404, "NotFound", "not found")
         if wanted is not None and old is not None and old["metadata"]["resourceVersion"] != wanted:
             raise ApiError("patch", "/", 409, "Conflict", "the object has been modified")
-        metadata = {**(old or body)["metadata"]}
-        if metadata.get("uid") != body["metadata"].get("uid", metadata.get("uid")):
+        merged = {**(old or body)["metadata"]}
+        if merged.get("uid") != body["metadata"].get("uid", merged.get("uid")):
             raise ApiError("patch", "/", 409, "Conflict", "uid mismatch")
-        metadata["labels"] = {**(metadata.get("labels") or {}), **(body["metadata"].get("labels") or {})}
-        return self._store(key, {**(old or {}), **body, "metadata": metadata})
+        if manager != "lmj":
+            body = {**body, "status": {**(old or {}).get("status", {}), **body["status"]}}
+        merged["labels"] = {**(merged.get("labels") or {}), **(body["metadata"].get("labels") or {})}
+        stored = self._store(key, {**(old or {}), **body, "metadata": merged})
+        return {"metadata": stored["metadata"]} if metadata else stored
 
     async def delete(self, resource: Resource, namespace: str | None, name: str, *, uid: str, grace: int | None = None) -> bool:
         key = self._enter("delete", resource, name)

@@ -7,12 +7,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from aiohttp import web
 from served import served
 
 from lmj_operator.backend.kubernetes import api as api_module
 from lmj_operator.backend.kubernetes.api import Api, ApiError
-from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.backend.kubernetes.resources import JOBS, PODS
 
 
 class Server:
@@ -49,6 +50,17 @@ async def test_a_conflict_does_not_say_that_the_object_is_gone(server: Server) -
         await server.api.delete(PODS, "team", "tiny-r0-1", uid="ours")
     server.answers["DELETE"] = (404, {})
     assert await server.api.delete(PODS, "team", "tiny-r0-1", uid="ours") is False
+
+
+async def test_what_a_refusal_says_is_a_line_of_bounded_length(server: Server) -> None:
+    """A template of a thousand wrong fields is refused in a megabyte, in the words of whoever wrote it, which status and logs would have."""
+    server.answers = {"POST": (422, {"kind": "Status", "reason": "Invalid", "message": "wrong:\n\x1b[2J" + "x" * 1_000_000})}
+    with pytest.raises(ApiError) as caught:
+        await server.api.create(PODS, {"metadata": {"name": "tiny-r0-1", "namespace": "team"}})
+    assert len(caught.value.message) == 1000
+    assert caught.value.message.isprintable()
+    assert caught.value.message.startswith("wrong:  [2Jxx")
+    assert len(str(caught.value)) < 1200
 
 
 async def test_a_deletion_names_the_very_object() -> None:
@@ -94,3 +106,36 @@ async def test_a_server_that_does_not_answer_a_watch_is_a_failure(monkeypatch: p
         with pytest.raises(ApiError) as caught:
             [seen async for seen in api.watch(PODS, "team", {})]
     assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
+
+
+async def test_an_apply_may_be_answered_with_the_metadata_alone() -> None:
+    asked: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request.headers["Accept"])
+        return web.json_response({"metadata": {"resourceVersion": "7"}})
+
+    body = {"metadata": {"name": "tiny", "namespace": "team"}}
+    async with served(handle) as api:
+        await api.apply(JOBS, body, subresource="status")
+        await api.apply(JOBS, body, subresource="status", metadata=True)
+    assert asked == ["application/json", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"]
+
+
+async def test_an_apply_is_yaml_whatever_is_in_its_texts() -> None:
+    asked: list[tuple[str, str]] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append((request.headers["Content-Type"].partition(";")[0], await request.text()))
+        return web.json_response({})
+
+    text = '\U0001f917 loads \u00e9\x7f\x85\u2028 \\ \\ud83d " \n \x00'
+    body = {"metadata": {"name": "tiny", "namespace": "team"}, "status": {"message": text}}
+    async with served(handle) as api:
+        await api.apply(JOBS, body, subresource="status")
+        await api.apply(JOBS, body | {"status": {"message": "half of one: \ud83d"}}, subresource="status")
+    assert [kind for kind, _ in asked] == ["application/apply-patch+yaml"] * 2
+    # Its writers escape half characters in JSON: a reader of YAML refuses them.
+    assert [yaml.safe_load(sent)["status"]["message"] for _, sent in asked] == [text, "half of one: \ufffd"]
+    assert asked[0][1].isascii()
+    assert asked[0][1].isprintable()

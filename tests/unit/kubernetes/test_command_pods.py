@@ -3,25 +3,13 @@
 from typing import Any
 
 import pytest
-from cluster_jobs import SETTINGS, job_body
+from cluster_jobs import SETTINGS, script
 
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes.build import children
 from lmj_operator.backend.kubernetes.build.grace import agent_seconds, grace_seconds
 from lmj_operator.backend.kubernetes.build.pod import build_pod
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
-
-NOT_OF_A_SCRIPT = ("pipeline", "model", "dataset", "training")
-
-
-def script(**spec: Any) -> LiveMigrationJob:
-    """A job of a script, as the API server has it, ready to run in pods."""
-    body = job_body(strategy="Command", **{"command": {"args": ["train.py"]}, **spec})
-    body["spec"] = {name: part for name, part in body["spec"].items() if name not in NOT_OF_A_SCRIPT}
-    # As a server fills it in.
-    body["spec"] |= {"pipeline": {"stages": 2, "microBatches": 4}, "training": {"epochs": 3}, "checkpoint": {"keep": 3}}
-    return cluster_job(body, SETTINGS)
 
 
 def trainer(made: LiveMigrationJob) -> dict[str, Any]:

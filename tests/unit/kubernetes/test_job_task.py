@@ -12,11 +12,14 @@ from cluster_jobs import SETTINGS, UID, MemoryApi, MemoryKeys, error, job_body
 
 from lmj_api.names import MIGRATE
 from lmj_api.protocol import Evaluation, Progress
+from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, Phase, RankStatus
 from lmj_api.view import Resume, View
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.resources import Resource
+from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.status_store import Replicas, read_status
 from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.controller import job_task
@@ -25,7 +28,7 @@ from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected
-from lmj_operator.plan import Observed
+from lmj_operator.plan import Observed, Plan, plan
 from lmj_operator.plan.failures.failures import Failure, Remedy
 from lmj_operator.plan.failures.incidents import record, settle
 from lmj_operator.plan.report.conditions import conditions
@@ -136,6 +139,40 @@ async def test_a_job_whose_pods_bring_news_without_end_makes_few_passes_and_anot
     await until(lambda: "quiet-r1-1" in world.api.names("pods"))
     assert asyncio.get_running_loop().time() - before < 1
     noise.cancel()
+
+
+async def test_of_many_jobs_that_have_news_at_once_one_computes_in_a_round_of_the_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, seen = 0, list[tuple[str, int]]()
+
+    def noted(observed: Observed, now: float) -> Plan:
+        seen.append(("plan", rounds))
+        return plan(observed, now)
+
+    def read(body: dict[str, Any], settings: Settings) -> LiveMigrationJob:
+        seen.append(("read", rounds))
+        return cluster_job(body, settings)
+
+    monkeypatch.setattr("lmj_operator.reconcile.plan", noted)
+
+    async def count() -> None:
+        nonlocal rounds
+        while len(world.api.names("pods")) < 40:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(job_task, "cluster_job", read)
+    counting = asyncio.create_task(count())
+    bodies = [job_body(f"job-{number}") for number in range(20)]
+    for number, body in enumerate(bodies):
+        body["metadata"]["uid"] = f"22222222-2222-3333-4444-{number:012}"
+        world.api.objects["livemigrationjobs", body["metadata"]["name"]] = body
+    async with asyncio.timeout(SECONDS):
+        await asyncio.gather(*(world.controller.job_seen("ADDED", body) for body in bodies))
+        await counting
+    assert {what for what, _ in seen} == {"plan", "read"}
+    assert len({at for _, at in seen}) == len(seen) >= 40
 
 
 async def test_a_job_waits_for_its_turn_to_make_its_objects(world: World) -> None:

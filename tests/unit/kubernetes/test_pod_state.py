@@ -1,5 +1,6 @@
 """What a pod's object means to the plan."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ from cluster_jobs import SETTINGS, job, pod_body, running
 from lmj_api.cut import Cut
 from lmj_api.spec import Recovery
 from lmj_api.status import RankStatus
+from lmj_operator.backend.kubernetes import cache
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import slim
 from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced, node_state, pod_address, pod_observed
@@ -253,6 +255,16 @@ def test_the_cut_is_that_of_the_job_that_the_pod_carries(layers: list[int] | Non
     pod = running()
     pod["metadata"]["annotations"] = made["metadata"]["annotations"]
     assert pod_observed(slim(pod), NODE).cut == Cut(stages=2, layers=layers)
+
+
+def test_large_jobs_that_pods_carry_are_not_remembered() -> None:
+    cache._remembered.cache_clear()
+    for number in range(300):
+        text = json.dumps({"spec": {"pipeline": {"stages": number % 64 + 1}}, "x": "x" * (1 << 16)})
+        assert cache.cut_of(text) == Cut(stages=number % 64 + 1)
+    assert cache._remembered.cache_info().currsize == 0
+    assert cache.cut_of('{"spec": {"pipeline": {"stages": 3}}}') == Cut(stages=3)
+    assert cache._remembered.cache_info().currsize == 1
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"spec": {"pipeline": {"stages": "many"}}}', "[" * 100_000])

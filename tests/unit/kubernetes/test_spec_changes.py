@@ -70,6 +70,27 @@ async def test_a_pod_that_does_not_run_yet_is_outdated_when_its_template_changes
     assert await at.outdated() == [False]
 
 
+async def test_what_a_pod_would_be_is_worked_out_once_for_each_change(at: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template may be large and a job have a thousand pods that wait, and each piece of news makes a pass."""
+    built: list[str] = []
+
+    def counted(*arguments: Any) -> dict[str, Any]:
+        pod = build_pod(*arguments)
+        built.append(pod["metadata"]["name"])
+        return pod
+
+    monkeypatch.setattr("lmj_operator.backend.kubernetes.backend.build_pod", counted)
+    for rank in (0, 1):
+        await at.backend.apply(CreatePod(rank, 1))
+    at.change(recovery={"maxRestarts": 1})
+    for _ in range(3):
+        assert await at.outdated() == [False, False]
+    assert sorted(built) == ["tiny-r0-1", "tiny-r1-1"]
+    at.change(placement={"nodeSelector": {"pool": "train"}})
+    assert await at.outdated() == [True, True]
+    assert len(built) == 4
+
+
 async def test_a_pod_that_runs_is_not_outdated_by_its_template(at: Fixture) -> None:
     at.cache.put_pod(running())
     at.change(placement={"nodeSelector": {"pool": "train"}})

@@ -5,60 +5,18 @@ import json
 from typing import Any
 
 import pytest
-from cluster_jobs import SETTINGS, job
+from cluster_jobs import SETTINGS, job, script
+from hostile.good import REQUIRED, TEMPLATE
+from hostile.mutations import Path, at, paths, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lmj_api.problems import SpecError
+from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.pod_state import NodeState, misplaced
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-GOOD: dict[str, Any] = {
-    "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}},
-    "spec": {
-        "restartPolicy": "Never",
-        "nodeSelector": {"pool": "a"},
-        "tolerations": [{"key": "gpu", "operator": "Exists"}],
-        "imagePullSecrets": [{"name": "registry"}],
-        "hostAliases": [{"ip": "10.0.0.1", "hostnames": ["a"]}],
-        "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1}],
-        "affinity": {
-            "nodeAffinity": {
-                _REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [], "matchFields": [{"key": "metadata.name"}]}]}
-            }
-        },
-        "securityContext": {"runAsUser": 1000},
-        "volumes": [{"name": "nfs", "nfs": {"server": "s", "path": "/"}}],
-        "initContainers": [{"name": "first", "image": "busybox", "env": [{"name": "A", "value": "b"}]}],
-        "containers": [
-            {
-                "name": "trainer",
-                "image": "registry.example/trainer:2",
-                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-                "envFrom": [{"secretRef": {"name": "s"}}],
-                "ports": [{"containerPort": 9000, "name": "x"}],
-                "volumeMounts": [{"name": "nfs", "mountPath": "/mnt"}],
-                "resources": {"limits": {"cpu": 2}},
-            },
-            {"name": "sidecar", "image": "busybox"},
-        ],
-    },
-}
-
-
-def _paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(found for key, part in items for found in _paths(part, (*path, key)))]
-
-
-def _at(value: Any, path: tuple[str | int, ...]) -> Any:
-    for step in path:
-        value = value[step]
-    return value
-
-
-PATHS = [path for path in _paths(GOOD) if path]
+PATHS = [path for path in paths(TEMPLATE) if path]
 WORDS = sorted({part for path in PATHS for part in path if isinstance(part, str)} | {"command", "readOnly", "matchLabels"})
 NAMES = st.one_of(st.sampled_from(WORDS), st.text(max_size=4))
 SCALARS = st.one_of(
@@ -81,62 +39,52 @@ ROUNDS = [60, pytest.param(3000, marks=pytest.mark.slow)]
 
 
 def pods_or_a_line(template: Any) -> None:
-    """No error but one for people."""
-    template, lines = json.loads(json.dumps(template)), ()
-    try:
-        made = job(template=template)
-        for rank in (0, None):
-            pod = build_pod(made, SETTINGS, rank, 1, ("node-1",), "node-2")
-            json.dumps(pod)
-            node = NodeState(ready=True, since=0.0, labels={"pool": "b"})
-            misplaced({"spec": {"nodeSelector": {}}}, node, node_selector(made, rank))
-    except SpecError as error:
-        lines = error.lines
-    assert all("spec." in line and line.isprintable() for line in lines), lines
+    """No error but one for people, whatever the job runs."""
+    template = json.loads(json.dumps(template))
+    for make in (job, script):
+        lines: tuple[str, ...] = ()
+        try:
+            pods_of(make(template=template))
+        except SpecError as error:
+            lines = error.lines
+        assert all("spec." in line and line.isprintable() for line in lines), lines
+
+
+def pods_of(made: LiveMigrationJob) -> None:
+    for rank in (0, None):
+        pod = build_pod(made, SETTINGS, rank, 1, ("node-1",), "node-2")
+        json.dumps(pod)
+        node = NodeState(ready=True, since=0.0, labels={"pool": "b"})
+        misplaced({"spec": {"nodeSelector": {}}}, node, node_selector(made, rank))
 
 
 def test_the_template_that_is_changed_is_a_good_one() -> None:
-    assert build_pod(job(template=GOOD), SETTINGS, 0, 1)["spec"]["containers"][1]["name"] == "sidecar"
+    assert build_pod(job(template=TEMPLATE), SETTINGS, 0, 1)["spec"]["containers"][1]["name"] == "sidecar"
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_a_good_template_with_one_wrong_part(rounds: int) -> None:
     @settings(max_examples=rounds, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.sampled_from(PATHS), VALUES)
-    def check(path: tuple[str | int, ...], value: Any) -> None:
-        template: Any = copy.deepcopy(GOOD)
-        place = template
-        for part in path[:-1]:
-            place = place[part]
-        place[path[-1]] = value
+    def check(path: Path, value: Any) -> None:
+        template = copy.deepcopy(TEMPLATE)
+        put(template, path, value)
         pods_or_a_line(template)
 
     check()
 
 
-def _put(value: Any, path: tuple[str | int, ...], part: Any) -> None:
-    """Put ``part`` at ``path``, as far as that is still there."""
-    for step in path[:-1]:
-        try:
-            value = value[step]
-        except (LookupError, TypeError):
-            return
-    last: Any = path[-1]
-    if isinstance(value, dict) or (isinstance(value, list) and isinstance(last, int) and last < len(value)):
-        value[last] = part
-
-
 @pytest.mark.parametrize("rounds", [60, pytest.param(6000, marks=pytest.mark.slow)])
 def test_a_good_template_with_several_changes(rounds: int) -> None:
     """Parts of it elsewhere, taken away, or replaced by anything."""
-    parts = st.one_of(VALUES, st.sampled_from(PATHS).map(lambda path: _at(GOOD, path)))
+    parts = st.one_of(VALUES, st.sampled_from(PATHS).map(lambda path: at(TEMPLATE, path)))
 
     @settings(max_examples=rounds, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(st.tuples(st.sampled_from(PATHS), parts), min_size=1, max_size=4))
-    def check(changes: list[tuple[tuple[str | int, ...], Any]]) -> None:
-        template: Any = copy.deepcopy(GOOD)
+    def check(changes: list[tuple[Path, Any]]) -> None:
+        template = copy.deepcopy(TEMPLATE)
         for path, part in changes:
-            _put(template, path, copy.deepcopy(part))
+            put(template, path, copy.deepcopy(part))
         pods_or_a_line(template)
 
     check()
@@ -176,11 +124,19 @@ def test_a_template_of_anything(rounds: int) -> None:
             {"spec": {"initContainers": [{"name": "a", "env": [1]}]}},
             "spec.template.spec.initContainers[0].env[0]: a mapping is needed, not a number",
         ),
+        (
+            {"spec": {"containers": [{"name": "trainer", "resources": "2 CPUs"}]}},
+            "spec.template.spec.containers[trainer].resources: a mapping is needed, not text",
+        ),
+        (
+            {"spec": {"containers": [{"name": "trainer", "resources": {"limits": 2}}]}},
+            "spec.template.spec.containers[trainer].resources.limits: a mapping is needed, not a number",
+        ),
         ({"spec": {"nodeSelector": ["a"]}}, "spec.template.spec.nodeSelector: a mapping is needed, not a list"),
         ({"spec": {"containers": None}}, "spec.template.spec.containers: the trainer's container, trainer, cannot be taken away"),
         (
-            {"spec": {"affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": {}}}}}},
-            f"spec.template.spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms: a list is needed, not a mapping",
+            {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": {}}}}}},
+            f"spec.template.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms: a list is needed, not a mapping",
         ),
     ],
 )

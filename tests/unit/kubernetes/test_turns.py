@@ -121,6 +121,28 @@ async def test_a_call_for_one_job_does_not_wait_for_those_of_another_which_are_s
         await asyncio.gather(*loud)
 
 
+async def test_what_jobs_compute_is_cut_into_slices_of_which_a_round_of_the_loop_has_one() -> None:
+    turns, rounds, had = Turns(1, 1), 0, list[tuple[Key, int]]()
+
+    async def compute(key: Key) -> None:
+        await turns.slice(key)
+        had.append((key, rounds))
+
+    tasks = [asyncio.create_task(compute(key)) for key in (*[LOUD] * 20, *[LOUD_TOO] * 20, QUIET)]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        rounds += 1
+    assert len({at for _, at in had}) == len(had) == 41
+    assert QUIET in [key for key, _ in had[:3]], "the other namespace has every second turn"
+    assert LOUD_TOO in [key for key, _ in had[:4]]
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert (turns._waiting, dict(turns._held)) == ({}, {})
+    alone = asyncio.create_task(compute(QUIET))
+    await asyncio.sleep(0)
+    assert alone.done(), "nobody else wants one: it is had at once"
+
+
 async def posted(api: MemoryApi, notebook: Notebook, count: int) -> list[str]:
     running = asyncio.create_task(notebook.run())
     async with asyncio.timeout(10):
@@ -167,6 +189,25 @@ async def test_a_job_makes_no_more_pods_than_its_ranks_may_need(monkeypatch: pyt
     assert await asked() == first
     now += 15
     assert await asked() == first + int(15 * 2 / POD_SECONDS)
+
+
+async def test_a_job_that_grows_by_a_rank_again_and_again_makes_as_many_pods_as_one_that_begins_with_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lmj_operator.backend.kubernetes.creation.time.monotonic", lambda: 100.0)
+    api, cache = MemoryApi(), Cache()
+    creation = Creation(api, cache, Children(api, cache.children, SETTINGS), SETTINGS)  # type: ignore[arg-type]
+    ranks = 8
+    for replicas in range(1, ranks + 1):
+        grown = job(
+            pipeline={"stages": 1, "microBatches": ranks},
+            model={"scratch": {"layers": 1}},
+            training={"batchSize": ranks},
+            dataParallel={"shards": ranks, "replicas": replicas},
+        )
+        for _ in range(100):
+            await creation.create(grown, CreatePod(0, len(api.names("pods")) + 1))
+    assert len(api.names("pods")) == PODS_OF_A_RANK * ranks + PODS_BESIDES
 
 
 def test_what_one_job_may_post_is_far_less_than_all_may() -> None:

@@ -194,14 +194,32 @@ async def test_a_stream_without_end_is_read_slowly(monkeypatch: pytest.MonkeyPat
         slept.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    turns = module._Turns()
+    turns = module._Turns(module.next_round)
     for _ in range(100):
         await turns.taken(1)
     assert slept == [0.0] * 6
     for _ in range(28):
         await turns.taken(1)
     await turns.taken(256)  # a part of a long line
-    assert slept[6:] == [TURNS * module.SLOW_SECONDS] * 2 + [256 * module.SLOW_SECONDS]
+    assert [seconds for seconds in slept if seconds] == [TURNS * module.SLOW_SECONDS] * 2 + [256 * module.SLOW_SECONDS]
     monkeypatch.setattr(module, "WINDOW_SECONDS", 0.0)
     await turns.taken(TURNS)
     assert slept[-1] == 0.0
+
+
+async def test_a_turn_is_waited_for_before_more_of_many_lines_are_taken(server: Server) -> None:
+    server.answer = [CHUNKED + b"%x\r\n%b\r\n" % (10 * TURNS * 2, b"x\n" * 10 * TURNS), b"0\r\n\r\n"]
+    turn, taken = asyncio.Event(), list[bytes]()
+
+    async def take() -> None:
+        async for line in lines(server.address, "/v1/events?after=0", {}, lambda: None, SECONDS, SECONDS, turn.wait):
+            taken.append(line)
+
+    taking = asyncio.create_task(take())
+    while not taken:  # noqa: ASYNC110 - what is waited for tells nobody
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.1)
+    assert len(taken) <= TURNS
+    turn.set()
+    await taking
+    assert len(taken) == 10 * TURNS

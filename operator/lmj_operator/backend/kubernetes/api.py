@@ -1,6 +1,8 @@
 """Calls to the API server: JSON in and out, each with a deadline, each counted."""
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -8,8 +10,11 @@ from urllib.parse import urlencode
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
+from lmj_api.bounds import printable
 from lmj_operator.backend.kubernetes.nesting import parsed
+from lmj_operator.backend.kubernetes.pages import page
 from lmj_operator.backend.kubernetes.resources import Resource
+from lmj_operator.backend.kubernetes.trimming import EVENT, OBJECT, trimmed
 from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.backend.lines import whole_lines
 
@@ -31,8 +36,12 @@ QUIET_SECONDS = 120.0
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=QUIET_SECONDS)
 TEXT_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
 """A log may be silent for as long as nothing is logged: who follows it has a deadline, or another source that says when it ends."""
+LONGEST_MESSAGE = 1000
+"""Characters of what the server says of a call that it refuses. It lists all that is wrong with an object, in the words of whoever made it."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml;charset=utf-8"
+"""With its charset, which a server does not look at, the client takes text as it is: else it would write JSON."""
 _METADATA = JSON + ";as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 MANAGER = "lmj"
 """Field manager of everything that is applied."""
@@ -118,7 +127,7 @@ class Api:
                 if code >= 400:
                     raise _error("watch", path, code, await answer.read())
                 async for line in lines(answer.response.content):
-                    event = _parse(line)
+                    event = _parse(await trimmed(line, EVENT))
                     kind, thing = str(event.get("type")), event.get("object") or {}
                     if kind == "ERROR":
                         raise _error("watch", path, int(thing.get("code") or 500), line, thing)
@@ -159,11 +168,24 @@ class Api:
         path = resource.path(body["metadata"].get("namespace"))
         return await self._call("create", "POST", resource, path, body, {"fieldManager": MANAGER})
 
-    async def apply(self, resource: Resource, body: Object, *, subresource: str | None = None, force: bool = False) -> Object:
-        """Server-side apply. Raises :class:`ApiError` (status 409: another manager's field, or not the resourceVersion in ``body``)."""
+    async def apply(
+        self,
+        resource: Resource,
+        body: Object,
+        *,
+        subresource: str | None = None,
+        force: bool = False,
+        metadata: bool = False,
+        manager: str = MANAGER,
+    ) -> Object:
+        """Server-side apply by ``manager``; the answer is all of the object, or its ``metadata`` alone.
+
+        Raises :class:`ApiError` (status 409: another manager's field, or not the resourceVersion in ``body``).
+        """
         path = resource.path(body["metadata"].get("namespace"), body["metadata"]["name"], subresource)
-        query = {"fieldManager": MANAGER, "force": "true" if force else "false"}
-        return await self._call("patch", "PATCH", resource, path, body, query, "application/apply-patch+yaml")
+        query = {"fieldManager": manager, "force": "true" if force else "false"}
+        accept = _METADATA.format("") if metadata else JSON
+        return await self._call("patch", "PATCH", resource, path, _yaml(body), query, APPLY_PATCH, accept=accept)
 
     async def merge(
         self, resource: Resource, namespace: str, name: str, change: Object, *, subresource: str | None = None
@@ -197,7 +219,7 @@ class Api:
         method: str,
         resource: Resource,
         path: str,
-        body: Object | None = None,
+        body: Object | str | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
         seconds: float = CALL_SECONDS,
@@ -218,7 +240,7 @@ class Api:
         method: str,
         resource: Resource,
         path: str,
-        body: Object | None,
+        body: Object | str | None,
         query: Mapping[str, str] | None,
         content_type: str,
         seconds: float,
@@ -239,13 +261,13 @@ class Api:
             self._count(verb, resource.plural, code)
         if code >= 400:
             raise _error(verb, path, code, data, retry_after=retry_after)
-        return _parse(data)
+        return await _parse_page(data) if verb == "list" else _parse(await trimmed(data, OBJECT))
 
     async def _request(
         self,
         method: str,
         path: str,
-        body: Object | None,
+        body: Object | str | None,
         query: Mapping[str, str] | None,
         content_type: str,
         limit: float | aiohttp.ClientTimeout,
@@ -259,11 +281,27 @@ class Api:
         )
 
 
+_NOT_PLAIN = re.compile(r"[^\x00-\x7e]")
+
+
+def _yaml(body: Object) -> str:
+    """``body`` as YAML: JSON but for what is not ASCII in its texts. JSON has two escapes for 😀, each of which YAML refuses."""
+    return _NOT_PLAIN.sub(_escaped, json.dumps(body, ensure_ascii=False))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return "\\ufffd" if 0xD800 <= code < 0xE000 else f"\\U{code:08x}"
+
+
 def _error(
     verb: str, path: str, code: int, data: bytes, told: Object | None = None, retry_after: float | None = None
 ) -> ApiError:
     told = _parse(data) if told is None else told
     message = str(told.get("message", "")) or data[:200].decode(errors="replace")
+    if len(message) > LONGEST_MESSAGE:
+        message = message[: LONGEST_MESSAGE - 1] + "…"
+    message = printable(message)
     return ApiError(verb, path, code, str(told.get("reason", "")), message, retry_after)
 
 
@@ -280,6 +318,14 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 def _parse(data: bytes) -> Object:
     try:
         value = parsed(data)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+async def _parse_page(data: bytes) -> Object:
+    try:
+        value = await page(data, parsed)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

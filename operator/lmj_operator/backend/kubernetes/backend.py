@@ -17,6 +17,7 @@ from lmj_api.status import JobStatus, Phase, StandbyState
 from lmj_api.topology import Topology
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.caller import Caller
+from lmj_operator.backend.event_stream import Turn, next_round
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
@@ -93,8 +94,9 @@ class KubernetesBackend:
         keys: Keys,
         lists: Budget,
         clock: Callable[[], float] = steady_time,
+        turn: Turn = next_round,
     ) -> None:
-        """``lists``: of events, by all jobs."""
+        """``lists``: of events, by all jobs. ``turn``: waited for before each thing that takes the loop for long."""
         self.job = job
         """The job; its watcher sets it again when its spec changes."""
         self.deleted = False
@@ -113,9 +115,10 @@ class KubernetesBackend:
         self._callers: dict[str, Caller] = {}
         """By uid of the pod."""
         self._clock = clock
+        self._turn = turn
         self._labels = PodLabels(api, cache, clock)
         self._trouble = StartTrouble(api, lists, clock)
-        self._creation = Creation(api, cache, self.children, self._trusting(settings), clock)
+        self._creation = Creation(api, cache, self.children, self._trusting(settings), clock, turn)
         self._children_not_before = 0.0
         self._sightings = Sightings(clock)
         self._unreachable: dict[str, float] = {}
@@ -123,6 +126,8 @@ class KubernetesBackend:
         """Names of pods that are not there any more: no name is used twice."""
         self._told_to_go: dict[tuple[str, bool], float] = {}
         self._let_go_at: dict[str, float] = {}
+        self._digests: dict[str, tuple[LiveMigrationJob, Settings, str]] = {}
+        """Of pods that wait, by their names: what they would be made as, of which job, with which settings."""
         self._there: set[str] = set()
         """Names of pods that were there in the last pass, and not about to go."""
         self._agents = Agents(settings.status_seconds, clock)
@@ -152,7 +157,7 @@ class KubernetesBackend:
         pods = self._pods()
         self._there = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
         known = _Stored.of(status)
-        looked = await self._trouble.told(self.key, [(pod, self._look(pod, known)) for pod in pods])
+        looked = await self._trouble.told(self.key, [(pod, await self._look(pod, known)) for pod in pods])
         seen = await self._with_agents(looked, known)
         self._forget_others(pods)
         there = {pod.name for pod in seen}
@@ -238,7 +243,7 @@ class KubernetesBackend:
             else:
                 self._gone.add(name)
 
-    def _look(self, pod: Object, stored: "_Stored") -> PodObserved:
+    async def _look(self, pod: Object, stored: "_Stored") -> PodObserved:
         """The pod without what its agent says."""
         node = self._node(pod)
         seen = self._by_own_clock(pod, pod_observed(pod, node, self.job.spec.migration.on_taints))
@@ -249,7 +254,7 @@ class KubernetesBackend:
         if node is not None and seen.phase is PodPhase.RUNNING:
             selector = node_selector(self.job.cut_into(seen.cut), stored.rank(seen))
             seen = replace(seen, misplaced=misplaced(pod, node, selector))
-        return replace(seen, outdated=True) if self._outdated(pod, seen) else seen
+        return replace(seen, outdated=True) if await self._outdated(pod, seen) else seen
 
     async def _with_agents(self, pods: list[tuple[Object, PodObserved]], stored: "_Stored") -> list[PodObserved]:
         """``pods`` with what the agents say; those of which nothing is known are asked at the same time."""
@@ -338,7 +343,7 @@ class KubernetesBackend:
         since = self._unreachable.setdefault(uid, asked)
         return replace(seen, unreachable_since=since, dark=self._agents.is_dark(_agent_key(pod)))
 
-    def _outdated(self, pod: Object, seen: PodObserved) -> bool:
+    async def _outdated(self, pod: Object, seen: PodObserved) -> bool:
         """Whether nothing runs in the pod yet, and nothing will on its node, or the template says by now that it must be another."""
         if seen.phase is not PodPhase.PENDING:
             return False
@@ -347,9 +352,17 @@ class KubernetesBackend:
         if (self.job.metadata.generation or 1) == 1:
             return False  # the spec is as it was at first
         made_as = (pod["metadata"].get("annotations") or {}).get(DIGEST)
-        job = self.job.cut_into(seen.cut)
-        wanted = build_pod(job, self._creation.settings, seen.rank, seen.serial)["metadata"]["annotations"][DIGEST]
-        return made_as is not None and made_as != wanted
+        return made_as is not None and made_as != await self._digest(seen)
+
+    async def _digest(self, seen: PodObserved) -> str:
+        """What a pod in the place of ``seen`` would be made as by now."""
+        known, settings = self._digests.get(seen.name), self._creation.settings
+        if known is None or known[0] is not self.job or known[1] != settings:
+            # A template may be large, a job have many pods, and all of them wait.
+            await self._turn()
+            pod = build_pod(self.job.cut_into(seen.cut), settings, seen.rank, seen.serial)
+            known = self._digests[seen.name] = self.job, settings, pod["metadata"]["annotations"][DIGEST]
+        return known[2]
 
     def _by_own_clock(self, pod: Object, seen: PodObserved) -> PodObserved:
         uid = pod["metadata"]["uid"]
@@ -381,7 +394,7 @@ class KubernetesBackend:
         address, caller = pod_address(pod), self._caller(pod)
         if address is None or caller is None:
             return None
-        return AgentClient(self._session, f"{address}:{AGENT_PORT}", caller, self._view)
+        return AgentClient(self._session, f"{address}:{AGENT_PORT}", caller, self._view, self._turn)
 
     def _caller(self, pod: Object) -> Caller | None:
         key, uid = self._keys.of(pod["trust"]), pod["metadata"]["uid"]
@@ -456,6 +469,8 @@ class KubernetesBackend:
         uids = {pod["metadata"]["uid"] for pod in pods}
         self._sightings.keep(uids)
         self._callers = {uid: caller for uid, caller in self._callers.items() if uid in uids}
+        names = {pod["metadata"]["name"] for pod in pods}
+        self._digests = {name: known for name, known in self._digests.items() if name in names}
         self._unreachable = {uid: since for uid, since in self._unreachable.items() if uid in uids}
         self._told_to_go = {key: at for key, at in self._told_to_go.items() if key[0] in uids}
         self._let_go_at = {uid: at for uid, at in self._let_go_at.items() if uid in uids}

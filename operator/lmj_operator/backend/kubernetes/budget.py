@@ -8,6 +8,10 @@ class Budget:
         self._burst, self._seconds = burst, seconds
         self._left, self._at = float(burst), 0.0
 
+    def widen(self, more: int, seconds: float) -> None:
+        """So many more at once, and from now on one in ``seconds``."""
+        self._burst, self._left, self._seconds = self._burst + more, self._left + more, seconds
+
     def take(self, now: float) -> bool:
         """Whether a call may be made ``now``, by a clock that nobody sets; then it counts as made."""
         # Jobs take turns: one that has waited meanwhile still has an earlier time, which must not be earned again by the next.

@@ -58,9 +58,13 @@ def slim(pod: Object) -> Object:
     }
 
 
-@lru_cache(maxsize=256)
 def cut_of(job: str | None) -> Cut | None:
     """How the layers are cut in the ``job`` that a pod carries; None: somebody has changed it."""
+    # What is remembered of jobs is not to be as large as what they carry.
+    return _cut(job) if job is None or len(job) > _LONG else _remembered(job)
+
+
+def _cut(job: str | None) -> Cut | None:
     try:
         pipeline = json.loads(job or "")["spec"]["pipeline"]
         return Cut(stages=pipeline["stages"], layers=pipeline.get("layers"))
@@ -68,6 +72,9 @@ def cut_of(job: str | None) -> Cut | None:
         return None
 
 
+_remembered = lru_cache(maxsize=256)(_cut)
+_LONG = 16 << 10
+"""Characters of a job whose cut is read again and again."""
 _TOLERATION = ("key", "operator", "value", "effect")
 _CONDITIONS = ("PodScheduled", "DisruptionTarget")
 _CONDITION = ("type", "status", "reason", "message", "lastTransitionTime")

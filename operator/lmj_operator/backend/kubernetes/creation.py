@@ -9,6 +9,7 @@ from lmj_api.names import pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import LiveMigrationJob
+from lmj_operator.backend.event_stream import Turn, next_round
 from lmj_operator.backend.kubernetes.api import Api, ApiError, Object
 from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.build.pod import build_pod
@@ -56,7 +57,13 @@ class Creation:
     """Makes the pods of one job."""
 
     def __init__(
-        self, api: Api, cache: Cache, children: Children, settings: Settings, clock: Callable[[], float] = steady_time
+        self,
+        api: Api,
+        cache: Cache,
+        children: Children,
+        settings: Settings,
+        clock: Callable[[], float] = steady_time,
+        turn: Turn = next_round,
     ) -> None:
         self._api = api
         self._cache = cache
@@ -64,9 +71,11 @@ class Creation:
         self.settings = settings
         """Of the next pod: whoever knows the job's pods says what it joins."""
         self._clock = clock
+        self._turn = turn
         self.unmade: dict[str, Unmade] = {}
         self._hold: tuple[int, float] = (0, 0.0)
-        self._pods: tuple[int, Budget] = (0, Budget(0, POD_SECONDS))
+        self._ranks = 0
+        self._pods = Budget(PODS_BESIDES, POD_SECONDS)
 
     async def create(self, job: LiveMigrationJob, action: CreatePod) -> None:
         """Make the pod that ``action`` asks for. Raises ActionError.
@@ -78,6 +87,8 @@ class Creation:
         name = standby_name(owner, serial) if rank is None else pod_name(owner, rank, serial)
         if now < self._hold[1] or name in self.unmade or not self._may_make(job.spec.world_size):
             return
+        # All of a job's pods are made at the same time, and a template may be large.
+        await self._turn()
         try:
             pod = self._build(job, action)
             await self._ensure(job)
@@ -116,9 +127,11 @@ class Creation:
 
     def _may_make(self, ranks: int) -> bool:
         """Whether one more pod may be made by now; another pass asks again."""
-        if ranks > self._pods[0]:
-            self._pods = ranks, Budget(PODS_OF_A_RANK * ranks + PODS_BESIDES, POD_SECONDS / ranks)
-        return self._pods[1].take(time.monotonic())
+        if ranks > self._ranks:
+            # What was made before counts: who grows by one rank again and again gets no more than who begins with all.
+            self._pods.widen(PODS_OF_A_RANK * (ranks - self._ranks), POD_SECONDS / ranks)
+            self._ranks = ranks
+        return self._pods.take(time.monotonic())
 
     def _build(self, job: LiveMigrationJob, action: CreatePod) -> Object:
         return build_pod(job.cut_into(action.cut), self.settings, action.rank, action.serial, action.avoid, action.node)

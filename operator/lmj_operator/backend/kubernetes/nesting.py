@@ -5,6 +5,7 @@ gives up at a depth of its own, and that would end more than the one job.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any
@@ -18,6 +19,10 @@ _STEPS = (0, 1, -1)
 _BRACKETS = bytes(1 if code in b"[{" else 2 if code in b"]}" else 0 for code in range(256))
 """What each byte does to the depth, as an index of _STEPS."""
 _OTHERS = bytes(code for code in range(256) if not _BRACKETS[code])
+# Possessive, for else it remembers a way back for each of a million escapes.
+TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
+"""A text, or a bracket that is in none."""
+_QUOTE, _OPEN = ord('"'), b"[{"
 
 
 def parsed(data: bytes) -> Any:
@@ -39,14 +44,21 @@ def shallow(data: bytes, deepest: int = DEEPEST) -> bytes:
     parts = data.replace(b"\\\\", b"__").replace(b'\\"', b"__").split(b'"')
     if max(_depths(b"".join(parts[::2]).translate(_BRACKETS, _OTHERS)), default=0) <= deepest:
         return data
-    parts[1::2] = [b" " * len(text) for text in parts[1::2]]
-    deep = bytes(map(deepest.__lt__, _depths(b" ".join(parts).translate(_BRACKETS))))
-    kept, begin = [], 0
-    while (cut := deep.find(1, begin)) >= 0:
-        end = deep.find(0, cut)
-        kept += [data[begin:cut], b"null"]
-        begin = end + 1 if end >= 0 else len(data)
-    return b"".join([*kept, data[begin:]])
+    kept, begin, depth = list[bytes](), 0, 0
+    for token in TOKEN.finditer(data):
+        code = data[token.start()]
+        if code == _QUOTE:
+            continue
+        if code in _OPEN:
+            depth += 1
+            if depth == deepest + 1:
+                kept.append(data[begin : token.start()])
+        else:
+            if depth == deepest + 1:
+                kept.append(b"null")
+                begin = token.end()
+            depth -= 1
+    return b"".join([*kept, b"null"] if depth > deepest else [*kept, data[begin:]])
 
 
 def _depths(brackets: bytes) -> Iterator[int]:

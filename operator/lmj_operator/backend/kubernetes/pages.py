@@ -1,29 +1,27 @@
 """A page of a list of objects, each parsed by itself: all of it at once may be a hundred times as much, and would stop the loop for seconds."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from lmj_operator.backend.kubernetes.nesting import parsed
+from lmj_operator.backend.kubernetes.nesting import TOKEN, parsed
+from lmj_operator.backend.kubernetes.trimming import OBJECT, few, trimmed
 
 LARGE_PAGE = 1 << 20
-"""Bytes: a page that is smaller is parsed as a whole."""
+"""Bytes: a page that is smaller, and of few parts, is parsed as a whole."""
 TURN = 10_000
 """Brackets and texts after which others have their turn."""
-# Possessive, for else it remembers a way back for each of a million escapes.
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _QUOTE, _LIST = b'"['
 _OPEN = b"[{"
 
 
 async def page(data: bytes, kept: Callable[[bytes], Any]) -> Any:
     """A list as JSON, parsed; ``kept``: of the JSON of an item what is kept of it. Raises ValueError: it is no JSON."""
-    if len(data) <= LARGE_PAGE:
+    if len(data) <= LARGE_PAGE and few(data):
         return parsed(data)
     found, first, last = [], 0, 0
     async for begin, end in items(data):
-        found.append(kept(data[begin:end]))
+        found.append(kept(await trimmed(data[begin:end], OBJECT)))
         first, last = first or begin, end
     value = parsed(data[:first] + data[last:])
     if found and isinstance(value, dict):
@@ -34,7 +32,7 @@ async def page(data: bytes, kept: Callable[[bytes], Any]) -> Any:
 async def items(data: bytes) -> AsyncIterator[tuple[int, int]]:
     """Where each object of the list in ``data`` begins and ends."""
     depth, begin, listed = 0, 0, False
-    for number, token in enumerate(_TOKEN.finditer(data)):
+    for number, token in enumerate(TOKEN.finditer(data)):
         if number % TURN == TURN - 1:
             await asyncio.sleep(0)
         code = data[token.start()]

@@ -24,14 +24,22 @@ class JobGone(Exception):  # noqa: N818 - it names what happened
     """The job is not there any more."""
 
 
+class StatusUnreadable(ValueError):  # noqa: N818 - it names what happened
+    """A status is none that this operator can read; the text says what of it, in a line."""
+
+
 def read_status(body: Mapping[str, Any]) -> JobStatus:
-    """The status in a job's object. Raises ValueError when it is none that this operator can read."""
+    """The status in a job's object. Raises :class:`StatusUnreadable`."""
     try:
-        return JobStatus.model_validate(body.get("status") or {})
+        status = JobStatus.model_validate(body.get("status") or {})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"status.{where} cannot be read ({first['msg']}): was it written by a newer operator?") from error
+        text = f"status.{where} cannot be read ({first['msg']}): was it written by a newer operator?"
+        raise StatusUnreadable(text) from error
+    if status.view is not None and not status.view.members:
+        raise StatusUnreadable("status.view.members cannot be read (it has none, and the first of them leads): who wrote it?")
+    return status
 
 
 _CAN_WAIT = {"message", "progress", "evaluations", "checkpoint", "ranks", "followers", "stragglers", "conditions"}
@@ -125,7 +133,9 @@ class StatusStore:
             await self.write(self._newest.status)
 
     async def write(self, status: JobStatus) -> None:
-        """Take ``status``, and store it unless it can wait. Raises ApiError, :class:`StatusConflict` and :class:`JobGone`."""
+        """Take ``status``, and store it unless it can wait. Raises ApiError, :class:`StatusConflict`, :class:`JobGone` and, where somebody else
+        has written one, :class:`StatusUnreadable`.
+        """
         text = _Text.of(status)
         if text.news == self._stored.news:
             self._newest = self._stored
@@ -138,7 +148,8 @@ class StatusStore:
         metadata = {"name": self._name, "namespace": self._namespace, "uid": self._uid, "resourceVersion": self._version}
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": self._body()}
         try:
-            answer = await self._api.apply(JOBS, body, subresource="status", force=True)
+            # All of a job may be a megabyte, and it is known already.
+            answer = await self._api.apply(JOBS, body, subresource="status", force=True, metadata=True)
         except ApiError as error:
             self._stored = self._newest = before
             if error.status == 404:

@@ -35,6 +35,16 @@ class Turns:
         finally:
             self._give_back(key)
 
+    async def slice(self, key: Key | None = None) -> None:
+        """A turn from here to the end of this round of the loop, which others may not have in it: for what a job computes until it waits again.
+
+        A round has all that became ready in the one before, which may be something of a thousand jobs. ``key``: the job; else the one that
+        the task works for.
+        """
+        key = JOB.get() if key is None else key
+        await self._take(key)
+        asyncio.get_running_loop().call_soon(self._give_back, key)
+
     async def _take(self, key: Key) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(key[0], {}).setdefault(key[1], deque()).append(turn)

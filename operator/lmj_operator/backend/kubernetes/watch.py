@@ -15,8 +15,8 @@ from typing import Any
 from lmj_operator.backend.kubernetes.api import Api, ApiError, Object
 from lmj_operator.backend.kubernetes.resources import Resource
 
-PAGE = 500
-"""Objects of a list that are in memory at once."""
+PAGE = 50
+"""Objects of a list that are in memory at once: who may make pods decides how large they are, up to the server's 1.5 MB each."""
 WATCH_SECONDS = 300
 """The server ends a watch after so long; another goes on where it was."""
 REST_SECONDS = 0.1

@@ -121,6 +121,18 @@ def _check_fields(template: Mapping[str, Any]) -> Iterator[str]:
             for key in ("command", "args", "workingDir"):
                 if key in container:
                     yield f"spec.template.spec.containers[{CONTAINER}].{key}: the operator sets it"
+            yield from _check_resources(container.get("resources"))
+
+
+def _check_resources(resources: object) -> Iterator[str]:
+    """What the trainer's container asks for is read: a limit of memory counts for what its processes share."""
+    where = f"spec.template.spec.containers[{CONTAINER}].resources"
+    if resources is None:
+        return
+    if not isinstance(resources, Mapping):
+        yield f"{where}: a mapping is needed, not {kind_of(resources)}"
+    elif not isinstance(limits := resources.get("limits"), Mapping | None):
+        yield f"{where}.limits: a mapping is needed, not {kind_of(limits)}"
 
 
 def _at(value: Any, path: Sequence[str]) -> Any:
