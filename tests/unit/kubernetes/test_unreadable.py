@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from cluster_jobs import SETTINGS, MemoryApi, error, job_body
+from cluster_jobs import SETTINGS, MemoryApi, MemoryKeys, error, job_body
 
 from lmj_operator.backend.kubernetes.status_store import StatusUnreadable, read_status
 from lmj_operator.controller.controller import Controller
@@ -30,6 +30,7 @@ class World:
             self.controller.cache,
             session,
             SETTINGS,
+            MemoryKeys(),
             metrics,
             Notebook(self.api),  # type: ignore[arg-type]
         )
