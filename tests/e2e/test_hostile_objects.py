@@ -102,7 +102,7 @@ def operator(plane: Plane) -> Iterator[Operator]:
     running.stop()
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_the_operator_lives_each_job_says_why_and_others_get_their_pods(plane: Plane, operator: Operator, count: int) -> None:
     from operator_load.plane import NAMESPACE
 
@@ -123,7 +123,7 @@ def test_the_operator_lives_each_job_says_why_and_others_get_their_pods(plane: P
     slowest = sorted(canary.waited, key=lambda wait: -wait.seconds)
     print(f"seed {SEED}: {outcome}; the slowest canaries {slowest[:5]}")
     assert not outcome.wrong, f"seed {SEED}: {len(outcome.wrong)} of {count}:\n" + "\n".join(outcome.wrong[:10])
-    assert len(canary.waited) >= 3
+    assert len(canary.waited) >= 3, "it is too short to say anything"
     assert slowest[0].seconds < LONGEST, slowest[:10]
     late = [wait for wait in slowest if not wait.restarted and wait.seconds > IN_TIME + CALLS * wait.slowest]
     assert not late, late
