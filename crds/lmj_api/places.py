@@ -208,12 +208,11 @@ def _wrong_results(output: Output, scripted: bool, in_a_bucket: bool) -> list[st
         return (
             ["spec.output.scratch: output.path is no place in object storage: leave it out"] if output.scratch is not None else []
         )
-    asked = {f"trackers[{number}]": tracker.keeps_files for number, tracker in enumerate(output.trackers)}
     wrong = [
-        f"spec.output.{name}: is files in the output folder, and output.path {output.path} is in object storage: "
-        + ("leave tensorboard out, or name a path" if name == "tensorboard" else "name a server (uri or space), or a path")
-        for name, value in {**asked, "tensorboard": output.tensorboard}.items()
-        if value
+        f"spec.output.trackers[{number}]: is files in the output folder, and output.path {output.path} is in object storage: "
+        "name a server (uri or space), or a path"
+        for number, tracker in enumerate(output.trackers)
+        if tracker.keeps_files
     ]
     if scripted:
         wrong.append(f"spec.output.path: {output.path}: a script writes into a folder: write a path")

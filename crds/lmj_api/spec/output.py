@@ -34,7 +34,7 @@ class Output(Message):
     """Also write the final model with its linear layers in 8 bits into ``model-int8/``, for inference on CPUs (weights a scale for each row,
     activations a scale for each token, in the format of compressed-tensors)."""
     tensorboard: bool = False
-    """Also write TensorBoard event files into ``tensorboard/`` (needs the ``tensorboard`` extra)."""
+    """Also write TensorBoard event files into ``tensorboard/`` (needs the ``tensorboard`` extra); with results in object storage, at the end."""
     trackers: Annotated[list[Tracker], Field(max_length=MOST_TRACKERS)] = []
     """Experiment trackers that the run is shown in: MLflow, Weights & Biases, Trackio."""
     hub: Hub | None = None

@@ -381,7 +381,6 @@ def test_results_may_lie_in_a_bucket(here: bool) -> None:
 @pytest.mark.parametrize(
     ("assignment", "named", "remedy"),
     [
-        ("output.tensorboard=true", "tensorboard", "leave tensorboard out, or name a path"),
         ('output.trackers=[{"kind": "Trackio", "project": "p"}]', "trackers[0]", "name a server (uri or space), or a path"),
         (
             'output.trackers=[{"kind": "WandB", "project": "p"}, {"kind": "WandB", "project": "p", "offline": true}]',

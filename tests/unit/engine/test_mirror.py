@@ -62,12 +62,14 @@ class Machine:
         self.results = Results(posix.folder(bucket), self.layout)
         self.warnings: list[str] = []
 
-    def files(self, number: int, resume: int, run: Run | None = None, journal: Journal | None = None) -> RecordFiles:
+    def files(
+        self, number: int, resume: int, run: Run | None = None, journal: Journal | None = None, tensorboard: bool = False
+    ) -> RecordFiles:
         """Of a view."""
         claim = Claim(run=run or Run(), view=number, pod=f"pod-{number}")
         self.layout.output.mkdir(parents=True, exist_ok=True)
         self.journal = journal or Journal()
-        return RecordFiles(self.layout, claim, resume, self.journal, False, self.warnings.append, self.results)
+        return RecordFiles(self.layout, claim, resume, self.journal, tensorboard, self.warnings.append, self.results)
 
     def record(self, files: RecordFiles, *steps: int) -> None:
         for step in steps:
@@ -293,6 +295,30 @@ def test_the_end_leaves_files_and_no_pieces(machine: Callable[[str], Machine], b
     two.record(newer, 3)
     assert two.steps == [1, 2, 3]
     assert [e.step for e in newer.evaluations] == [2]
+
+
+def test_the_end_makes_one_event_file_of_all_that_pods_recorded(machine: Callable[[str], Machine], bucket: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    one = machine("one")
+    files = one.files(1, 0)
+    one.record(files, 1, 2)
+    one.journal.evaluated(evaluation(2))
+    one.record(files)
+    files.push()
+    two = machine("two")
+    (two.layout.tensorboard / "plugins").mkdir(parents=True)
+    (bucket / "tensorboard").mkdir()
+    (bucket / "tensorboard" / "events.out.tfevents.1.pod.1.0").write_bytes(b"of a run that ended earlier")
+    files = two.files(2, 2, tensorboard=True)
+    two.record(files, 3)
+    files.publish()
+    files.publish()  # as after an answer that was lost
+    [shown] = (bucket / "tensorboard").iterdir()
+    events = EventAccumulator(str(shown)).Reload()
+    assert [(event.step, event.wall_time) for event in events.Scalars("train/loss")] == [(1, 101.0), (2, 102.0), (3, 103.0)]
+    assert [(event.step, event.wall_time, event.value) for event in events.Scalars("validation/accuracy")] == [(2, 102.0, 0.75)]
 
 
 def test_a_model_is_none_before_all_of_it_is_there(machine: Callable[[str], Machine], bucket: Path) -> None:

@@ -19,6 +19,7 @@ from lmj_api.protocol import Evaluation, Progress
 from lmj_trainer.durable import sync_folder, write_atomically
 from lmj_trainer.errors import UserError
 from lmj_trainer.transport.inbox import ViewBrokenError
+from lmj_trainer.worker.board import Board, remake
 from lmj_trainer.worker.claims import FolderClaims
 from lmj_trainer.worker.collected import as_json, merged
 from lmj_trainer.worker.fence import Claim, Fence
@@ -65,7 +66,7 @@ class RecordFiles:
         self._told: list[Evaluation] = []
         """Evaluations that are in the file, and wait to be elsewhere too."""
         self._tensorboard = tensorboard
-        self._board: Any = None
+        self._board: Board | None = None
         self.newest: int | None = None
         """The last step that is on storage; 0: none; None: not known yet."""
         self.evaluations: list[Evaluation] = []
@@ -84,8 +85,13 @@ class RecordFiles:
 
     def publish(self) -> None:
         """As :meth:`push`, of all results, when training is over."""
-        if self._mirror is not None:
-            self._mirror.publish()
+        if self._mirror is None:
+            return
+        self._mirror.check()
+        if self._tensorboard:
+            # Event files of each pod would be lost with it: one is made of all that is recorded.
+            remake(self._layout.tensorboard, self._layout.metrics, self.evaluations)
+        self._mirror.publish()
 
     def write(self) -> None:
         """Write what waits, after :meth:`hold`. Raises as that, and OSError."""
@@ -169,8 +175,8 @@ class RecordFiles:
             self._mirror.rewind()
         self.newest = self._metrics.newest
         self._journal.written(self.newest if self._mirror is None else self._mirror.sent, self._turn)
-        if self._tensorboard:
-            self._board = _board(self._layout, self.newest)
+        if self._tensorboard and self._mirror is None:
+            self._board = Board(self._layout.tensorboard, self.newest)
 
     def _append(self, lines: list[Line]) -> None:
         assert self._metrics is not None and self.newest is not None  # noqa: PT018 - opened
@@ -178,16 +184,14 @@ class RecordFiles:
         entries = [_line(progress, at) for progress, at in told]
         self._metrics.append(b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
         before = self.newest
-        for (progress, at), entry in zip(told, entries, strict=True):
+        for (progress, _), entry in zip(told, entries, strict=True):
             if progress.step > before + 1:
                 self._warn(
                     f"metrics of the steps {before + 1} to {progress.step - 1} are lost: they could not be written in time"
                 )
             before = progress.step
             if self._board is not None:
-                # Of a step whose gradients overflowed there is no norm.
-                for key in (key for key in ("loss", "gradNorm", "learningRate") if entry[key] is not None):
-                    self._board.add_scalar(f"train/{key}", entry[key], progress.step, walltime=at)
+                self._board.step(entry)
         self.newest = before
         if self._mirror is None:
             self._journal.written(before, self._turn)
@@ -196,9 +200,7 @@ class RecordFiles:
         if self._board is None:
             return
         for result in results:
-            for key in ("loss", "accuracy", "f1", "perplexity"):
-                if (value := getattr(result, key)) is not None:
-                    self._board.add_scalar(f"{result.split}/{key}", value, result.step)
+            self._board.evaluation(result)
 
 
 def read_evaluations(path: Path, warn: Callable[[str], None]) -> list[Evaluation]:
@@ -238,9 +240,3 @@ def _clear(path: Path) -> None:
     """Remove what writers that died left beside ``path``."""
     for left in path.parent.glob(f".{path.name}.*.partial"):
         left.unlink(missing_ok=True)
-
-
-def _board(layout: Layout, newest: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(layout.tensorboard), purge_step=newest + 1)

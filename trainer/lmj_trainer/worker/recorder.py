@@ -14,6 +14,7 @@ from lmj_trainer.errors import UserError
 from lmj_trainer.state.journal import Line
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.worker.background import answered
+from lmj_trainer.worker.board import check_tensorboard
 from lmj_trainer.worker.collected import merged
 from lmj_trainer.worker.record_files import RecordFiles
 
@@ -57,7 +58,7 @@ class Recorder:
         self._layout, self._journal, self._warn, self._board = layout, journal, warn, tensorboard
         self._results = results
         if tensorboard:
-            _check_tensorboard()
+            check_tensorboard()
         self._turn = threading.Condition()
         self._files: RecordFiles | None = None
         """What the view that runs writes to; None: no view runs."""
@@ -241,12 +242,3 @@ class Recorder:
         with self._turn:
             if files is self._files:
                 self._over = error
-
-
-def _check_tensorboard() -> None:
-    try:
-        import torch.utils.tensorboard  # noqa: F401 - whether it is there
-    except ImportError as error:
-        raise UserError(
-            "output.tensorboard needs the tensorboard package: install the extra livemigrationjob[tensorboard]"
-        ) from error

@@ -100,14 +100,14 @@ class Results:
         self._delete([name for name in self._names() if name != mark.name])
 
     def publish(self, allowed: Callable[[], None]) -> None:
-        """Have what is on this machine be there: metrics, evaluations, and the models, each with the file last that makes it one. ``allowed``
-        raises when it may not be written any more.
+        """Have what is on this machine be there: metrics, evaluations, event files, and the models, each with the file last that makes it one.
+        ``allowed`` raises when it may not be written any more.
         """
         for path in (self.layout.metrics, self.layout.evaluation):
             if path.exists():
                 allowed()
                 _put(path, self.root / path.name)
-        for folder in (self.layout.adapter, self.layout.int8, self.layout.model):
+        for folder in (self.layout.tensorboard, self.layout.adapter, self.layout.int8, self.layout.model):
             self._publish(folder, allowed)
 
     def _publish(self, folder: Path, allowed: Callable[[], None]) -> None:
