@@ -43,6 +43,7 @@ DATASET: Fields = {
     "max_length": "the tokens",
     "packing": "the rows",
     "mlm_probability": "which tokens are hidden",
+    "streaming": "the order of the rows; by its row groups, because more memory changes nothing",
 }
 SPLITS: Fields = {
     "train": "the rows",
@@ -200,6 +201,7 @@ def _compared(spec: JobSpec, finished: bool) -> dict[str, Any]:
     fields["training"].setdefault("schedule_options", {})
     fields["training"] = {"optimizer": Optimizer.ADAMW.value, "momentum": 0.0} | fields["training"]
     fields["dataset"].setdefault("packing", False)
+    fields["dataset"].setdefault("streaming", None)
     fields["pipeline"].setdefault("first_in_halves", True)
     fields.setdefault("data_parallel", {"shards": 1})
     if finished:
@@ -272,6 +274,10 @@ def _dataset(dataset: Dataset, task: Task) -> dict[str, Any]:
         fields["packed"] = "whole texts"  # while a text was cut before it was packed, they were other rows
     else:
         del fields["packing"]  # a dataset without it is what it was before there was any
+    if dataset.streaming is None:
+        del fields["streaming"]  # as without packing
+    else:
+        fields["streaming"] = {"row_groups": dataset.streaming.row_groups}
     if task is Task.MASKED_LM:
         fields["mlm_probability"] = dataset.masked_part
     else:

@@ -84,7 +84,7 @@ def _trained(spec: JobSpec, base: Path, here: bool) -> dict[str, Dataset | Model
         update={
             "source": _absolute(spec.dataset.source, base)
             if spec.model.is_script
-            else _data_path(spec.dataset.source, base, here),
+            else _data_path(spec.dataset.source, base, here, hub=spec.dataset.streaming is None),
             "splits": splits.model_copy(
                 update={
                     "validation": splits.validation and _split(splits.validation, base, here),
@@ -118,13 +118,13 @@ def _python(model: Model, base: Path, here: bool) -> dict[str, str]:
     return {"python": f"{path}:{kind}", "python_sha256": digest}
 
 
-def _data_path(name: str, base: Path, here: bool) -> str:
-    """The file or folder that ``name`` says, or ``name`` itself: a hub id."""
+def _data_path(name: str, base: Path, here: bool, hub: bool) -> str:
+    """The file or folder that ``name`` says, or ``name`` itself: a hub id, where it may be one."""
     if in_bucket(name):
         return name.rstrip("/")
     path = _home(name)
     there = (base / path).exists() if here else _looks_like_path(name)
-    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there else name
+    return _absolute(name, base) if path.suffix.lower() in DATA_SUFFIXES or there or not hub else name
 
 
 def _split(name: str, base: Path, here: bool) -> str:

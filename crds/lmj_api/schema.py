@@ -14,6 +14,7 @@ from lmj_api.spec.metric import Metric
 from lmj_api.spec.model import Task
 from lmj_api.spec.script_rules import IS_SCRIPT, rules_of_scripts
 from lmj_api.spec.scripted import NOT_SAID
+from lmj_api.spec.streaming_rules import rules_of_streams
 from lmj_api.status import JobStatus
 from lmj_api.view import MOST_RANKS
 
@@ -107,6 +108,7 @@ _OF_MODELS: list[tuple[str, str]] = [
         "output.int8 is for models of transformers: with model.python leave it out",
     ),
     *_metrics(),
+    *rules_of_streams(),
     (
         "!has(self.output.hub) || self.output.hub.content != 'Adapter' || has(self.model.lora)",
         "output.hub.content Adapter needs model.lora: push the Model, or train an adapter",

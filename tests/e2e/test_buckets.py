@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 from bucket_fixture import lead
+from pyarrow import csv, parquet
 from renewable_server import RenewableServer
 from s3_server import S3Server, serving
 from secret_folder import SecretFolder
@@ -270,3 +271,65 @@ def test_keys_that_end_while_a_job_writes_stop_no_training_and_the_next_ones_are
         keys = {value for name, value in server.environment.items() if name.endswith("KEY") and name != "AWS_ACCESS_KEY_ID"}
         assert keys
         assert not any(key in everything for key in keys)
+
+
+def write_parquet(folder: Path, table: Path) -> Path:
+    """The rows of ``table`` in two files, in row groups of 20."""
+    rows = csv.read_csv(table)
+    folder.mkdir()
+    for name, part in (("a", rows.slice(0, 110)), ("b", rows.slice(110))):
+        parquet.write_table(part, folder / f"{name}.parquet", row_group_size=20)
+    return folder
+
+
+@pytest.mark.slow
+def test_rows_that_stay_in_a_bucket_train_as_those_of_a_folder(s3: S3Server, tmp_path: Path, runs: list[Run]) -> None:
+    """To the same bits, while workers are killed; and nothing of them is kept."""
+    model, held = small_model(tmp_path / "tiny-bert"), tmp_path / "held.csv"
+    write_data(held, 16)
+    plain = with_model(Job(tmp_path / "plain"), str(model))
+    train = write_parquet(tmp_path / "train", plain.folder / "data.csv")
+    rest = [
+        "training.maxSteps=600",
+        "dataset.splits.validationFraction=0",
+        "dataset.splits.testFraction=0",
+        "dataset.streaming.rowGroups=3",
+        f"dataset.splits.validation={held}",
+    ]
+    done = plain.run(*with_sets(*rest, f"dataset.source={train}"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(plain.losses()) == 600
+
+    job = with_model(Job(tmp_path / "job"), str(model))
+    rows = put(s3.bucket("data"), train)
+    run = Run(job, *rest, f"dataset.source={rows}")
+    runs.append(run)
+    for rank, view in ((0, 2), (1, 3)):
+        job.wait_for_step(max(job.losses(), default=0) + 40, run.process)
+        os.kill(job.worker(rank), signal.SIGKILL)
+        wait_until(lambda view=view: job.status()["view"]["number"] >= view, run.process)  # type: ignore[misc]
+    run.finish()
+    assert job.losses() == plain.losses()
+    (fetched,) = (job.output / "fetched").iterdir()
+    assert [path.name for path in fetched.iterdir()] == ["index.json"]
+    assert not list((job.output / "cache").glob("*/train.*"))
+    card = (job.output / "model" / "README.md").read_text()
+    assert "- Data: train, columns text" in card
+
+
+@pytest.mark.slow
+def test_rows_in_a_bucket_that_are_replaced_end_the_job_with_a_line(s3: S3Server, tmp_path: Path, runs: list[Run]) -> None:
+    job = with_model(Job(tmp_path / "job"), str(small_model(tmp_path / "tiny-bert")))
+    train = write_parquet(tmp_path / "train", job.folder / "data.csv")
+    place = s3.bucket("data")
+    rows = put(place, train)
+    sets = ["dataset.splits.validationFraction=0", "dataset.splits.testFraction=0", "dataset.streaming.rowGroups=1"]
+    run = Run(job, *sets, f"dataset.source={rows}", "training.maxSteps=100000")
+    runs.append(run)
+    job.wait_for_step(20, run.process)
+    (open_place(place) / "train/a.parquet").put([(train / "b.parquet").read_bytes()])
+    assert run.process.wait(timeout=120) != 0
+    status = job.status()
+    assert status["phase"] == "Failed"
+    assert f"{rows}/a.parquet is not what the run began with: put that back" in status["message"]
+    assert status["restarts"] == 0, "no restart can mend it"

@@ -56,6 +56,11 @@ REFUSED_BY_SCHEMA: dict[str, tuple[dict[str, Any], str]] = {
     "no label": ({"dataset": {"label": None}}, "dataset.label is the column of the label"),
     "packed rows of labels": ({"dataset": {"packing": True}}, "dataset.packing is for model.task CausalLM"),
     "hidden tokens of labels": ({"dataset": {"mlmProbability": 0.2}}, "dataset.mlmProbability is for model.task MaskedLM"),
+    "rows that are cut off a stream": (
+        {"dataset": {"streaming": {}, "splits": {"validationFraction": 0.1}}},
+        "dataset.splits.validationFraction does not go with dataset.streaming: no rows are cut off",
+    ),
+    "a stream of a table": ({"dataset": {"streaming": {}}}, "streaming reads Parquet by row groups"),
     "a metric of another task": (
         {"training": {"metricForBestModel": "Perplexity"}},
         "training.metricForBestModel Perplexity is for model.task CausalLM, MaskedLM",

@@ -25,6 +25,7 @@ from lmj_trainer.data.tokens import require_vocabulary
 from lmj_trainer.dataset.pin import pinned
 from lmj_trainer.dataset.prepared import at_hand, prepare
 from lmj_trainer.dataset.selection import select, select_rows
+from lmj_trainer.dataset.streamed import check_streamed
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.fetched import trying
 from lmj_trainer.gpu import missing_gpu
@@ -174,13 +175,15 @@ def _tables(spec: JobSpec, say: Say) -> Mapping[str, Table | NumberedRows]:
 
 def _data(spec: JobSpec, say: Say) -> tuple[tuple[str, ...], dict[str, int]]:
     """The labels, and how many rows each split has."""
+    if spec.dataset.streaming is not None:
+        return check_streamed(spec, say)
     if DataSource.of(spec).kind == "hub" and (prepared := at_hand(spec, Layout.of(spec).cache)) is not None:
-        return prepared.labels, {name: len(split) for name, split in prepared.splits.items()}
+        return prepared.labels, prepared.rows
     if spec.dataset.packing or TASKS[spec.model.task].windows:
         # How many rows there are is known when they are tokenized.
         with TemporaryDirectory() as folder:
             prepared = prepare(pinned(spec), Path(folder), say)
-            return prepared.labels, {name: len(split) for name, split in prepared.splits.items()}
+            return prepared.labels, prepared.rows
     selection = select(pinned(spec), say)
     return tuple(selection.labels.names), {name: len(part.rows) for name, part in selection.splits.items()}
 

@@ -83,7 +83,8 @@ def places_of(spec: JobSpec) -> tuple[Place, ...]:
     """What ``spec`` has in object storage, but for checkpoints."""
     splits, folder = spec.dataset.splits, Layout.of(spec).fetched
     named = {
-        "dataset.source": spec.dataset.source,
+        # Rows that are read while the job trains stay where they are.
+        "dataset.source": spec.dataset.source if spec.dataset.streaming is None else None,
         "dataset.splits.validation": splits.validation,
         "dataset.splits.test": splits.test,
         MODEL: spec.model.source,

@@ -13,6 +13,7 @@ from lmj_api.spec.placement import Placement, StagePlacement
 from lmj_api.spec.recovery import AvoidNode, Recovery, RecoveryRule, RuleAction, Straggler, StragglerAction
 from lmj_api.spec.secret import SecretKey
 from lmj_api.spec.storage import AccessMode, Storage, Volume
+from lmj_api.spec.streaming import Streaming
 from lmj_api.spec.tracker import Tracker, TrackerKind
 from lmj_api.spec.training import Device, EarlyStopping, LearningRateSchedule, Optimizer, Precision, ScheduleOptions, Training
 
@@ -54,6 +55,7 @@ __all__ = [
     "Straggler",
     "StragglerAction",
     "Strategy",
+    "Streaming",
     "Task",
     "Tracker",
     "TrackerKind",

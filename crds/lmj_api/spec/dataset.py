@@ -5,6 +5,7 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from lmj_api.base import Message
+from lmj_api.spec.streaming import Streaming
 
 MLM_PROBABILITY = 0.15
 Name = Annotated[str, Field(min_length=1)]
@@ -80,6 +81,9 @@ class Dataset(Message):
     in the next sample; and nothing is padded but the last one."""
     mlm_probability: Annotated[float, Field(gt=0, lt=1)] | None = None
     """For ``MaskedLM``: the part of a text's tokens that are hidden and learned, one at least. Unset: 0.15, as BERT's."""
+    streaming: Streaming | None = None
+    """Read the training rows while the job trains, and fetch and keep none: for what does not fit on a disk. ``source`` is a Parquet file or a folder of them then,
+    on a volume or in object storage. Null: they are read and tokenized before training begins."""
 
     @property
     def masked_part(self) -> float:

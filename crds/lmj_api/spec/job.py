@@ -31,6 +31,7 @@ from lmj_api.spec.placement import Placement
 from lmj_api.spec.recovery import Recovery
 from lmj_api.spec.scripted import NOT_SAID, completed, forget_filled_in, unfit
 from lmj_api.spec.storage import Storage
+from lmj_api.spec.streaming import unfit_for_streaming
 from lmj_api.spec.training import Training
 from lmj_api.topology import Topology
 from lmj_api.view import MOST_RANKS
@@ -196,6 +197,12 @@ class JobSpec(Message):
             raise ValueError(f"training.metricForBestModel {metric}: evaluations of model.task {task} have {fitting}")
         if not task.named and self.model.labels is not None:
             raise ValueError(f"model.labels: model.task {task} has no labels: leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_streamed(self) -> Self:
+        if (reason := unfit_for_streaming(self.dataset, self.model, self.training)) is not None:
+            raise ValueError(reason)
         return self
 
     @model_validator(mode="after")

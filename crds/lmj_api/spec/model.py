@@ -40,6 +40,11 @@ class Task(StrEnum):
         """Whether its labels have names."""
         return self not in (Task.CAUSAL_LM, Task.MASKED_LM, Task.REGRESSION, Task.QUESTION_ANSWERING)
 
+    @property
+    def windowed(self) -> bool:
+        """Whether a long row becomes several samples."""
+        return self is Task.QUESTION_ANSWERING
+
 
 class Architecture(StrEnum):
     """The families of models that can be cut into stages."""

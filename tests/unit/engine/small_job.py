@@ -30,6 +30,7 @@ from lmj_trainer.own.source import is_own, load_own
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze, initialise
 from lmj_trainer.strategy.batches import Batches
+from lmj_trainer.strategy.streamed import StreamedBatches
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.feed import Offer
 from lmj_trainer.transport.memory import MemoryTransport
@@ -93,6 +94,14 @@ def small_job(tmp_path: Path) -> LiveMigrationJob:
     )
 
 
+def data_of(prepared: Any, job: LiveMigrationJob) -> Batches:
+    """That of its steps and evaluations."""
+    cpu = torch.device("cpu")
+    if job.spec.dataset.streaming is not None:
+        return StreamedBatches(prepared, job.spec, cpu, lambda text: None)
+    return Batches(prepared, job.spec, cpu)
+
+
 def make(
     job: LiveMigrationJob,
     line: Line,
@@ -119,22 +128,22 @@ def make(
         whole = WholeStage(config, heads, str(model.source), seed=spec.training.seed)
         held = StageState(whole, torch.device("cpu"), memory)
         whole.set_training(True)
-        return Trainer(job, rank, prepared, Batches(prepared, spec, torch.device("cpu")), whole, held, transport, line)
+        return Trainer(job, rank, prepared, data_of(prepared, job), whole, held, transport, line)
     number = spec.topology.stage(rank)
     layers = range(number * each, (number + 1) * each)
     stage = Stage(config, heads, layers, seed=spec.training.seed, lora=model.lora, source=model.source)
     freeze(stage, model, torch.device("cpu"))
     state = StageState(stage, torch.device("cpu"), memory)
     stage.set_training(True)
-    batches = Batches(prepared, spec, torch.device("cpu"))
-    return Trainer(job, rank, prepared, batches, stage, state, transport, line)
+    return Trainer(job, rank, prepared, data_of(prepared, job), stage, state, transport, line)
 
 
 def follow(trainer: Trainer, line: Line, after: float = 0.0) -> threading.Thread:
     """Have the worker follow whoever begins, ``after`` so many seconds; the thread ends when it follows no more."""
     offers: queue.SimpleQueue[Offer | None] = queue.SimpleQueue()
     transport = trainer._transport
-    follower = Follower(transport.feed, trainer._state, trainer.optimizer, transport, line, trainer.strategy.rehearse)
+    strategy, expect = trainer.strategy, trainer._batches.expect
+    follower = Follower(transport.feed, trainer._state, trainer.optimizer, transport, line, strategy.rehearse, expect)
     transport.feed.listen(offers.put)
 
     def work() -> None:

@@ -395,3 +395,15 @@ def test_the_block_does_not_change_while_it_is_sent(pair: Pair, monkeypatch: pyt
     thread.join(SECONDS)
     assert not thread.is_alive()
     assert state.step == 1
+
+
+def test_it_says_which_step_would_be_its_next(pair: Pair) -> None:
+    """So that the rows of that are read before it takes over."""
+    told: list[int] = []
+    pair.follower._expect = told.append
+    pair.follow()
+    for _ in range(3):
+        pair.step()
+    assert pair.stop() == Holding(step=pair.states[0].step)
+    assert told == list(range(told[0], pair.states[0].step + 1))
+    assert len(told) >= 4

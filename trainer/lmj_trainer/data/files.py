@@ -195,7 +195,7 @@ def _read_parquet(path: Path, text: tuple[str, ...], label: str | None) -> Rows:
             return whole_rows(file.read(), str(path))
         require_columns(columns(text, label), schema.names, str(path))
         table = file.read(columns=columns(text, label))
-    return rows_of_table(table, text, label, _class_names(schema.metadata, label), str(path))
+    return rows_of_table(table, text, label, class_names(schema.metadata, label), str(path))
 
 
 def whole_rows(table: Any, origin: str) -> Rows:
@@ -233,7 +233,7 @@ def _is_text(kind: Any) -> bool:
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null))
 
 
-def _class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> list[str] | None:
+def class_names(metadata: dict[bytes, bytes] | None, label: str | None) -> list[str] | None:
     """Label names that ``datasets`` left in the file's metadata."""
     if label is None or not metadata or b"huggingface" not in metadata:
         return None

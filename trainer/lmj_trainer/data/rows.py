@@ -28,6 +28,8 @@ class Rows:
     """What to call the source in a message."""
     numbers: Indices
     """Which row of the source each is, from 1."""
+    origins: "np.ndarray[Any, np.dtype[np.object_]] | None" = None
+    """What to call the file of each, where they are of several; None: all are of ``origin``."""
 
     @classmethod
     def of(
@@ -59,12 +61,23 @@ class Rows:
     def take(self, which: Indices) -> "Rows":
         """The rows at the places ``which``."""
         return replace(
-            self, texts=tuple(text.take(which) for text in self.texts), labels=self.labels[which], numbers=self.numbers[which]
+            self,
+            texts=tuple(text.take(which) for text in self.texts),
+            labels=self.labels[which],
+            numbers=self.numbers[which],
+            origins=None if self.origins is None else self.origins[which],
         )
+
+    def spread(self, values: Sequence[Any], places: Indices) -> "Rows":
+        """A row without a text for each of ``values``, its label; it is of the row at the same one of ``places``."""
+        labels = np.empty(len(values), dtype=object)
+        labels[:] = values
+        origins = None if self.origins is None else self.origins[places]
+        return replace(self, columns=(), texts=(), labels=labels, numbers=self.numbers[places], origins=origins)
 
     def where(self, place: int) -> str:
         """``row 17 of reviews.csv``, for the row at ``place``."""
-        return f"row {self.numbers[place]} of {self.origin}"
+        return f"row {self.numbers[place]} of {self.origin if self.origins is None else self.origins[place]}"
 
 
 def as_text(value: str | Sequence[str | Mapping[str, str]]) -> str:

@@ -21,14 +21,18 @@ _LARGE_FILE = 100_000_000
 class DataSource:
     """What ``dataset.source`` names. Nothing is read before it is asked for, and a dataset with splits is opened once."""
 
-    def __init__(self, name: str, config: str | None = None, revision: str | None = None, *, script: bool = False) -> None:
-        """``script``: it has the rows, as objects, and nothing is read.
+    def __init__(
+        self, name: str, config: str | None = None, revision: str | None = None, *, script: bool = False, streamed: bool = False
+    ) -> None:
+        """``script``: it has the rows, as objects, and nothing is read. ``streamed``: they are read while the job trains, not here.
 
         UserError: ``name`` is neither a file nor a folder that is there, nor can it be a hub id.
         """
         self.name, self._config, self._revision = name, config, revision
         path = Path(name)
-        self.kind = "script" if script else "file" if files.is_file_name(name) else "folder" if path.is_dir() else "hub"
+        self.kind = "file" if files.is_file_name(name) else "folder" if path.is_dir() else "hub"
+        if script or streamed:
+            self.kind = "script" if script else "stream"
         if self.kind == "file":
             files.require_file(path)
         elif self.kind == "hub" and path.is_file():
@@ -40,8 +44,8 @@ class DataSource:
     @classmethod
     def of(cls, spec: JobSpec) -> Self:
         """That of a job. Raises as the constructor."""
-        dataset = spec.dataset
-        return cls(dataset.source, dataset.config, dataset.revision, script=spec.model.is_script)
+        dataset, streamed = spec.dataset, spec.dataset.streaming is not None
+        return cls(dataset.source, dataset.config, dataset.revision, script=spec.model.is_script, streamed=streamed)
 
     def read(self, split: str, text: Sequence[str], label: str | None, say: Say) -> Rows:
         """The rows of ``split``: another file if its name says so; a file itself is read whatever ``split`` says."""
@@ -56,11 +60,11 @@ class DataSource:
 
     def read_other(self, split: str, text: Sequence[str], label: str | None, field: str, say: Say) -> Rows:
         """The rows of the validation or test split that ``field`` of the job names. A file has no splits to choose from."""
-        if self.kind == "file" and not files.is_file_name(split):
-            raise UserError(
-                f"{field}: {split!r} is not a file, and {self.name} has no splits: "
-                f"name another file ({', '.join(files.SUFFIXES)}) or set {field}Fraction"
+        if self.kind in ("file", "stream") and not files.is_file_name(split):
+            other = f"name another file ({', '.join(files.SUFFIXES)})" + (
+                f" or set {field}Fraction" if self.kind == "file" else ""
             )
+            raise UserError(f"{field}: {split!r} is not a file, and {self.name} has no splits: {other}")
         return self.read(split, text, label, say)
 
     @cached_property

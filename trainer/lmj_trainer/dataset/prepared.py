@@ -21,6 +21,7 @@ from lmj_trainer.data.tokens import make_tokenizer, reads_types, save_tokenizer,
 from lmj_trainer.dataset.pin import Pin, at_commit
 from lmj_trainer.dataset.selection import select, select_rows, selection_key
 from lmj_trainer.dataset.stored import FORMAT, Prepared, PreparedRows, load, read_meta, write_meta, write_split, write_table
+from lmj_trainer.dataset.streamed import prepare_streamed, streamed_at_hand
 from lmj_trainer.durable import clear_sites, publish
 from lmj_trainer.errors import UserError
 from lmj_trainer.hub import is_commit, patiently
@@ -38,6 +39,8 @@ def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any
     """
     if DataSource.of(spec).kind == "script":
         return _of_script(spec)
+    if spec.dataset.streaming is not None:
+        return prepare_streamed(spec, cache, say)
     digest = prepared_digest(spec)
     folder = cache / digest
     there = folder.is_dir()
@@ -72,6 +75,8 @@ def prepare_patiently(spec: JobSpec, say: Say, who: str | None = None) -> Any:
     Of several ranks one prepares what is a hub's, and the others wait for it. ``who``: this process, see :func:`once`.
     """
     cache, pin, seconds = Layout.of(spec).cache, Pin.of(spec), 0.8 * spec.recovery.start_timeout_seconds
+    if spec.dataset.streaming is not None:
+        return prepare_streamed(spec, cache, say, who, seconds)
 
     def prepared(say: Say) -> Any:
         return patiently(lambda: prepare(spec, cache, say, pin), seconds, say)
@@ -84,6 +89,8 @@ def prepare_patiently(spec: JobSpec, say: Say, who: str | None = None) -> Any:
 
 def at_hand(spec: JobSpec, cache: Path) -> Prepared | None:
     """The dataset of ``spec``, if ``cache`` has it. UserError: it is damaged, or what it is made of is gone."""
+    if spec.dataset.streaming is not None:
+        return streamed_at_hand(spec, cache)
     folder = cache / prepared_digest(spec) if cache.is_dir() else None
     return load(folder) if folder is not None and folder.is_dir() else None
 

@@ -63,15 +63,25 @@ def _training_rows(spec: JobSpec, say: Say) -> tuple[DataSource, Rows]:
 
 
 def _parts(spec: JobSpec, source: DataSource, rows: Rows, say: Say) -> dict[str, Rows]:
-    dataset, seed = spec.dataset, spec.training.seed
-    splits, caps = dataset.splits, dataset.max_samples
-    parts = cut(rows, splits.validation_fraction, splits.test_fraction, seed)
-    for part, name, most in (("validation", splits.validation, caps.validation), ("test", splits.test, caps.test)):
+    splits = spec.dataset.splits
+    parts = cut(rows, splits.validation_fraction, splits.test_fraction, spec.training.seed)
+    capped = {part: cap(found, _most(spec, part), spec.training.seed, part) for part, found in parts.items() if part != "train"}
+    return parts | capped | named(spec, source, say)
+
+
+def named(spec: JobSpec, source: DataSource, say: Say) -> dict[str, Rows]:
+    """The rows of the splits that ``spec`` names beside the training rows. UserError: they cannot be read."""
+    dataset, parts = spec.dataset, dict[str, Rows]()
+    for part, name in (("validation", dataset.splits.validation), ("test", dataset.splits.test)):
         if name is not None:
-            parts[part] = source.read_other(name, dataset.columns, dataset.label, f"dataset.splits.{part}", say)
-        if part in parts:
-            parts[part] = cap(parts[part], most, seed, part)
+            rows = source.read_other(name, dataset.columns, dataset.label, f"dataset.splits.{part}", say)
+            parts[part] = cap(rows, _most(spec, part), spec.training.seed, part)
     return parts
+
+
+def _most(spec: JobSpec, part: str) -> int | None:
+    most: int | None = getattr(spec.dataset.max_samples, part)
+    return most
 
 
 def _warn_of_unseen(labels: Labels, ids: NDArray[Any], say: Say) -> None:
@@ -111,12 +121,11 @@ def cut(rows: Rows, validation: float, test: float, seed: int) -> dict[str, Rows
 def selection_key(dataset: Dataset, seed: int, labels: list[str] | None) -> dict[str, object]:
     """Everything that a selection depends on, as JSON: contents by digest."""
     source = DataSource(dataset.source, dataset.config, dataset.revision)
-    named = {"train": dataset.splits.train, "validation": dataset.splits.validation, "test": dataset.splits.test}
-    others = {part: DataSource(name).digest() if _is_file(name) else name for part, name in named.items() if name is not None}
+    splits = dataset.splits
     return {
         "source": source.digest(),
-        "splits": others,
-        "fractions": [dataset.splits.validation_fraction, dataset.splits.test_fraction],
+        "splits": _digests({"train": splits.train, "validation": splits.validation, "test": splits.test}),
+        "fractions": [splits.validation_fraction, splits.test_fraction],
         "caps": dataset.max_samples.model_dump(),
         "text": dataset.text,
         "label": dataset.label,
@@ -125,7 +134,20 @@ def selection_key(dataset: Dataset, seed: int, labels: list[str] | None) -> dict
     }
 
 
-def _is_file(name: str) -> bool:
+def others_key(dataset: Dataset, seed: int, labels: list[str] | None) -> dict[str, object]:
+    """The same of the splits beside the training rows alone."""
+    return {
+        "splits": _digests({"validation": dataset.splits.validation, "test": dataset.splits.test}),
+        "caps": {"validation": dataset.max_samples.validation, "test": dataset.max_samples.test},
+        "text": dataset.text,
+        "label": dataset.label,
+        "labels": labels,
+        "seed": seed,
+    }
+
+
+def _digests(names: Mapping[str, str | None]) -> dict[str, str]:
+    """Of splits that are files of their own their content, of others their names."""
     from lmj_trainer.data.files import is_file_name
 
-    return is_file_name(name)
+    return {part: DataSource(name).digest() if is_file_name(name) else name for part, name in names.items() if name is not None}

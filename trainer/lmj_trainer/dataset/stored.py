@@ -13,12 +13,26 @@ from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.split import Split
 from lmj_trainer.data.table import Table
 from lmj_trainer.errors import UserError
+from lmj_trainer.streaming.index import Index
 
 FORMAT = 1
 _META = "meta.json"
 _TABLE = ".rows.arrow"
+_INDEX, _SAMPLE = "index.json", "sample"
 _BESIDE = "beside-"
 """What the names of a split's further arrays begin with."""
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed:
+    """What is known of training rows that are read while the job trains."""
+
+    index: Index
+    """Where they are."""
+    by_number: bool
+    """Their label column has ids, not names."""
+    sample: Split
+    """Some of them, tokenized: what a step is rehearsed with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +53,14 @@ class PreparedDataset:
     """``train``, and ``validation`` and ``test`` where there are any."""
     mask_id: int | None = None
     """Token that stands for a hidden one; None: the tokenizer has none, or nobody asked."""
+    streamed: Streamed | None = None
+    """Of training rows that are read while the job trains, which are in no split then; None: they are a split."""
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows each split has, and ``train``."""
+        train = {} if self.streamed is None else {"train": self.streamed.index.rows}
+        return train | {name: len(split) for name, split in self.splits.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +73,11 @@ class PreparedRows:
     """``train``, and ``validation`` and ``test`` where there are any."""
     labels: tuple[str, ...] = ()
     vocab_size: int = 0
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """How many rows each split has."""
+        return {name: len(table) for name, table in self.splits.items()}
 
 
 Prepared = PreparedDataset | PreparedRows
@@ -65,9 +92,16 @@ def load(folder: Path) -> Prepared:
             return PreparedRows(folder.name, tables)
         splits = {name: _map(folder, name, rows, meta["maxLength"]) for name, rows in meta["splits"].items()}
         return PreparedDataset(
-            folder.name, tuple(meta["labels"]), meta["padId"], meta["vocabSize"], folder / "tokenizer", splits, meta.get("maskId")
+            folder.name,
+            tuple(meta["labels"]),
+            meta["padId"],
+            meta["vocabSize"],
+            folder / "tokenizer",
+            splits,
+            meta.get("maskId"),
+            _streamed(folder, meta),
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the prepared dataset in {folder} is damaged ({error}): remove that folder, it is made again") from error
 
 
@@ -92,6 +126,19 @@ def write_split(site: Path, name: str, split: Split) -> None:
     for field, array in _arrays(split).items():
         with (site / f"{name}.{field}.npy").open("wb") as file:
             np.save(file, array, allow_pickle=False)
+
+
+def write_streamed(site: Path, index: Index, sample: Split) -> None:
+    """What is known of rows that are read while the job trains."""
+    (site / _INDEX).write_bytes(index.to_json())
+    write_split(site, _SAMPLE, sample)
+
+
+def _streamed(folder: Path, meta: Mapping[str, Any]) -> Streamed | None:
+    if "sample" not in meta:
+        return None
+    index = Index.from_json((folder / _INDEX).read_bytes())
+    return Streamed(index, meta["byNumber"], _map(folder, _SAMPLE, meta["sample"], meta["maxLength"]))
 
 
 def _arrays(split: Split) -> dict[str, np.ndarray[Any, Any]]:

@@ -51,11 +51,14 @@ class Follower:
         transport: Transport,
         control: Control,
         rehearse: Callable[[], None] = lambda: None,
+        expect: Callable[[int], None] = lambda step: None,
     ) -> None:
-        """``rehearse`` does once what a step does, so that the first one that counts is not slower than others."""
+        """``rehearse`` does once what a step does, so that the first one that counts is not slower than others. ``expect`` is told of the
+        0-based step that would be this worker's next, so that its rows may be read.
+        """
         self._feed, self._state, self._optimizer = feed, state, optimizer
         self._transport, self._control = transport, control
-        self._rehearse, self._rehearsed = rehearse, False
+        self._rehearse, self._rehearsed, self._expect = rehearse, False, expect
         # Of what is followed:
         self._sources: dict[int, Sourced] = {}
         """By stream."""
@@ -218,6 +221,7 @@ class Follower:
         digest = digest or state.digest()
         self._tally.in_sync(step, digest)
         whose = "its source's" if len(sources) == 1 else f"the parts that its {len(sources)} sources have"
+        self._expect(step)
         self._tell(f"is in sync at step {step}: its state has digest {digest}, as {whose}")
 
     def _commit(self, source: Sourced, step: int, coefficient: float, rate: float, line: str | None) -> None:
@@ -244,7 +248,10 @@ class Follower:
     def _apply(self) -> None:
         """Take the step that is committed."""
         self._optimizer.apply()
-        if self._whole and time.monotonic() - self._told > _TELL_SECONDS:
+        if not self._whole:
+            return
+        self._expect(self._state.step)
+        if time.monotonic() - self._told > _TELL_SECONDS:
             self._tell(f"is at step {self._state.step}")
 
     def _remember(self, facts: Facts) -> None:

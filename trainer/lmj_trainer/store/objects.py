@@ -119,7 +119,7 @@ class ObjectStore:
     def entry(self, key: str) -> Entry:
         """As of :class:`~lmj_trainer.store.port.Store`."""
         found = self._ask(key, lambda bucket: _head(bucket, key))
-        return Entry(int(found["size"]), found["last_modified"].timestamp())
+        return Entry(int(found["size"]), found["last_modified"].timestamp(), found.get("e_tag") or "")
 
     def files(self, key: str) -> list[str]:
         """As of :class:`~lmj_trainer.store.port.Store`, sorted."""

@@ -20,6 +20,8 @@ class Entry:
     """Bytes."""
     time: float
     """When it was written, seconds since the epoch, by the store's clock."""
+    tag: str = ""
+    """What the store calls this content (ETag); ``""``: nothing."""
 
 
 GONE = ".gone"

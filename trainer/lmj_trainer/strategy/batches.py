@@ -17,6 +17,7 @@ from lmj_trainer.task.registry import TASKS
 if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
     from lmj_trainer.data.order import Indices
+    from lmj_trainer.data.split import Split
     from lmj_trainer.dataset.stored import PreparedDataset
     from lmj_trainer.model.stage import Place
 
@@ -25,7 +26,7 @@ class Batches(StepData):
     """Those of tokens."""
 
     def __init__(self, prepared: PreparedDataset, spec: JobSpec, device: torch.device) -> None:
-        super().__init__(len(prepared.splits["train"]), spec)
+        super().__init__(prepared.rows["train"], spec)
         self._prepared, self._device = prepared, device
         task = TASKS[spec.model.task]
         self._targets, self._evaluation_rows = task.targets, task.evaluation_rows
@@ -50,10 +51,14 @@ class Batches(StepData):
         rows: Indices = self._grouped[1][number]
         return rows
 
+    def _data(self, split: str, rows: Indices) -> tuple[Split, Indices]:
+        """Tokens with ``rows`` among them, and which of them these are."""
+        return self._prepared.splits[split], rows
+
     def targets(self, split: str, rows: Indices, place: Place | None = None) -> torch.Tensor:
         """As of :class:`StepData`."""
-        data = self._prepared.splits[split]
-        targets = self._targets(data, rows, data.max_length)
+        data, which = self._data(split, rows)
+        targets = self._targets(data, which, data.max_length)
         return torch.from_numpy(targets if self._masking is None else self._masking.targets(targets, _places(rows, place)))
 
     def evaluation(self, split: str) -> list[Indices]:
@@ -66,7 +71,11 @@ class Batches(StepData):
 
     def inputs(self, split: str, rows: Indices, place: Place | None = None) -> Inputs:
         """As of :class:`StepData`."""
-        batch = collate(self._prepared.splits[split], rows, self._prepared.pad_id, self._targets)
+        return self._inputs(*self._data(split, rows), rows, place)
+
+    def _inputs(self, data: Split, which: Indices, rows: Indices, place: Place | None) -> Inputs:
+        """The micro-batch of what is at the places ``which`` of ``data``: the ``rows`` of the split."""
+        batch = collate(data, which, self._prepared.pad_id, self._targets)
         if self._masking is not None:
             batch = self._masking.hidden(batch, _places(rows, place))
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lmj_trainer.data.order import Indices, micro_batches, step_rows, total_steps
+from lmj_trainer.model.stage import Place
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmj_api.spec import JobSpec
-    from lmj_trainer.model.stage import Place
 
 
 class StepData(ABC):
@@ -34,6 +36,18 @@ class StepData(ABC):
             micro_batches(part, self._micro_batches, in_halves=self._in_halves)
             for part in np.split(self._rows(step), self.shards)
         ]
+
+    def expect(self, step: int) -> None:  # noqa: B027 - most have all rows at hand
+        """The 0-based ``step`` is the next that may be asked for: what takes time to get may be begun with. Does not wait."""
+
+    def fetch(self, step: int, check: Callable[[], None]) -> None:  # noqa: B027 - as above
+        """Have the rows of the 0-based ``step`` at hand, before :meth:`inputs` and :meth:`targets` are asked for them. ``check`` is called
+        while they are waited for, and may raise.
+        """
+
+    def rehearsal(self) -> Any:
+        """As :meth:`inputs`: a micro-batch that is as those of training."""
+        return self.inputs("train", self.train(0)[0][0], Place(0, 0))
 
     def _rows(self, step: int) -> Indices:
         """Those of the global batch of the 0-based ``step``."""

@@ -32,10 +32,12 @@ from lmj_trainer.pretrained import keep
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.state.weights import freeze
 from lmj_trainer.strategy.batches import Batches
+from lmj_trainer.strategy.streamed import StreamedBatches
 from lmj_trainer.task.registry import TASKS
 from lmj_trainer.transport.feed import Offer
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.tensorpipe import TensorPipeTransport
+from lmj_trainer.worker.background import yield_to_compute
 from lmj_trainer.worker.claim import refuse_other
 from lmj_trainer.worker.device import make_deterministic, pick_device
 from lmj_trainer.worker.trainer import Trainer
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from lmj_api.spec import JobSpec
     from lmj_trainer.dataset.stored import PreparedDataset
     from lmj_trainer.model.part import Part
+    from lmj_trainer.strategy.step_data import StepData
     from lmj_trainer.worker.control import Control
 
 log = logging.getLogger("lmj.worker")
@@ -121,7 +124,7 @@ def join(
         spec = keep(spec, say, pod, partial(agreed, Layout.of(spec).results))
         check_model(spec)
     prepared = prepare_patiently(spec, say, pod)
-    check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
+    check_rows(spec, prepared.rows)
     stage = own_stage(spec, rank) if is_own(spec) else _stage(job, spec, rank, prepared, device, say)
     state = StageState(stage, device, memory, state_digest(job.spec), spec.training.computing_threads)
     stage.set_training(True)
@@ -134,12 +137,21 @@ def join(
         transport.feed.stop(reason)
 
     control.on_newer_view(newer_view)
-    batches = OwnBatches(prepared, spec, device, load_own(spec.model)) if is_own(spec) else Batches(prepared, spec, device)
+    batches = _batches(prepared, spec, device, say)
     trainer = Trainer(job, rank, prepared, batches, stage, state, transport, control, shelves)
-    follower = Follower(transport.feed, state, trainer.optimizer, transport, control, trainer.strategy.rehearse)
+    follower = Follower(transport.feed, state, trainer.optimizer, transport, control, trainer.strategy.rehearse, batches.expect)
     what = f"{'units' if is_own(spec) else 'layers'} {stage.layers.start} to {stage.layers.stop - 1}"
     log.info("rank %d: %s, %.1f M parameters to train", rank, what, state.size / 1e6)
     return Member(trainer, follower, state, transport, control, what)
+
+
+def _batches(prepared: Any, spec: JobSpec, device: torch.device, say: Say) -> StepData:
+    """The data of steps and evaluations."""
+    if is_own(spec):
+        return OwnBatches(prepared, spec, device, load_own(spec.model))
+    if spec.dataset.streaming is not None:
+        return StreamedBatches(prepared, spec, device, say, yield_to_compute)
+    return Batches(prepared, spec, device)
 
 
 def _stage(job: LiveMigrationJob, spec: JobSpec, rank: int, prepared: PreparedDataset, device: torch.device, say: Say) -> Part:

@@ -41,7 +41,7 @@ def prepare_standby(job: LiveMigrationJob, pod: str, control: Control) -> None:
         spec = keep(spec, say, pod, partial(agreed, Layout.of(spec).results))
         check_model(spec)
     prepared = prepare_patiently(spec, say, pod)
-    check_rows(spec, {name: len(split) for name, split in prepared.splits.items()})
+    check_rows(spec, prepared.rows)
     if not is_own(spec):
         load_config(spec.model, prepared.labels, prepared.vocab_size)
     cache = Layout.of(spec).cache / prepared.digest

@@ -143,6 +143,7 @@ class Trainer:
         self.snapshots.join(view.number)
         self._transport.join(view.number, self._rank, {m.rank: m.address for m in view.members if m.rank != self._rank})
         self._asked = _UNASKED
+        self._batches.expect(view.resume.step)  # beside what it takes to get to that step
         updated = self.optimizer.taken
         self._restoring.restore(view)
         self._control.emit(EventKind.JOINED, view.reason, view=view.number, progress=self._pace.at(view.resume.step))

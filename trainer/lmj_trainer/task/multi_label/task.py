@@ -43,8 +43,11 @@ class MultiLabelClassification(SequenceClassification):
     noun = "classifier of texts, which may have several labels,"
 
     def labels(self, rows: Rows, given: Sequence[str] | None, column: str | None) -> Labels:
-        """A value of the column's lists is a label."""
-        return labels_of(_exploded(rows)[0], given, str(column))
+        """A value of the column's lists is a label. UserError: there is none."""
+        each, _ = _exploded(rows)
+        if not len(each):
+            raise UserError(f"{rows.origin}: no row has a label: name the column of the labels as dataset.label")
+        return labels_of(each, given, str(column))
 
     def ids(self, rows: Rows, labels: Labels) -> NDArray[Any]:
         """``[rows, labels]``"""
@@ -75,7 +78,7 @@ class MultiLabelClassification(SequenceClassification):
 
 
 def _exploded(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
-    """A row for each label of ``rows``, and the place of its row. In a table labels have commas between them. UserError: there is none."""
+    """A row for each label of ``rows``, and the place of its row. In a table labels have commas between them."""
     values: list[Any] = []
     counts = []
     for given in rows.labels:
@@ -83,7 +86,5 @@ def _exploded(rows: Rows) -> tuple[Rows, NDArray[np.int64]]:
         each = each if isinstance(each, list) else [] if each is None else [each]
         values += each
         counts.append(len(each))
-    if not values:
-        raise UserError(f"{rows.origin}: no row has a label: name the column of the labels as dataset.label")
     places = np.repeat(np.arange(len(rows)), counts)
-    return replace(Rows.of((), (), values, rows.names, rows.origin), numbers=rows.numbers[places]), places
+    return rows.spread(values, places), places

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lmj_trainer.data.messages import is_kind
-from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.split import NO_LABEL
 from lmj_trainer.errors import UserError
 
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from lmj_trainer.data.rows import Rows
 
 
 def words_of(value: Any) -> list[str]:
@@ -36,7 +37,7 @@ def by_word(rows: Rows) -> Rows:
             raise UserError(f"{rows.where(place)} has {count} words and {len(given)} labels: give each word a label")
         values += given
         counts.append(count)
-    return replace(Rows.of((), (), values, rows.names, rows.origin), numbers=np.repeat(rows.numbers, counts))
+    return rows.spread(values, np.repeat(np.arange(len(rows)), counts))
 
 
 def in_words(rows: Rows, words: Sequence[Sequence[str]]) -> Rows:
