@@ -1,6 +1,8 @@
 # Everything a person or a CI does here. Needs: git, make, Python >= 3.11 with venv. The rest comes from PyPI, locked in uv.lock.
 
-UV_VERSION := 0.13.8
+# What is there before uv.lock can be read, by hashes.
+INSTALLERS := tools/installers.txt
+UV_VERSION := $(shell sed -n 's/^uv==\([0-9.]*\).*/\1/p' $(INSTALLERS))
 # The first Python that is new enough; name another with PYTHON=...
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; exit; }; done; echo python3)
@@ -41,7 +43,7 @@ UV_READY := $(if $(filter .uv/bin/uv,$(UV)),.uv/version-$(UV_VERSION))
 	  || { echo "Python's venv module is missing; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 	@echo "==> uv $(UV_VERSION) into .uv/"
 	@$(PYTHON) -m venv --clear .uv
-	@.uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV_VERSION)'
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(INSTALLERS)
 	@touch $@
 
 python:

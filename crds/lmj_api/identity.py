@@ -110,6 +110,7 @@ IGNORED: dict[type[Message], Fields] = {
         "checkpoint": "when state is saved, not what it is",
         "output": "where results go",
         "storage": "where results go and data lies",
+        "network": "who may reach the pods",
         "recovery": "what happens on failure",
         "migration": "where ranks run",
         "placement": "where ranks run",

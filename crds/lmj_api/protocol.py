@@ -356,6 +356,8 @@ class AgentState(Message):
     """A standby has done all that can be done before its rank is known."""
     started: Time
     """When the agent started, seconds since the epoch."""
+    canary: bool = False
+    """It listens where the NetworkPolicy of its job does not let the operator in: see :mod:`lmj_api.canary`."""
     clock: Time | None = None
     """What the agent's clock said when it answered this: its other times are by the same. None: an agent of an earlier version."""
     view: View | None = None

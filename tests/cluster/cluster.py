@@ -236,6 +236,10 @@ class Cluster:
         """Break the cable between two nodes only: each still has all others, and the control plane."""
         self._node(name).part(self._node(other).number)
 
+    def forbid(self, name: str, port: int) -> None:
+        """Nothing arrives at a node's pods on ``port``: of a policy the pods' network enforces that much until it is healed."""
+        self._node(name).forbid(port)
+
     def heal(self, name: str) -> None:
         """The end of what was done to a node's traffic."""
         self._node(name).heal()

@@ -107,6 +107,10 @@ class Node:
             self.inside([*_SENT, "-d", there, "-j", "DROP"])
             self.inside([*_HEARD, "-s", there, "-j", "DROP"])
 
+    def forbid(self, port: int) -> None:
+        """Nothing arrives at the node's pods on ``port``, as where a network enforces a policy that does not allow it."""
+        self.inside([*_HEARD, "-p", "tcp", "--dport", str(port), "-j", "DROP"])
+
     def heal(self) -> None:
         """All that the node sends and is sent arrives again."""
         if self.first_process() is not None:  # what went with the power is not there any more

@@ -14,6 +14,8 @@ from jobs import Job
 from operator_fixture import Watched
 from operator_jobs import DEADLINE, ClusterJob, OperatorProcess, wait_for
 
+from lmj_operator.plan.report.conditions import NOT_ENFORCED
+
 pytestmark = pytest.mark.e2e
 
 STEPS = 40
@@ -179,7 +181,8 @@ def test_it_dies_as_it_tells_of_something(operator: Watched, undisturbed: Losses
 
 @pytest.mark.slow
 def test_no_write_is_missing_here(operator: Watched, undisturbed: Losses) -> None:
-    assert set(try_it(operator, undisturbed, frozenset()).seen) == {*LIFE, *EVENTS}
+    # This cluster's network enforces no policy, which is told of jobs that live for long enough.
+    assert {*try_it(operator, undisturbed, frozenset()).seen} - {f"event {NOT_ENFORCED}"} == {*LIFE, *EVENTS}
 
 
 @pytest.mark.slow

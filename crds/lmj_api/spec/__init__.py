@@ -7,6 +7,7 @@ from lmj_api.spec.job import JobSpec, LiveMigrationJob, Metadata
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
 from lmj_api.spec.model import Architecture, Lora, Model, Scratch, Task
+from lmj_api.spec.network import Network, PolicyMode
 from lmj_api.spec.output import Output, Weights
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
@@ -38,10 +39,12 @@ __all__ = [
     "MigrationStrategy",
     "MigrationTimeout",
     "Model",
+    "Network",
     "Optimizer",
     "Output",
     "Pipeline",
     "Placement",
+    "PolicyMode",
     "Precision",
     "Recovery",
     "RecoveryRule",

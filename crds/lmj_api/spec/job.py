@@ -25,6 +25,7 @@ from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.metric import Metric
 from lmj_api.spec.migration import Migration
 from lmj_api.spec.model import Model, Task
+from lmj_api.spec.network import Network
 from lmj_api.spec.output import Output
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement
@@ -60,6 +61,8 @@ class JobSpec(Message):
     """Where the results go."""
     storage: Storage = Storage()
     """Volumes of the pods on a cluster."""
+    network: Network = Network()
+    """The network of the pods on a cluster."""
     recovery: Recovery = Recovery()
     """What happens when something fails."""
     migration: Migration = Migration()

@@ -1,5 +1,6 @@
 """What happened, as lines for people: pure functions of events and of status before and after."""
 
+from lmj_api.bounds import printable
 from lmj_api.protocol import Evaluation, EventKind, Progress
 from lmj_api.status import IncidentKind, JobStatus, Phase
 from lmj_operator.backend.port import PodEvent
@@ -13,6 +14,11 @@ _NOT_FAILED = {IncidentKind.MOVED: "moved", IncidentKind.SCALED: "asked"}
 
 def event_line(heard: PodEvent) -> str | None:
     """A line for an event that stands for itself; None for those that the status tells, or that only count."""
+    line = _event_line(heard)
+    return None if line is None else printable(line)
+
+
+def _event_line(heard: PodEvent) -> str | None:
     event = heard.event
     if event is None:
         return None
@@ -61,7 +67,7 @@ def changes(before: JobStatus, after: JobStatus) -> list[str]:
     lines += [f"hub: {c.message}" for c in after.conditions if c.type == PUBLISHED and (c.type, c.reason) not in said]
     if after.view is not None and (before.view is None or before.view.number != after.view.number):
         lines.append(f"view {after.view.number}, {len(after.view.members)} ranks: {after.view.reason}")
-    return lines
+    return [printable(line) for line in lines]
 
 
 def progress_line(at: Progress, phase: Phase) -> str:

@@ -88,14 +88,17 @@ def _facts(place: Path) -> dict[str, object]:
 
 
 def _row(facts: dict[str, object]) -> tuple[str, ...]:
+    from lmj_api.bounds import printable
+
     step = "-" if facts["step"] is None else f"{facts['step']}/{facts['steps']}"
     process = "-" if facts["process"] is None else str(facts["process"])
     # A run that was killed still says Running; nobody runs it.
     killed = facts["process"] is None and facts["phase"] in LIVELY
-    return (
+    cells = (
         str(facts["name"]),
         f"{facts['phase']} (killed)" if killed else str(facts["phase"]),
         step,
         process,
         str(facts["output"]),
     )
+    return tuple(printable(cell) for cell in cells)

@@ -59,8 +59,10 @@ def main() -> None:
     try:
         app()
     except CommandError as error:
+        from lmj_api.bounds import printable
+
         for line in error.lines:
-            sys.stderr.write(f"error: {line}\n")
+            sys.stderr.write(f"error: {printable(line)}\n")
         sys.exit(error.code)
     except PermissionError as error:  # a run is its owner's alone
         if error.filename is None:

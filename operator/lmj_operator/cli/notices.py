@@ -2,7 +2,7 @@
 
 from lmj_api.spec.job import JobSpec
 
-NO_EFFECT = ("placement", "template", "ttl_seconds_after_finished")
+NO_EFFECT = ("network", "placement", "template", "ttl_seconds_after_finished")
 """Fields of the spec that only a cluster acts on. Not storage: what it asks for, one machine has anyway."""
 
 

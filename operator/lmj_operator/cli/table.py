@@ -1,5 +1,6 @@
 """A job's status as lines for people."""
 
+from lmj_api.bounds import printable
 from lmj_api.cut import Cut
 from lmj_api.status import JobStatus, Phase, RecutStatus
 from lmj_operator.cli.lines import evaluation_line, progress_line
@@ -9,7 +10,7 @@ from lmj_operator.plan.report.phases import AT_REST
 
 
 def status_lines(status: JobStatus, process: int | None) -> list[str]:
-    """``status``, told beside whether a command (its ``process`` id) runs the job now."""
+    """``status``, told beside whether a command (its ``process`` id) runs the job now. Whoever wrote it may have named things as it likes."""
     lines = [f"{status.phase.value}: {status.message}"]
     if process is not None:
         lines.append(f"run by process {process}")
@@ -45,7 +46,7 @@ def status_lines(status: JobStatus, process: int | None) -> list[str]:
         told = [part for part in (cost(incident), proof(incident)) if part is not None]
         paid = f" ({'; '.join(told)})" if told else ""
         lines.append(f"{incident.time} {incident.kind} at step {incident.step}: {incident.message}{paid}")
-    return lines
+    return [printable(line) for line in lines]
 
 
 def _copies(status: JobStatus) -> list[str]:

@@ -19,6 +19,7 @@ from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.canaries import turns_to_knock
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.job_object import kept_metadata, move_request, spec_text
 from lmj_operator.backend.kubernetes.keys import Keys
@@ -71,6 +72,8 @@ class Place:
     slices: Turns = field(default_factory=lambda: Turns(1, 1))
     """Turns at the loop itself, for all that takes it for long: a thousand jobs may have something to compute at once."""
     lists: Budget = field(default_factory=event_lists)
+    knocks: Turns = field(default_factory=turns_to_knock)
+    """Turns to knock at a pod."""
 
 
 class JobTask:
@@ -238,6 +241,7 @@ class JobTask:
                 place.settings,
                 place.keys,
                 place.lists,
+                place.knocks,
                 place.clock,
                 place.slices.slice,
             )

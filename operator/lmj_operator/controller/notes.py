@@ -20,6 +20,7 @@ from lmj_operator.plan.failures.replicas import named
 from lmj_operator.plan.observe.times import rfc3339
 from lmj_operator.plan.report.conditions import (
     MIGRATING,
+    NOT_ENFORCED,
     NOT_FINITE,
     PUBLISHED,
     RECONCILE_FAILED,
@@ -70,7 +71,7 @@ def notes(before: JobStatus, after: JobStatus) -> list[Note]:
     made += [
         Note(c.reason if c.type == WAITING else c.type, c.message, warning=c.type not in (MIGRATING, RECUTTING))
         for c in after.conditions
-        if c.type in (WAITING, STALE, MIGRATING, RECUTTING, NOT_FINITE, STRAGGLER, RECONCILE_FAILED)
+        if c.type in (WAITING, STALE, MIGRATING, RECUTTING, NOT_FINITE, NOT_ENFORCED, STRAGGLER, RECONCILE_FAILED)
         and c.status == "True"
         and (c.type, c.reason) not in held
     ]

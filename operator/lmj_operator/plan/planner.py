@@ -5,6 +5,8 @@ view's number, a pod's serial, a restart's count) is durable before anybody can 
 crash in between, or from a stale observation, comes to the same actions and counts nothing twice.
 """
 
+from dataclasses import replace
+
 from lmj_api.status import Phase
 from lmj_operator.plan.ending import clean_up, completed, expired
 from lmj_operator.plan.failures.bounded import with_bounded_times
@@ -13,6 +15,7 @@ from lmj_operator.plan.membership.shrinking import with_who_has_the_state
 from lmj_operator.plan.membership.strays import without_strays
 from lmj_operator.plan.observe.observed import Observed
 from lmj_operator.plan.plan import Plan
+from lmj_operator.plan.pods.held import without_held
 from lmj_operator.plan.pods.promotions import with_promotions
 from lmj_operator.plan.recut.anew import anew
 from lmj_operator.plan.recut.cuts import with_cut, with_cuts_told
@@ -28,7 +31,8 @@ def plan(observed: Observed, now: float) -> Plan:
     if observed.status.phase in TERMINAL or observed.deleted:
         return clean_up(observed)
     scene = scene_of(with_who_has_the_state(with_cut(observed)), now)
-    return with_cuts_told(_planned(scene), observed)
+    made = _planned(scene)
+    return with_cuts_told(replace(made, actions=without_held(scene.observed, made.actions)), observed)
 
 
 def _planned(scene: Scene) -> Plan:

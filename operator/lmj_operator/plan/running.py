@@ -21,6 +21,7 @@ from lmj_operator.plan.moves.moved import follower_wait, handing_over, moved, wi
 from lmj_operator.plan.moves.moves import overdue
 from lmj_operator.plan.moves.relocation import relocate
 from lmj_operator.plan.plan import CHANGING_SECONDS, Plan
+from lmj_operator.plan.pods.held import why_held
 from lmj_operator.plan.pods.promotions import kept_promotions, take_standbys
 from lmj_operator.plan.pods.standbys import SERIALS, keep_standbys
 from lmj_operator.plan.pods.wants import Want, pod_actions, view_actions, wants
@@ -174,6 +175,9 @@ def _advance(scene: Scene, not_before: float, grace: float | None, reason: str, 
     made = pod_actions(observed.pods, scene.ranks, scene.wanted, observed.status.made, not_before, now, members, held)
     scene, course = _course(scene, not_before, grace, reason, turn)
     course = replace(course, actions=made + course.actions + turn.actions)
+    unknown = why_held(observed, made)
+    if unknown is not None and not scene.failures:
+        course = replace(course, why=unknown)
     waiting = scene.waiting
     if waiting is not None and waiting.waits is not None and not scene.failures:
         course = replace(course, why=f"pod {waiting.name} waits: {waiting.waits.reason}: {waiting.waits.message}")

@@ -6,8 +6,8 @@ from typing import Any, Unpack
 from lmj_api.cut import Cut
 from lmj_api.layout import Layout
 from lmj_api.names import JOB_LABEL
-from lmj_api.protocol import STARTING_SCRIPT
-from lmj_api.status import JobStatus, Phase
+from lmj_api.protocol import STARTING_SCRIPT, CheckpointInfo, Evaluation
+from lmj_api.status import Condition, JobStatus, Phase
 from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
 from lmj_operator.plan.failures.incidents import Told, settle
@@ -100,6 +100,31 @@ def _of_replicas(scene: Scene, view: View | None, runs: bool, done: bool) -> Cha
     return Change(asked, status.wanted_replicas, scene.newest, view, runs, done, scene.ranks, scene.step, stateless)
 
 
+def _conditions(
+    scene: Scene, phase: Phase, message: str, saved: CheckpointInfo | None, evaluated: list[Evaluation]
+) -> list[Condition]:
+    """``saved``: the newest checkpoint. ``evaluated``: the newest evaluation of each split."""
+    observed, old = scene.observed, scene.observed.status
+    return conditions(
+        old.conditions,
+        phase,
+        message,
+        observed.generation,
+        scene.now,
+        scene.waiting,
+        observed.problem,
+        checkpoint_trouble(scene.ranks, scene.newest),
+        saved,
+        is_renewed(old.checkpoint, saved),
+        scene.changes.get("moves", ()),
+        scene.changes.get("followers", ()),
+        evaluated,
+        scene.changes.get("recut"),
+        _slow(scene),
+        observed.every_pod,
+    )
+
+
 _UNLESS_CHANGED: dict[str, Any] = {"followers": [], "moves": [], "joins": [], "recut": None, "stragglers": []}
 """What is under way is over when a pass does not go on with it."""
 
@@ -130,23 +155,7 @@ def status_of(
             "phase_since": old.phase_since if phase is old.phase and old.phase_since is not None else now,
             "message": message,
             "observed_generation": observed.generation,
-            "conditions": conditions(
-                old.conditions,
-                phase,
-                message,
-                observed.generation,
-                now,
-                scene.waiting,
-                observed.problem,
-                checkpoint_trouble(scene.ranks, scene.newest),
-                saved,
-                is_renewed(old.checkpoint, saved),
-                scene.changes.get("moves", ()),
-                scene.changes.get("followers", ()),
-                evaluated,
-                scene.changes.get("recut"),
-                _slow(scene),
-            ),
+            "conditions": _conditions(scene, phase, message, saved, evaluated),
             "view": view,
             **_scale(observed, phase, view),
             "left_since": scene.left_since if view is scene.newest else None,

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pytest
 from jobs import job_document, write_data
 from signing import KEY, POD, ask
 
+from lmj_api.canary import LINE, VARIABLE
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.caller import Caller
 from lmj_trainer.__main__ import main
@@ -118,6 +120,18 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield make
     for each in made:
         each.end()
+
+
+def test_it_has_a_canary_where_its_pod_is_to_have_one(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv(VARIABLE, str(port))
+    agent = start()
+    with socket.create_connection(("127.0.0.1", port), 10) as one:
+        assert one.makefile("rb").read() == LINE
+    assert agent.call("GET", "/v1/state")["canary"] is True
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.process.wait(30) == 0
 
 
 def test_the_parents_death_leaves_no_process(start: Start) -> None:

@@ -83,7 +83,10 @@ def test_commands_are_there(guide: Path) -> None:
             assert name in known, name
 
 
-def test_uv_is_the_makefiles() -> None:
-    (wanted,) = re.findall(r"^UV_VERSION := (\S+)", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
-    for image in ("operator", "trainer"):
-        assert f"ARG UV_VERSION={wanted}\n" in (CHECKOUT / f"Dockerfile.{image}").read_text()
+def test_what_installs_is_locked_in_one_place() -> None:
+    locked = (CHECKOUT / "tools" / "installers.txt").read_text()
+    assert set(re.findall(r"^([a-z][\w-]*)==", locked, re.MULTILINE)) >= {"hatchling", "uv"}
+    wanted = r"[a-z][\w-]*==\S+( ; [^\\]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+"
+    assert re.fullmatch(rf"({wanted}\n)+", re.sub(r"^\s*#.*\n", "", locked, flags=re.MULTILINE))
+    for file in ("Makefile", "Dockerfile.operator", "Dockerfile.trainer"):
+        assert "installers.txt" in (CHECKOUT / file).read_text()

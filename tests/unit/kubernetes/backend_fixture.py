@@ -12,6 +12,7 @@ from lmj_api.protocol import AgentState, Event, EventKind
 from lmj_api.signed import CHALLENGE, decoded, parse
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.canaries import turns_to_knock
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 
@@ -35,8 +36,10 @@ class Fixture:
         self.cache = Cache(self.woken.append)
         body = self.api.objects["livemigrationjobs", "tiny"] = job_body()
         store = StatusStore(self.api, body, 2.0, self.clock)  # type: ignore[arg-type]
-        lists = event_lists()
-        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, self.keys, lists, self.clock)  # type: ignore[arg-type]
+        lists, turns = event_lists(), turns_to_knock()
+        self.backend = KubernetesBackend(
+            job(), self.api, self.cache, store, session, SETTINGS, self.keys, lists, turns, self.clock
+        )  # type: ignore[arg-type]
         self.told: list[str] = []
         self.healthy = True
         """The agent has an answer when it is asked for its state."""

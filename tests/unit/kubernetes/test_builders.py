@@ -8,9 +8,11 @@ import pytest
 import yaml
 from cluster_jobs import SETTINGS, UID, job, job_body
 
+from lmj_api import canary
 from lmj_api.problems import SpecError
 from lmj_api.run import Run
-from lmj_api.spec import LiveMigrationJob
+from lmj_api.spec import LiveMigrationJob, PolicyMode
+from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build import children
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
@@ -46,7 +48,7 @@ def test_a_credential_is_a_reference_and_only_where_a_pod_may_lead(rank: int | N
     env = build_pod(made, SETTINGS, rank, 1)["spec"]["containers"][0]["env"]
     source = {"secretKeyRef": {"name": "tracking", "key": "api-key", "optional": True}}
     wanted = [{"name": f"LMJ_TOKEN_{of}", "valueFrom": source} for of in ("TRACKER_1", "HUB")] if has else []
-    assert [entry for entry in env if entry["name"].startswith("LMJ_")] == wanted
+    assert [entry for entry in env if entry["name"].startswith("LMJ_TOKEN_")] == wanted
 
 
 @pytest.mark.parametrize("rank", [0, 1, None])
@@ -57,7 +59,7 @@ def test_what_leads_to_a_bucket_is_a_reference_that_every_pod_has(rank: int | No
     ]}]}}), SETTINGS, rank, 1)  # fmt: skip
     container = made["spec"]["containers"][0]
     assert container["envFrom"] == [{"configMapRef": {"name": "more"}}]
-    assert [entry for entry in container["env"] if entry["name"].startswith("LMJ_")] == [
+    assert [entry for entry in container["env"] if entry["name"].startswith("LMJ_TOKEN_")] == [
         {"name": "LMJ_TOKEN_STORE_FOLDER", "value": "/etc/lmj/store"},
         {"name": "LMJ_TOKEN_STORE_SECRET", "value": "keys"},
     ]
@@ -125,6 +127,28 @@ def test_an_operator_outside_of_the_cluster_is_let_in_from_anywhere() -> None:
     assert rules[1]["ports"] == [{"port": 9461, "protocol": "TCP"}]
 
 
+@pytest.mark.parametrize("rank", [0, 1, None])
+def test_each_pod_listens_where_the_policy_lets_nobody_but_its_ranks_in(rank: int | None) -> None:
+    env = build_pod(job(), SETTINGS, rank, 1)["spec"]["containers"][0]["env"]
+    assert {"name": "LMJ_CANARY_PORT", "value": str(canary.PORT)} in env
+    assert canary.PORT != labels.AGENT_PORT
+    for settings in (SETTINGS, Settings()):
+        ranks, operator = children.build_network_policy(job(), settings)["spec"]["ingress"]
+        assert ranks == {"from": [{"podSelector": {"matchLabels": {"lmj.dev/job": "tiny"}}}]}
+        assert operator["ports"] == [{"port": labels.AGENT_PORT, "protocol": "TCP"}]
+
+
+def test_on_a_nodes_own_network_there_is_no_canary_and_no_policy_to_demand() -> None:
+    template = {"spec": {"hostNetwork": True}}
+    env = build_pod(job(template=template), SETTINGS, 0, 1)["spec"]["containers"][0]["env"]
+    assert "LMJ_CANARY_PORT" not in [entry["name"] for entry in env]
+    with pytest.raises(
+        SpecError, match=r"^spec.network.policy: Required, and no NetworkPolicy holds for pods on their node's network"
+    ):
+        job(template=template, network={"policy": "Required"})
+    assert job(network={"policy": "Required"}).spec.network.policy is PolicyMode.REQUIRED
+
+
 def test_the_agent_in_the_pod_reads_the_job_that_was_meant() -> None:
     made = job(template={"spec": {"nodeSelector": {"a": "b"}}})
     carried = build_pod(made, SETTINGS, 0, 1)["metadata"]["annotations"]["lmj.dev/job-spec"]
@@ -184,6 +208,42 @@ def test_one_stage_needs_no_shared_volume() -> None:
     made = job(pipeline={"stages": 1, "microBatches": 2}, storage={})
     volumes = {v["name"]: v for v in build_pod(made, SETTINGS, 0, 1)["spec"]["volumes"]}
     assert volumes["output"] == {"name": "output", "emptyDir": {}}
+
+
+def empty_dirs(**spec: Any) -> dict[str, dict[str, str]]:
+    volumes = build_pod(job(**spec), SETTINGS, 0, 1)["spec"]["volumes"]
+    return {volume["name"]: volume["emptyDir"] for volume in volumes if "emptyDir" in volume}
+
+
+OWN = {"model": {"python": "my_task.py:MyTask"}, "dataset": {"source": "data/reviews.csv"}}
+LIMITED = {"spec": {"containers": [{"name": "trainer", "resources": {"limits": {"memory": "4Gi"}}}]}}
+SMALL = {"medium": "Memory", "sizeLimit": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "shared"),
+    [
+        ({}, {"sizeLimit": "64Mi"}),
+        ({"template": LIMITED}, {"sizeLimit": "64Mi"}),
+        (OWN, {"sizeLimit": "8Gi"}),
+        ({**OWN, "template": LIMITED}, {}),
+    ],
+    ids=["ours", "ours, limited", "the user's", "the user's, limited"],
+)
+def test_what_a_pod_can_take_of_its_node_is_bounded_where_that_is_known(spec: dict[str, Any], shared: dict[str, str]) -> None:
+    found = empty_dirs(**spec)
+    assert found == {"run": {"sizeLimit": "1Mi"}, "tmp": {}, "dshm": {"medium": "Memory", **shared}}
+    limited = "template" in spec
+    assert all("sizeLimit" in each or limited for each in found.values() if each.get("medium") == "Memory"), (
+        "memory of the node that nothing bounds"
+    )
+
+
+def test_a_template_bounds_what_is_not_known() -> None:
+    mine = [{"name": "tmp", "emptyDir": {"sizeLimit": "20Gi"}}, {"name": "dshm", "emptyDir": SMALL}]
+    found = empty_dirs(template={"spec": {"volumes": mine}})
+    assert found["tmp"] == {"sizeLimit": "20Gi"}
+    assert found["dshm"] == SMALL
 
 
 @pytest.mark.parametrize(

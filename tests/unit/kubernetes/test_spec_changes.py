@@ -16,6 +16,7 @@ from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache
+from lmj_operator.backend.kubernetes.canaries import turns_to_knock
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.labels import DIGEST, SPEC
 from lmj_operator.backend.kubernetes.pod_state import pod_observed
@@ -36,8 +37,8 @@ class Fixture:
         self.api, self.now, self.cache = MemoryApi(), NOW, Cache()
         body = self.api.objects["livemigrationjobs", "tiny"] = job_body()
         store = StatusStore(self.api, body, 2.0, self.clock)  # type: ignore[arg-type]
-        keys, lists = MemoryKeys(), event_lists()
-        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, keys, lists, self.clock)  # type: ignore[arg-type]
+        keys, lists, turns = MemoryKeys(), event_lists(), turns_to_knock()
+        self.backend = KubernetesBackend(job(), self.api, self.cache, store, session, SETTINGS, keys, lists, turns, self.clock)  # type: ignore[arg-type]
 
     def clock(self) -> float:
         return self.now

@@ -8,6 +8,7 @@ from backend_fixture import Fixture
 from cluster_jobs import SETTINGS, job, pod_body
 
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
+from lmj_operator.backend.kubernetes.canaries import turns_to_knock
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.plan import CreatePod
@@ -20,8 +21,8 @@ NEW = "registry.example/lmj-trainer:2"
 async def upgraded(at: Fixture) -> KubernetesBackend:
     """The next operator's backend for the same job."""
     store = StatusStore(at.api, at.api.objects["livemigrationjobs", "tiny"], 2.0, at.clock)  # type: ignore[arg-type]
-    settings = replace(SETTINGS, trainer_image=NEW)
-    return KubernetesBackend(job(), at.api, at.cache, store, at.session, settings, at.keys, event_lists(), at.clock)  # type: ignore[arg-type]
+    settings, lists, turns = replace(SETTINGS, trainer_image=NEW), event_lists(), turns_to_knock()
+    return KubernetesBackend(job(), at.api, at.cache, store, at.session, settings, at.keys, lists, turns, at.clock)  # type: ignore[arg-type]
 
 
 def pod(name: str, image: str | None, phase: str = "Running", **metadata: Any) -> dict[str, Any]:

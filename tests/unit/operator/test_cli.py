@@ -121,8 +121,8 @@ def spec(**parts: object) -> JobSpec:
 
 def test_fields_without_effect_are_named() -> None:
     assert without_effect(spec()) is None
-    assert without_effect(spec(placement={"spread": False}, ttlSecondsAfterFinished=5)) == (
-        "no effect on one machine: placement, ttlSecondsAfterFinished"
+    assert without_effect(spec(placement={"spread": False}, ttlSecondsAfterFinished=5, network={"policy": "Required"})) == (
+        "no effect on one machine: network, placement, ttlSecondsAfterFinished"
     )
 
 
@@ -269,6 +269,38 @@ def test_json_is_one_object_a_line() -> None:
 def test_status_lines_say_when_a_run_was_killed() -> None:
     assert any("was killed" in line for line in status_lines(JobStatus(phase=Phase.RUNNING), None))
     assert "run by process 7" in status_lines(JobStatus(phase=Phase.RUNNING), 7)
+
+
+HOSTILE = "\x1b]0;owned\x07\x9b2J\u202e\nnext"
+"""Commands of a terminal, and a second line."""
+
+
+def test_what_a_status_names_is_no_command_of_a_terminal() -> None:
+    """A run's folder may be anybody's, and names are kept as they are written: another name would be another thing's."""
+    rank = RankStatus(rank=0, state="Running", pod=HOSTILE, node=HOSTILE)
+    saved = CheckpointInfo(name=HOSTILE, step=3)
+    incident = INCIDENT.model_copy(update={"time": HOSTILE, "pod": HOSTILE, "message": HOSTILE})
+    slow = Condition.model_construct(type="Straggler", status="True", reason="R", message=HOSTILE, last_transition_time=HOSTILE)
+    recut = RecutStatus(cut=Cut(stages=2), followers=[RecutFollower(rank=0, serial=1, pod=HOSTILE, message=HOSTILE)])
+    status = JobStatus.model_construct(
+        message=HOSTILE,
+        ranks=[rank],
+        standbys=[StandbyStatus(pod=HOSTILE, message=HOSTILE)],
+        checkpoint=saved,
+        checkpoint_place=HOSTILE,
+        incidents=[incident],
+        conditions=[slow],
+        recut=recut,
+    )
+    told = [*status_lines(status, None), *changes(JobStatus(), status)]
+    for kind, more in (
+        (EventKind.CHECKPOINTED, {"checkpoint": saved, "removed": [HOSTILE]}),
+        (EventKind.WARNING, {"message": "m"}),
+    ):
+        line = event_line(PodEvent(HOSTILE, None, Event.model_validate({"time": 0.0, "kind": kind, **more})))
+        told += [line] if line is not None else []
+    assert len([line for line in told if "owned" in line]) > 8
+    assert [line for line in told if not line.isprintable()] == []
 
 
 def test_standbys_are_told() -> None:

@@ -49,6 +49,16 @@ def run_in(output: Path, name: str, phase: Phase, step: int) -> RunStore:
     return store
 
 
+def test_names_of_folders_are_no_commands_of_a_terminal(tmp_path: Path) -> None:
+    run_in(tmp_path / "\x1b[2Jone\nJOB", "first", Phase.SUCCEEDED, 9)
+    told = lmj("list", str(tmp_path)).stdout
+    assert len(told.splitlines()) == 2
+    assert "[2Jone JOB" in told
+    assert told.replace("\n", "").isprintable()
+    nowhere = lmj("list", str(tmp_path / "\x1b[2Jno"))
+    assert nowhere.stderr == f"error: {tmp_path}/ [2Jno: there is no such folder\n"
+
+
 def test_list_tells_each_run_once_and_who_was_killed(tmp_path: Path) -> None:
     one = run_in(tmp_path / "a" / "one", "first", Phase.RUNNING, 3)
     run_in(tmp_path / "b", "second", Phase.SUCCEEDED, 9)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,34 @@ def test_mappings_that_merge_each_other_again_and_again_are_refused() -> None:
     with pytest.raises(YamlProblem, match=r"line 5, column 5: a mapping of more than 10,000 keys .* write out what it needs"):
         parse("\n".join(lines).encode())
     assert parse("\n".join(lines[:4]).encode())
+
+
+def bomb(levels: int) -> str:
+    """A template of a few hundred bytes whose parts name one another: each level has nine times the values of the one before."""
+    lines = ["  template:", "    l0: &l0 [" + ", ".join(["x"] * 9) + "]"]
+    lines += [f"    l{level}: &l{level} [" + ", ".join([f"*l{level - 1}"] * 9) + "]" for level in range(1, levels)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (JOB + bomb(9), "spec.template: more than 10,000 values"),
+        (JOB + "status:\n" + bomb(9), "the file, besides the spec: more than 40,000 values"),
+        (JOB + "  template: &t {spec: *t}\n", "spec.template: nested deeper than 64 levels"),
+    ],
+    ids=["bomb", "bomb in what is not read", "a ring"],
+)
+def test_aliases_of_aliases_are_refused_at_once(content: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(content)
+    assert len(content) < 1000
+    begin = time.process_time()
+    with pytest.raises(CommandError) as caught:
+        read_job(file, ["training.epochs=1"])
+    assert time.process_time() - begin < 1
+    (line,) = caught.value.lines
+    assert line.startswith(f"{file}: {said}")
 
 
 def test_one_document_may_be_marked() -> None:

@@ -23,6 +23,7 @@ from lmj_api.tokens import METRICS
 from lmj_api.topology import FIRST
 from lmj_trainer import linux
 from lmj_trainer.agent import lifeline, standby
+from lmj_trainer.agent.canary import open_canary
 from lmj_trainer.agent.children import Children
 from lmj_trainer.agent.deliveries import Deliveries, of_store, without_tokens
 from lmj_trainer.agent.environment import default_interface, script_environment, worker_environment
@@ -203,6 +204,15 @@ async def _listen(supervisor: Supervisor, arguments: argparse.Namespace, job: Li
     gate = Gate(job.metadata.uid or "", arguments.uid, arguments.trust)
     scraper = os.environ.get(METRICS, "").strip() or None
     app = make_app(supervisor, gate, job.spec.topology, scraper)
+    # Before anybody can ask whether it listens.
+    canary = open_canary(host, supervisor.warn)
+    if canary is not None:
+        supervisor.guarded()
+
+        async def close(_: web.Application) -> None:
+            canary.close()
+
+        app.on_cleanup.append(close)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:

@@ -205,6 +205,10 @@ class Supervisor:
             self.warn(f"this machine is about to be taken away: {notice.reason}")
         self._tell(EventKind.NOTICED, notice.reason if notice is not None else "this machine stays")
 
+    def guarded(self) -> None:
+        """The pod's canary listens."""
+        self.state = self.state.model_copy(update={"canary": True})
+
     def delivered(self) -> None:
         """What was to be done with the results is done, or given up."""
         self.state = self.state.model_copy(update={"delivered": True})

@@ -13,6 +13,7 @@ from lmj_api.clock import steady_time
 from lmj_api.protocol import AgentState, WorkerPhase
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.spec.migration import MigrationStrategy
+from lmj_api.spec.network import PolicyMode
 from lmj_api.status import JobStatus, Phase, StandbyState
 from lmj_api.topology import Topology
 from lmj_operator.backend.agent_client import AgentClient, AgentError
@@ -25,6 +26,7 @@ from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.build.grace import grace_seconds
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
+from lmj_operator.backend.kubernetes.canaries import Canaries, Door
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import Creation
 from lmj_operator.backend.kubernetes.keys import Keys
@@ -45,6 +47,7 @@ from lmj_operator.backend.kubernetes.sightings import Sightings
 from lmj_operator.backend.kubernetes.start_trouble import StartTrouble
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.kubernetes.trainer_image import joining
+from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.backend.port import ActionError, PodEvent
 from lmj_operator.backend.telling import Call, Telling
 from lmj_operator.plan import (
@@ -93,10 +96,13 @@ class KubernetesBackend:
         settings: Settings,
         keys: Keys,
         lists: Budget,
+        knocks: Turns,
         clock: Callable[[], float] = steady_time,
         turn: Turn = next_round,
     ) -> None:
-        """``lists``: of events, by all jobs. ``turn``: waited for before each thing that takes the loop for long."""
+        """``lists``: of events, by all jobs. ``knocks``: at canaries, by all jobs. ``turn``: waited for before each thing that takes the loop
+        for long.
+        """
         self.job = job
         """The job; its watcher sets it again when its spec changes."""
         self.deleted = False
@@ -131,6 +137,7 @@ class KubernetesBackend:
         self._there: set[str] = set()
         """Names of pods that were there in the last pass, and not about to go."""
         self._agents = Agents(settings.status_seconds, clock)
+        self._canaries = Canaries(knocks, lambda pod: self._agents.news.put(PodEvent(pod, None, None)))
         self._telling = Telling()
         self._view = 0
         """Number of the newest view that is stored."""
@@ -158,7 +165,8 @@ class KubernetesBackend:
         self._there = {pod["metadata"]["name"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
         known = _Stored.of(status)
         looked = await self._trouble.told(self.key, [(pod, await self._look(pod, known)) for pod in pods])
-        seen = await self._with_agents(looked, known)
+        answered = await self._with_agents(looked, known)
+        seen = [self._with_canary(pod, each) for (pod, _), each in zip(looked, answered, strict=True)]
         self._forget_others(pods)
         there = {pod.name for pod in seen}
         unmade = [u.observed(name) for name, u in self._creation.unmade.items() if name not in there]
@@ -174,6 +182,7 @@ class KubernetesBackend:
             problem=self.problem,
             move_request=self.move_request,
             nodes=self._cache.node_names() if asked else frozenset(),
+            networked=True,
         )
 
     async def write_status(self, status: JobStatus) -> None:
@@ -200,6 +209,7 @@ class KubernetesBackend:
 
     async def close(self) -> None:
         """Stop listening. The pods go on: they need no operator."""
+        await self._canaries.close()
         await self._agents.close()
 
     def _pods(self) -> list[Object]:
@@ -343,6 +353,18 @@ class KubernetesBackend:
         since = self._unreachable.setdefault(uid, asked)
         return replace(seen, unreachable_since=since, dark=self._agents.is_dark(_agent_key(pod)))
 
+    def _with_canary(self, pod: Object, seen: PodObserved) -> PodObserved:
+        """``seen`` with what is known of the pod's canary, which is knocked at when that is due."""
+        key = _agent_key(pod)
+        listens = seen.phase is PodPhase.RUNNING and seen.agent is not None and seen.agent.canary
+        if listens and self._canaries.is_due(key):
+            address, client = pod_address(pod), self._client(pod)
+            if address is not None and client is not None:
+                awaited = self.job.spec.network.policy is PolicyMode.REQUIRED
+                self._canaries.visit(Door(key, seen.name, address.strip("[]"), client.state, awaited))
+        enforced = self._canaries.enforced(key)
+        return seen if enforced is None else replace(seen, enforced=enforced)
+
     async def _outdated(self, pod: Object, seen: PodObserved) -> bool:
         """Whether nothing runs in the pod yet, and nothing will on its node, or the template says by now that it must be another."""
         if seen.phase is not PodPhase.PENDING:
@@ -465,7 +487,9 @@ class KubernetesBackend:
             raise ActionError(f"pod {name}: {error}") from error
 
     def _forget_others(self, pods: list[Object]) -> None:
-        self._agents.keep({_agent_key(pod) for pod in pods})
+        keys = {_agent_key(pod) for pod in pods}
+        self._agents.keep(keys)
+        self._canaries.keep(keys)
         uids = {pod["metadata"]["uid"] for pod in pods}
         self._sightings.keep(uids)
         self._callers = {uid: caller for uid, caller in self._callers.items() if uid in uids}

@@ -16,6 +16,7 @@ HELPER = f"{GROUP}/helper"
 VOLUME = "volume"
 MADE_BY = f"{GROUP}/made-by"
 MOUNT = "/volume"
+_TMP_SIZE = "1Gi"
 DAY = 24 * 3600
 """Longer no such pod lives, whatever becomes of who made it."""
 IDLE_SECONDS = 60
@@ -80,7 +81,8 @@ def _spec(wanted: Wanted) -> Object:
         "volumes": [
             # The claim itself is mounted as it is: one pod that mounts it read-only would hold up others on some clouds.
             {"name": VOLUME, "persistentVolumeClaim": {"claimName": wanted.claim}},
-            {"name": "tmp", "emptyDir": {}},
+            # Nothing of what is copied lies there; who has a shell may put something down.
+            {"name": "tmp", "emptyDir": {"sizeLimit": _TMP_SIZE}},
         ],
     }
 

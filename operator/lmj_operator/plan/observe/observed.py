@@ -81,6 +81,8 @@ class PodObserved:
     """It was told to end while its worker ran, and has the whole of its grace period for that: it can stay for another to take its place."""
     keyless: bool = False
     """It obeys none of the operator's keys, so nobody can ask it what it does. It is ended, and may save until it is gone."""
+    enforced: bool | None = None
+    """Whether the network keeps the operator from its canary, as the job's NetworkPolicy wants it. None: that is not known."""
 
     @property
     def waits_anywhere(self) -> bool:
@@ -105,6 +107,8 @@ class Observed:
     """The person at the terminal asked to leave (Ctrl-C): as ``suspend``, until the next run."""
     one_node: bool = False
     """There is one node, so none can be avoided."""
+    networked: bool = False
+    """Pods are on a network, of which it is found out whether it enforces the job's NetworkPolicy."""
     problem: str | None = None
     """What is wrong with a change of the spec that is not followed; ``spec`` is the one before it."""
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from lmj_api.protocol import CheckpointInfo, CheckpointTrouble, Evaluation
 from lmj_api.status import Condition, FollowerStatus, JobStatus, MoveStatus, Phase, RecutStatus
+from lmj_operator.plan.observe.enforcement import is_enforced, reached
 from lmj_operator.plan.observe.lists import few
 from lmj_operator.plan.observe.observed import PodObserved
 from lmj_operator.plan.observe.times import rfc3339
@@ -42,6 +43,9 @@ STRAGGLER = "Straggler"
 
 REFUSED = "ChangeRefused"
 """The condition that says why a change of the spec is not followed; there once one was not."""
+
+NOT_ENFORCED = "NetworkPolicyNotEnforced"
+"""The condition that says which pods the operator reached where the job's NetworkPolicy does not let it; there once it reached one."""
 
 PUBLISHED = "Published"
 """The condition that says whether the model is on the hub, and why not; there once it was to be. The end of a job says it."""
@@ -94,13 +98,14 @@ def conditions(
     evaluations: Sequence[Evaluation] = (),
     recut: RecutStatus | None = None,
     slow: str | None = None,
+    pods: Sequence[PodObserved] = (),
 ) -> list[Condition]:
     """All conditions of a job in ``phase``; the time of one changes only with its status.
 
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
     ``moves``, and the ``followers`` that they are made with: ranks that are to run elsewhere.
     ``evaluations``: the newest of each split, and the best. ``recut``: pods of another cut that are to take over.
-    ``slow``: which ranks are, in a sentence.
+    ``slow``: which ranks are, in a sentence. ``pods``: all of the job's.
     ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one; ``renewed``: it is newer than that of ``old``.
     """
     before = {c.type: c for c in old}
@@ -109,8 +114,7 @@ def conditions(
         return _made(before.get(name), name, holds, reason, text, generation, since)
 
     standing = [made(name, phase in phases, phase.value, message) for name, phases in _HOLDS.items()]
-    if waiting is not None and waiting.waits is not None:
-        wait = waiting.waits
+    if waiting is not None and (wait := waiting.waits) is not None:
         standing.append(made(WAITING, True, wait.reason, f"pod {waiting.name}: {wait.message}", wait.since))
     elif WAITING in before:
         standing.append(made(WAITING, False, "PodsStarted", "no pod waits"))
@@ -134,8 +138,23 @@ def conditions(
             standing.append(made(kind, True, why, told))
         elif kind in before:
             standing.append(made(kind, False, well, end))
+    if (policy := _enforcement(before.get(NOT_ENFORCED), pods)) is not None:
+        standing.append(made(NOT_ENFORCED, *policy))
     standing += [before[kind] for kind in (PUBLISHED, RECONCILE_FAILED) if kind in before]
     return standing
+
+
+def _enforcement(old: Condition | None, pods: Sequence[PodObserved]) -> tuple[bool, str, str] | None:
+    """Whether the network lets the operator through, why in a word, and in a sentence; None: that never was so. It was ``old``."""
+    told = reached(pods)
+    if told is not None:
+        risk = "others may reach the ports of its ranks, which run what they are sent"
+        return True, "PortReached", f"{told}: {risk}; use a network that enforces policies, and let no other policy allow more"
+    if old is None:
+        return None
+    if is_enforced(pods):
+        return False, "PortClosed", "the network enforces the job's NetworkPolicy"
+    return old.status == "True", old.reason, old.message  # no pod says anything of it now
 
 
 def _not_finite(evaluations: Sequence[Evaluation]) -> str | None:

@@ -4,10 +4,11 @@ import hashlib
 import json
 from typing import Any
 
+from lmj_api import canary
 from lmj_api.layout import Layout
 from lmj_api.names import API_VERSION, KIND, pod_name, standby_name
 from lmj_api.problems import SpecError
-from lmj_api.spec import LiveMigrationJob, Volume
+from lmj_api.spec import LiveMigrationJob, PolicyMode, Volume
 from lmj_api.tokens import STORE_FOLDER, STORE_SECRET, references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
@@ -20,8 +21,11 @@ from lmj_operator.backend.kubernetes.trust import trust_options
 
 Object = dict[str, Any]
 
-_SHARED_MEMORY = "8Gi"
-"""A data loader that leaks in a pod without a limit is not to take all of the node's memory."""
+_RUN_SIZE = "1Mi"
+"""Of the agent's own folder: one file of some hundred bytes, and for a moment the next beside it."""
+_SHARED_MEMORY, _NO_SHARED_MEMORY = "8Gi", "64Mi"
+"""Of ``/dev/shm``, where code of the user's own may share tensors between processes: a data loader that leaks in a pod without a limit is not
+to take all of the node's memory. And where it does not: what container runtimes give every container."""
 _RUN = "/run/lmj"
 _JOB = "/etc/lmj/job"
 _STORE = "/etc/lmj/store"
@@ -76,6 +80,11 @@ def build_pod(
             "no trainer image: start the operator with --trainer-image, or set spec.template.spec.containers[trainer].image"
         )
     _check_places(job, pod["spec"], trainer)
+    if job.spec.network.policy is PolicyMode.REQUIRED and _on_node_network(pod["spec"]):
+        raise SpecError(
+            "spec.network.policy: Required, and no NetworkPolicy holds for pods on their node's network:"
+            " leave hostNetwork out of spec.template, or set Preferred"
+        )
     pod["metadata"]["annotations"][labels.DIGEST] = _digest(pod)
     # Behind the digest: that a node is avoided by now, or another key the newest, is no reason to make a pod again that waits already.
     trainer["command"] += trust_options(settings.trust)
@@ -170,6 +179,7 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
             {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
             {"name": "PYTHONUNBUFFERED", "value": "1"},
+            *_canary(job),
             *_store(job),
             *_tokens(job, rank),
         ],
@@ -196,6 +206,17 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
         if settings.image_pull_policy is not None:
             container["imagePullPolicy"] = settings.image_pull_policy
     return container
+
+
+def _canary(job: LiveMigrationJob) -> list[Object]:
+    """Where the agent is to listen although the job's NetworkPolicy lets nobody but its ranks in. On a node's own network no policy holds."""
+    if _on_node_network((job.spec.template or {}).get("spec") or {}):
+        return []
+    return [{"name": canary.VARIABLE, "value": str(canary.PORT)}]
+
+
+def _on_node_network(spec: Object) -> bool:
+    return bool(spec.get("hostNetwork"))
 
 
 def _store(job: LiveMigrationJob) -> list[Object]:
@@ -231,7 +252,9 @@ def _volumes(job: LiveMigrationJob) -> list[Object]:
                 "defaultMode": 0o444,
             },
         },
-        {"name": "run", "emptyDir": {}},
+        {"name": "run", "emptyDir": {"sizeLimit": _RUN_SIZE}},
+        # Without a limit: a model or rows on their way from the hub, and what a script writes, are as large as they are, and a pod that goes
+        # beyond is evicted. The container's limit of ephemeral storage, which the template sets or a LimitRange, counts for it too.
         {"name": "tmp", "emptyDir": {}},
         {"name": "dshm", "emptyDir": {"medium": "Memory", **_shared_memory(job)}},
     ]
@@ -242,6 +265,7 @@ def _volumes(job: LiveMigrationJob) -> list[Object]:
     if storage.output is not None:
         volumes.append({"name": "output", "persistentVolumeClaim": {"claimName": _claim(job, "output", storage.output)}})
     elif _alone(job):
+        # The same: checkpoints and the model, as large as the job makes them.
         volumes.append({"name": "output", "emptyDir": {}})
     if storage.data is not None:
         claim = {"claimName": _claim(job, "data", storage.data), "readOnly": True}
@@ -255,9 +279,13 @@ def _alone(job: LiveMigrationJob) -> bool:
 
 
 def _shared_memory(job: LiveMigrationJob) -> dict[str, str]:
-    """The most that a script's processes may put into shared memory. Where the template limits the container's, that counts for both."""
-    if job.spec.command is None:
-        return {}
+    """The most that a pod's processes may put into shared memory, which counts as memory of the container. Nothing of ours is there: state is
+    memory of the agent's, and tensors go through sockets.
+
+    Where the template limits the container's memory, that counts for code of the user's own too.
+    """
+    if job.spec.command is None and job.spec.model.python is None:
+        return {"sizeLimit": _NO_SHARED_MEMORY}
     containers = ((job.spec.template or {}).get("spec") or {}).get("containers") or []
     trainer: Object = next((container for container in containers if container["name"] == labels.CONTAINER), {})
     limits = (trainer.get("resources") or {}).get("limits") or {}
