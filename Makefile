@@ -21,7 +21,7 @@ UV := $(shell command -v uv >/dev/null 2>&1 && uv --version 2>/dev/null | grep -
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-integration test-e2e test-all mutants bench bench-against bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator bench-tenants bench-replicas bench-script bench-tasks bench-checkpoint bench-plan cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
+.PHONY: same-bits help setup python quickstart check format-check types imports crd-fresh docs-fresh lock-fresh yaml docs test test-unit test-integration test-e2e test-all mutants bench bench-against bench-recovery bench-recovery-cluster bench-migration bench-migration-cluster bench-operator bench-tenants bench-relay bench-replicas bench-script bench-tasks bench-checkpoint bench-plan cluster-programs helm crd reference figures chart-lint report-picture images test-images format clean cluster-up cluster-down
 .DELETE_ON_ERROR:
 # The environment is this folder's, whatever the caller's shell is in.
 # Compiled tests are kept: compiling them again each time costs as much as importing torch.
@@ -102,6 +102,9 @@ CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
 
 bench-plan: $(STAMP) ## Measure the plan, its status and a step's messages with up to 1,024 ranks (simulated). ARGS='--repeats 5' for less.
 	@PYTHONPATH=tests $(BIN)/python benchmarks/plan_scale.py $(ARGS)
+
+bench-relay: $(STAMP) ## What encryption between pods costs: bytes and messages through two relays beside the same without (Linux). ARGS='--rounds 1' for less.
+	@$(BIN)/python benchmarks/relay_cost.py $(ARGS)
 
 # They take minutes on a fresh machine: beside checks and unit tests, which use one core. Who needs them waits for them, and says what is wrong.
 cluster-programs: $(STAMP)

@@ -530,6 +530,16 @@ class RecutRequest(Message):
     """Who; None: nobody any more."""
 
 
+class Source(Message):
+    """Body of ``POST /v1/source``: let the relay of another pod in, whose worker this one is to follow. Idempotent; those that were told before stay.
+
+    Members of a view let each other in without being told: the view has their addresses.
+    """
+
+    address: Name
+    """Of the other pod's worker."""
+
+
 class LookThrough(Message):
     """Body of ``POST /v1/look``: look through the checkpoint folder again. Idempotent; the agent says in ``looked`` when it is done."""
 

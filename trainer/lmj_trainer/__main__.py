@@ -20,6 +20,7 @@ COMMANDS = {
     "agent": ("lmj_trainer.agent.main", "supervise the worker of one rank and answer the operator"),
     "worker": ("lmj_trainer.worker.main", "train one rank (started by the agent)"),
     "launch": ("lmj_trainer.launch.main", "run the processes of a user's script for one rank (started by the agent)"),
+    "relay": ("lmj_trainer.relay.main", "carry what workers say to each other, encrypted (started by the agent)"),
     "fork-server": ("lmj_trainer.worker.fork_server", "be what workers are forked from (started by the agent)"),
     "check": ("lmj_trainer.check", "check a job's data and model before anything is started"),
     "continue": ("lmj_trainer.continuing", "say where a run goes on that is to be longer (started by lmj run)"),

@@ -7,7 +7,7 @@ from lmj_api.spec.job import JobSpec, LiveMigrationJob, Metadata
 from lmj_api.spec.lifecycle import CleanPodPolicy
 from lmj_api.spec.migration import Migration, MigrationStrategy, MigrationTimeout
 from lmj_api.spec.model import Architecture, Lora, Model, Scratch, Task
-from lmj_api.spec.network import Network, PolicyMode
+from lmj_api.spec.network import Encryption, Network, PolicyMode
 from lmj_api.spec.output import Output, Weights
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.placement import Placement, StagePlacement
@@ -28,6 +28,7 @@ __all__ = [
     "Dataset",
     "Device",
     "EarlyStopping",
+    "Encryption",
     "Hub",
     "HubContent",
     "JobSpec",

@@ -62,7 +62,7 @@ class JobSpec(Message):
     storage: Storage = Storage()
     """Volumes of the pods on a cluster."""
     network: Network = Network()
-    """The network of the pods on a cluster."""
+    """How pods talk to each other."""
     recovery: Recovery = Recovery()
     """What happens when something fails."""
     migration: Migration = Migration()

@@ -1,4 +1,4 @@
-"""The network of the pods on a cluster."""
+"""How a job's pods talk to each other."""
 
 from enum import StrEnum
 
@@ -12,8 +12,19 @@ class PolicyMode(StrEnum):
     REQUIRED = "Required"
 
 
+class Encryption(StrEnum):
+    """``Required``: what ranks say to each other goes through a relay in each pod, which speaks TLS 1.3 and lets in those alone that a view
+    names. ``Never``: it goes as it is, to a port that takes it from anybody.
+    """
+
+    NEVER = "Never"
+    REQUIRED = "Required"
+
+
 class Network(Message):
-    """The network of the pods on a cluster. One machine has none: its ranks listen on the loopback interface."""
+    """How a job's pods talk to each other on a cluster. On one machine they use its loopback interface, and there is no policy."""
 
     policy: PolicyMode = PolicyMode.PREFERRED
     """What the job's NetworkPolicy is worth: not every network enforces policies, and ports of ranks have no authentication. What runs goes on."""
+    encryption: Encryption = Encryption.NEVER
+    """Whether what ranks say to each other is encrypted, and taken from ranks of the job alone: ``Required`` or ``Never``."""

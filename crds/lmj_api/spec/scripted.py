@@ -10,6 +10,7 @@ from lmj_api.spec.checkpoint import Checkpoint
 from lmj_api.spec.dataset import NO_DATASET
 from lmj_api.spec.migration import Migration
 from lmj_api.spec.model import NO_MODEL
+from lmj_api.spec.network import Network
 from lmj_api.spec.output import Output
 from lmj_api.spec.pipeline import DataParallel, Pipeline, Strategy
 from lmj_api.spec.recovery import Recovery
@@ -41,6 +42,7 @@ FIELDS: Final[Mapping[str, tuple[type[Message], Mapping[str, str]]]] = {
         },
     ),
     "migration": (Migration, {"bandwidth_mbps": "nothing is copied when a script moves: leave it out"}),
+    "network": (Network, {"encryption": "a script makes its connections itself, which no relay knows: leave it out"}),
 }
 """Single fields that keep their defaults, by part."""
 SHARES_ITSELF: Final = "the script shares its work among the processes itself: leave it out"

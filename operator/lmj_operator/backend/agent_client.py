@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from yarl import URL
 
 from lmj_api.bounds import printable
-from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, Recut, RecutRequest, StartWorker, ViewNumber
+from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, Recut, RecutRequest, Source, StartWorker, ViewNumber
 from lmj_api.signed import CHALLENGE, digest_of
 from lmj_api.view import Member, View
 from lmj_operator.backend.caller import Caller
@@ -87,6 +87,10 @@ class AgentClient:
         """Have it look through the checkpoints again, now that view ``number`` is over, and for ``names``. Raises :class:`AgentError`."""
         body = LookThrough(number=number, names=list(names)).to_json()
         return await self._call("POST", "look", body, CALL_SECONDS)
+
+    async def let_in(self, address: str) -> AgentState:
+        """Have the pod's relay let in that of the worker at ``address``; what the agent knows then. Raises :class:`AgentError`."""
+        return await self._call("POST", "source", Source(address=address).to_json(), CALL_SECONDS)
 
     async def put_follower(self, follower: Member | None) -> AgentState:
         """Have ``follower`` follow the pod's worker; what the agent knows then. Raises :class:`AgentError`."""

@@ -5,7 +5,20 @@ from collections.abc import Awaitable, Callable
 from lmj_api.protocol import AgentState
 from lmj_api.view import View
 from lmj_operator.backend.agent_client import AgentClient
-from lmj_operator.plan import Drain, Follow, FollowParts, HandOver, LeaveView, Look, Pause, PutView, StartWorker, Stay, Told
+from lmj_operator.plan import (
+    Drain,
+    Follow,
+    FollowParts,
+    HandOver,
+    LeaveView,
+    LetIn,
+    Look,
+    Pause,
+    PutView,
+    StartWorker,
+    Stay,
+    Told,
+)
 
 Call = Callable[[AgentClient], Awaitable[AgentState]]
 
@@ -28,6 +41,8 @@ class Telling:
                 return lambda agent: agent.leave_view(number)
             case Look(_, number, names):
                 return lambda agent: agent.look(number, names)
+            case LetIn(_, address):
+                return lambda agent: agent.let_in(address)
             case Follow(_, follower):
                 return lambda agent: agent.put_follower(follower)
             case FollowParts(_, recut):

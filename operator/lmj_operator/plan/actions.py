@@ -106,6 +106,19 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
+class LetIn:
+    """Have the relay of ``pod`` let in that of the worker at ``address``, which is in another pod."""
+
+    pod: str
+    address: str
+    of: str
+    """The other pod."""
+
+    def __str__(self) -> str:
+        return f"have {self.pod} let {self.of} in"
+
+
+@dataclass(frozen=True, slots=True)
 class Follow:
     """Have ``follower``, or nobody, follow the worker of ``pod``."""
 
@@ -162,6 +175,6 @@ class EnlistPod:
         return f"enlist {self.pod} as rank {self.rank}"
 
 
-Told = StartWorker | PutView | LeaveView | Look | Follow | FollowParts | HandOver | Pause | Stay | Drain
+Told = StartWorker | PutView | LeaveView | Look | LetIn | Follow | FollowParts | HandOver | Pause | Stay | Drain
 """What is a word to the agent of its ``pod``."""
 Action = CreatePod | DeletePod | EnlistPod | Told

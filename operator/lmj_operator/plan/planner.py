@@ -11,6 +11,7 @@ from lmj_api.status import Phase
 from lmj_operator.plan.ending import clean_up, completed, expired
 from lmj_operator.plan.failures.bounded import with_bounded_times
 from lmj_operator.plan.gathering import gathers
+from lmj_operator.plan.introductions import with_introductions
 from lmj_operator.plan.membership.shrinking import with_who_has_the_state
 from lmj_operator.plan.membership.strays import without_strays
 from lmj_operator.plan.observe.observed import Observed
@@ -32,7 +33,8 @@ def plan(observed: Observed, now: float) -> Plan:
         return clean_up(observed)
     scene = scene_of(with_who_has_the_state(with_cut(observed)), now)
     made = _planned(scene)
-    return with_cuts_told(replace(made, actions=without_held(scene.observed, made.actions)), observed)
+    held = replace(made, actions=without_held(scene.observed, made.actions))
+    return with_introductions(with_cuts_told(held, observed), observed)
 
 
 def _planned(scene: Scene) -> Plan:

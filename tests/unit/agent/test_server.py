@@ -32,6 +32,7 @@ PATHS = (
     ("PUT", "/v1/view"),
     ("POST", "/v1/leave"),
     ("POST", "/v1/look"),
+    ("POST", "/v1/source"),
     ("PUT", "/v1/follower"),
     ("PUT", "/v1/recut"),
     ("POST", "/v1/handover"),
@@ -144,6 +145,16 @@ async def test_worker_view_drain(client: Make, make_view: Make) -> None:
     assert (await state(await http.post("/v1/drain"))).draining
     await it.until(lambda s: s.worker.exit)
     assert (await state(await http.get("/v1/state"))).worker.phase is WorkerPhase.DRAINED
+
+
+async def test_a_source_is_let_in(client: Make) -> None:
+    it, http = await client("")
+    address = f"tls://10.0.0.1:9462/41234#{'A' * 43}"
+    for _ in range(2):
+        await state(await http.post("/v1/source", json={"address": address}))
+    assert it.supervisor.peers.addresses == [address]
+    await refused(await http.post("/v1/source", json={"address": "uv://10.0.0.1:4"}), 400, "is not the address of a worker")
+    await refused(await http.post("/v1/source", json={}), 400, "not a Source: address")
 
 
 async def test_a_look_is_asked_for(client: Make) -> None:

@@ -126,6 +126,10 @@ def test_a_command_is_stateless_and_a_pipeline_is_not() -> None:
             {"migration": {"bandwidthMbps": 10}},
             "spec: migration.bandwidthMbps: nothing is copied when a script moves: leave it out",
         ),
+        (
+            {"network": {"encryption": "Required"}},
+            "spec: network.encryption: a script makes its connections itself, which no relay knows: leave it out",
+        ),
     ],
 )
 def test_what_a_script_cannot_have_is_told_in_one_line(spec: dict[str, Any], line: str) -> None:

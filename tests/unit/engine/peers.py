@@ -127,14 +127,19 @@ class MemoryPeer(Calls):
 class ProcessPeer:
     """In a process of its own, over RPC. Has the methods of :class:`Calls`."""
 
-    def __init__(self, nursery: Nursery, timeout: float, silence: float = 1.0, namespace: Path | None = None) -> None:
-        """``namespace``: file of the network namespace that it lives in, listening on its ``eth0``; None: loopback here."""
+    def __init__(
+        self, nursery: Nursery, timeout: float, silence: float = 1.0, namespace: Path | None = None, relay: Path | None = None
+    ) -> None:
+        """``namespace``: file of the network namespace that it lives in, listening on its ``eth0``; None: loopback here. ``relay``: the
+        socket of the relay behind which it is.
+        """
         self._socket, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as files:
             sent = [theirs.fileno()]
             if namespace is not None:
                 sent.append(files.enter_context(namespace.open()).fileno())
-            socket.send_fds(nursery.socket, [struct.pack("dd", timeout, silence)], sent)
+            words = struct.pack("dd", timeout, silence) + os.fsencode(relay or "")
+            socket.send_fds(nursery.socket, [words], sent)
         self._socket.settimeout(2 * DEADLINE)
         self.pid = self._receive()
 
@@ -206,10 +211,13 @@ def _move(namespace: int) -> None:
     os.environ["TP_SOCKET_IFNAME"] = "eth0"
 
 
-def _be_a_peer(channel: socket.socket, timeout: float, silence: float) -> None:
+def _be_a_peer(channel: socket.socket, timeout: float, silence: float, relay: str) -> None:
+    from lmj_trainer.relay.line import RelayLine
     from lmj_trainer.transport.tensorpipe import TensorPipeTransport
 
-    calls = Calls(TensorPipeTransport(timeout, silence))
+    if relay:
+        os.environ["TP_SOCKET_IFNAME"] = "lo"
+    calls = Calls(TensorPipeTransport(timeout, silence, RelayLine(Path(relay)) if relay else None))
     _write(channel, os.getpid())
     while True:
         name, arguments, named = _read(channel)
@@ -221,12 +229,13 @@ def _be_a_peer(channel: socket.socket, timeout: float, silence: float) -> None:
 
 
 def _nurse(fd: int) -> None:
+    import lmj_trainer.relay.line
     import lmj_trainer.transport.tensorpipe  # noqa: F401 - peers are born with it
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     requests = socket.socket(fileno=fd)
     while True:
-        message, fds, _, _ = socket.recv_fds(requests, 16, 2)
+        message, fds, _, _ = socket.recv_fds(requests, 1024, 2)
         if not message:
             return
         if os.fork() == 0:
@@ -234,7 +243,7 @@ def _nurse(fd: int) -> None:
             try:
                 for namespace in fds[1:]:
                     _move(namespace)
-                _be_a_peer(socket.socket(fileno=fds[0]), *struct.unpack("dd", message))
+                _be_a_peer(socket.socket(fileno=fds[0]), *struct.unpack("dd", message[:16]), os.fsdecode(message[16:]))
             except EOFError:
                 os._exit(0)
             finally:

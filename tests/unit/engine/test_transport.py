@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 import torch
 from cluster import Unavailable, packages
+from relay_host import RelayHost
 
+from lmj_trainer.relay.address import Address
+from lmj_trainer.relay.line import RelayLine
 from lmj_trainer.transport.inbox import ViewBrokenError
 from lmj_trainer.transport.packing import Packed
 
@@ -38,7 +41,7 @@ def nursery() -> Iterator[Any]:
     result.close()
 
 
-@pytest.fixture(params=["memory", "tensorpipe"])
+@pytest.fixture(params=["memory", "tensorpipe", "relayed"])
 def peer(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
     """Makes peers of one network."""
     if request.param == "memory":
@@ -47,12 +50,22 @@ def peer(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
         return
     made = []
     nursery = request.getfixturevalue("nursery")
+    relays, lines, addresses = [], [], []
 
     def make(timeout: float = 60.0) -> Any:
-        made.append(peers.ProcessPeer(nursery, timeout))
+        if request.param == "relayed":
+            relays.append(RelayHost(SILENCE))
+        made.append(peers.ProcessPeer(nursery, timeout, relay=relays[-1].path if relays else None))
+        if relays:  # as agents do, because the operator says so
+            addresses.append(made[-1].address())
+            lines.append(RelayLine(relays[-1].path))
+            for line in lines:
+                line.admit(addresses)
         return made[-1]
 
     yield make
+    for relay in relays:
+        relay.close()
     for each in made:
         with contextlib.suppress(ProcessLookupError):
             os.kill(each.pid, signal.SIGKILL)
@@ -293,6 +306,7 @@ def two_machines() -> Iterator[tuple[Path, Path, Callable[[], object]]]:
         for k, name in enumerate(names):
             ip("-n", name, "addr", "add", f"10.255.254.{k + 1}/24", "dev", "eth0")
             ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
         deadline = time.monotonic() + peers.DEADLINE
         while not all(b"state UP" in ip("-n", name, "link", "show", "eth0") for name in names):
             assert time.monotonic() < deadline, "the link does not come up"
@@ -330,6 +344,68 @@ def test_a_peer_without_power_is_noticed_though_its_link_is_idle(two_machines, p
     form(2, a)
     a.join(3, 0, {1: b.address()})
     assert "rank 1 " in broken(a, 1)
+
+
+@pytest.fixture
+def behind_relays(two_machines, nursery) -> Iterator[tuple[Any, Any]]:
+    """A peer on each machine, behind a relay each."""
+    places = list(zip(two_machines, ("10.255.254.1", "10.255.254.2"), strict=False))
+    relays = [RelayHost(SILENCE, host, namespace) for namespace, host in places]
+    made = [
+        peers.ProcessPeer(nursery, 600.0, SILENCE, namespace, relay.path)
+        for (namespace, _), relay in zip(places, relays, strict=True)
+    ]
+    yield made[0], made[1]
+    for each in made:
+        os.kill(each.pid, signal.SIGKILL)
+    for relay in relays:
+        relay.close()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_peer_without_power_is_noticed_through_relays(behind_relays, two_machines, settled) -> None:
+    """By its heartbeats, which go by no relay; before there are any, by the relay's connections."""
+    a, b = behind_relays
+    form(1, a, b)
+    a.send(1, 1)
+    b.send(0, 2)
+    assert (b.take(0), a.take(1)) == (1, 2)
+    if settled:
+        a.settled(1)
+    two_machines[2]()
+    begin = time.monotonic()
+    reason = broken(a, 1)
+    print(f"noticed after {time.monotonic() - begin:.3f} s: {reason}")
+    assert "rank 1 (tls://10.255.254.2:" in reason
+
+
+def test_nobody_reaches_a_worker_behind_a_relay_but_through_it(behind_relays) -> None:
+    """Its port is open on loopback alone, and so is the one where it takes calls."""
+    for peer in behind_relays:
+        inner = Address.of(peer.address()).worker
+        open_at = [line.split()[1] for line in Path(f"/proc/{peer.pid}/net/tcp").read_text().splitlines() if " 0A " in line]
+        assert f"0100007F:{inner:04X}" in open_at
+        assert not any(place.endswith(f":{inner:04X}") and not place.startswith("0100007F") for place in open_at)
+
+
+def test_a_peer_that_is_behind_no_relay_is_lost_to_one_that_is(nursery) -> None:
+    relay = RelayHost(SILENCE)
+    a = peers.ProcessPeer(nursery, 60.0, relay=relay.path)
+    try:
+        a.join(1, 0, {1: "uv://127.0.0.1:1"})
+        a.send(1, 1)
+        assert "rank 1 (uv://127.0.0.1:1" in broken(a, 1)
+    finally:
+        a.kill()
+        relay.close()
+
+
+def test_rpc_behind_a_relay_listens_where_nobody_else_reaches_it() -> None:
+    from lmj_trainer.transport.tensorpipe import _loopback_port
+
+    assert _loopback_port("uv://127.0.0.1:41234") == 41234
+    with pytest.raises(RuntimeError, match="it is to listen on the loopback interface"):
+        _loopback_port("uv://10.0.0.1:41234")
 
 
 def test_a_stopped_process_is_lost_when_a_call_has_timed_out(process_peer) -> None:

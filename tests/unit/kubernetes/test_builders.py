@@ -269,6 +269,14 @@ def test_a_volume_of_the_template_will_do() -> None:
     assert job(storage={}, template=template).spec.output.path == "/output/runs/tiny"
 
 
+def test_a_pod_with_a_relay() -> None:
+    parts: tuple[dict[str, Any], ...] = ({}, {"network": {"encryption": "Required"}})
+    plain, made = (build_pod(job(**part), SETTINGS, 0, 1)["spec"]["containers"][0] for part in parts)
+    assert [word for word in made["command"] if word not in plain["command"]] == ["--relay", "9463"]
+    assert [port["containerPort"] for port in plain["ports"]] == [9461]
+    assert made["ports"] == [*plain["ports"], {"name": "relay", "containerPort": 9463, "protocol": "TCP"}]
+
+
 def test_pods_of_a_pod_security_standard() -> None:
     """The restricted standard, rule by rule."""
     spec = build_pod(job(), SETTINGS, 0, 1)["spec"]

@@ -17,13 +17,14 @@ from lmj_api.protocol import (
     EventKind,
     Holding,
     RecutRequest,
+    Source,
     StartWorker,
     ViewNumber,
     WorkerPhase,
     WorkerState,
 )
 from lmj_api.signed import CHALLENGE
-from lmj_api.view import View
+from lmj_api.view import Member, View
 from lmj_trainer.agent.gate import Gate, RefusedError
 
 
@@ -101,6 +102,10 @@ async def serve(arguments: argparse.Namespace) -> None:
     async def recut(request: web.Request) -> web.Response:
         return happen(EventKind.WARNING, recut=RecutRequest.model_validate_json(await request.read()).recut)
 
+    async def source(request: web.Request) -> web.Response:
+        told = Source.model_validate_json(await request.read()).address
+        return happen(EventKind.WARNING, follower=Member(rank=0, pod="told", incarnation=1, address=told))
+
     async def drain(_: web.Request) -> web.Response:
         return happen(EventKind.DRAINED, draining=True)
 
@@ -119,7 +124,7 @@ async def serve(arguments: argparse.Namespace) -> None:
     app.on_response_prepare.append(challenge)
     app.add_routes([web.get("/v1/state", get_state), web.get("/v1/events", stream), web.put("/v1/worker", put_worker)])
     app.add_routes([web.put("/v1/view", put_view), web.post("/v1/leave", leave), web.post("/v1/drain", drain)])
-    app.add_routes([web.put("/v1/recut", recut)])
+    app.add_routes([web.put("/v1/recut", recut), web.post("/v1/source", source)])
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

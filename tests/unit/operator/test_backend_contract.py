@@ -31,6 +31,7 @@ from lmj_operator.plan import (
     EnlistPod,
     FollowParts,
     LeaveView,
+    LetIn,
     PodObserved,
     PodPhase,
     PutView,
@@ -274,6 +275,17 @@ async def test_a_pod_keeps_the_job_that_it_was_made_with(backend: LocalBackend, 
     for name, stages in (("job-r0-1", 2), ("job-r0-2", 3), ("job-r1-1", 2)):
         file = tmp_path / "out" / ".lmj" / "pods" / name / "job.json"
         assert LiveMigrationJob.model_validate_json(file.read_bytes()).spec.pipeline.stages == stages
+
+
+async def test_who_is_to_be_let_in_reaches_the_agent(backend: LocalBackend) -> None:
+    await backend.apply(CreatePod(0, 1))
+    await pod_when(backend, answers)
+    address = f"tls://10.0.0.1:9462/41234#{'A' * 43}"
+    await backend.apply(LetIn("job-r0-1", address, "job-r0-2"))
+    pod = await pod_when(backend, lambda pod: pod.agent is not None and pod.agent.follower is not None)
+    assert pod.agent is not None
+    assert pod.agent.follower is not None
+    assert pod.agent.follower.address == address, "so its agent was told"
 
 
 async def test_who_follows_parts_of_a_pod_reaches_its_agent(backend: LocalBackend) -> None:

@@ -39,6 +39,13 @@ def test_it_starts_in_what_they_leave_over(tmp_path: Path, behind: bool) -> None
     assert {"--trust=-key", place.uid} <= set(command), "a key may begin as an option does"
 
 
+@pytest.mark.parametrize("relayed", [True, False])
+def test_it_has_a_relay_where_the_job_says_so(tmp_path: Path, relayed: bool) -> None:
+    place = PodPlace("tiny-r0-1", 0, 1, tmp_path, tmp_path / "log", relayed=relayed)
+    command = agent_command(place, place.job_file, "key")
+    assert (" --relay 0 --address 127.0.0.1 " in " ".join(command)) is relayed
+
+
 def test_each_pod_has_an_identity_of_its_own(tmp_path: Path) -> None:
     first, second = (PodPlace("tiny-r0-1", 0, 1, tmp_path, tmp_path / "log") for _ in range(2))
     assert first.uid != second.uid

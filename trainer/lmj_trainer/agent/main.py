@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LONGEST_PATH = 107
+"""Bytes of a Unix socket's."""
 RETRY_SECONDS = 1.0
 """Pause before a checkpoint folder that could not be listed is tried again."""
 
@@ -79,6 +81,12 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--trust", action="append", required=True, metavar="KEY", help=trust)
     result.add_argument("--interface", metavar="NAME", help="network interface for RPC (default: lo when listening on loopback)")
     result.add_argument("--address", metavar="IP", help="this pod's address: RPC listens on the interface that has it")
+    result.add_argument(
+        "--relay",
+        type=int,
+        metavar="PORT",
+        help="encrypt what workers say to each other: other pods reach this one at PORT of --address, and RPC listens on loopback",
+    )
     result.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="time to leave after SIGTERM (default: 30)")
     result.add_argument("--cold", action="store_true", help="keep no process to fork workers from: less memory, slower restarts")
     result.add_argument(
@@ -134,9 +142,13 @@ async def _serve(
     if arguments.lifeline:
         lifeline.watch(lambda: supervisor.kill("its agent's parent is gone"))
     launcher.keep_server(supervisor.warn)  # before all else: its imports are the longest part of a start
+    relaying = _relaying(arguments, job, supervisor, children)
     try:
         runner = await _listen(supervisor, arguments, job)
     except BaseException:
+        for task in relaying:
+            task.cancel()
+        await asyncio.gather(*relaying, return_exceptions=True)
         await launcher.close()
         raise
     try:
@@ -152,7 +164,7 @@ async def _serve(
         stopping = asyncio.create_task(stop.wait())
         beside = [scanning, delivering, *_watching(supervisor, job.spec.migration.spot_notices)]
         # An agent that cannot look, or cannot watch its worker, is of no use: its error ends it, and the pod is replaced.
-        await _until(stopping, *beside, supervisor.failure)
+        await _until(stopping, *beside, *relaying, supervisor.failure)
         for task in beside:
             task.cancel()
         # A gigabyte of memory goes, beside a pod of this machine that takes its rank's next step.
@@ -160,6 +172,9 @@ async def _serve(
         await deliveries.close()
     finally:
         supervisor.kill("its agent failed")  # nothing is left of it when all went well
+        for task in relaying:  # the worker has needed it until now
+            task.cancel()
+        await asyncio.gather(*relaying, return_exceptions=True)  # what failed was raised above
         await launcher.close()
         await runner.cleanup()
     return 0
@@ -178,12 +193,41 @@ def _watching(supervisor: Supervisor, name: CloudName | None) -> list[asyncio.Ta
     return [asyncio.create_task(watch(CLOUDS[name](), address, supervisor.noticed, supervisor.warn))]
 
 
+def _relaying(
+    arguments: argparse.Namespace, job: LiveMigrationJob, supervisor: Supervisor, children: Children
+) -> list[asyncio.Task[None]]:
+    """What keeps the pod's relay, where it is to have one."""
+    if arguments.relay is None:
+        return []
+    # Imported here, beside the fork server's imports and not before them.
+    from lmj_trainer.agent.relay import keep_relay, relay_command
+
+    arguments.dir.mkdir(parents=True, exist_ok=True)
+    path = relay_socket(arguments)
+    command = relay_command(arguments.address, arguments.relay, path, job.spec.recovery.silence_timeout_seconds)
+    return [asyncio.create_task(keep_relay(command, path, supervisor.peers, children, supervisor.warn))]
+
+
+def relay_socket(arguments: argparse.Namespace) -> Path:
+    """Where the pod's relay takes orders."""
+    folder: Path = arguments.dir
+    return folder / "relay"
+
+
 def _environment(
     arguments: argparse.Namespace, job: LiveMigrationJob, kind: WorkerKind, memories: contextlib.ExitStack
 ) -> dict[str, str]:
-    """All variables of a worker. ``memories``: what is removed with this agent. Raises UserError for an address that no interface has."""
+    """All variables of a worker. ``memories``: what is removed with this agent. Raises UserError for an address that
+    no interface has, or for none where one is needed.
+    """
     address, base = arguments.address, without_tokens(os.environ)
     interface = arguments.interface or (interface_of(address) if address else default_interface(arguments.listen[0]))
+    if arguments.relay is not None and not kind.scripted:
+        if address is None:
+            raise UserError("--relay needs --address: where other pods reach this one")
+        if len(os.fsencode(path := relay_socket(arguments))) > LONGEST_PATH:
+            raise UserError(f"{path}: a socket's path has at most {LONGEST_PATH} bytes: give --dir a shorter one")
+        interface = default_interface("localhost")  # nobody but the relay reaches it
     if kind.scripted:
         kept = job.spec.command is not None and job.spec.command.memory is not None
         memory = {MEMORY_VARIABLE: str(memories.enter_context(memory_folder()))} if kept else {}
@@ -307,7 +351,8 @@ def program(
     def worker_arguments(incarnation: int) -> list[str]:
         number = rank() if arguments.rank is None else arguments.rank
         own = {} if number is None else {"rank": number}
-        options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation}
+        behind = {} if arguments.relay is None or kind.scripted else {"relay": relay_socket(arguments)}
+        options = {"job": arguments.job, **own, "pod": arguments.pod, "incarnation": incarnation, **behind}
         return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
     server = None if kind.server is None else [*python, *kind.server]

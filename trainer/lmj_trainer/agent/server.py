@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from lmj_api.base import Message
-from lmj_api.protocol import FollowRequest, LookThrough, RecutRequest, StartWorker, ViewNumber
+from lmj_api.protocol import FollowRequest, LookThrough, RecutRequest, Source, StartWorker, ViewNumber
 from lmj_api.signed import CHALLENGE, SCHEME
 from lmj_api.topology import Topology
 from lmj_api.view import View
@@ -49,6 +49,7 @@ def make_app(supervisor: Supervisor, gate: Gate, topology: Topology, scraper: st
             web.put("/v1/view", routes.view),
             web.post("/v1/leave", routes.leave),
             web.post("/v1/look", routes.look),
+            web.post("/v1/source", routes.source),
             web.put("/v1/follower", routes.follower),
             web.put("/v1/recut", routes.recut),
             web.post("/v1/handover", routes.handover),
@@ -102,6 +103,14 @@ class Routes:
         """Body: LookThrough. Answers the AgentState."""
         wanted = await _body(request, LookThrough)
         self._supervisor.looks.ask(wanted.number, wanted.names)
+        return self._answer(request)
+
+    async def source(self, request: web.Request) -> web.Response:
+        """Body: Source. Answers the AgentState, or 400."""
+        try:
+            self._supervisor.peers.follow((await _body(request, Source)).address)
+        except ValueError as error:
+            return _error(400, str(error))
         return self._answer(request)
 
     async def follower(self, request: web.Request) -> web.Response:

@@ -25,6 +25,7 @@ from lmj_trainer.agent.events import EventLog
 from lmj_trainer.agent.fencing import Admission, Answer, admit_view, admit_worker
 from lmj_trainer.agent.launcher import Launcher
 from lmj_trainer.agent.looks import Looks
+from lmj_trainer.agent.peers import Peers
 from lmj_trainer.agent.process import WorkerProcess
 
 DEATH_SECONDS = 10.0
@@ -61,6 +62,7 @@ class Supervisor:
         if rank is not None:
             self.ranked.set()
         self.looks = Looks()
+        self.peers = Peers()
         self._process: WorkerProcess | None = None
         self._watching: asyncio.Task[None] | None = None
         self._told = 0  # number of the newest view that the living worker was told
@@ -100,6 +102,7 @@ class Supervisor:
         if verdict.answer is Answer.REFUSED:
             return verdict
         self.state = self.state.model_copy(update={"view": view})
+        self.peers.join(view)
         if self._process is not None and self._told < view.number:
             self._told = view.number
             self._process.send(Command(kind=CommandKind.VIEW, view=view))

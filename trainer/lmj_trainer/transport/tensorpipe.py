@@ -15,7 +15,9 @@ All private calls to torch's RPC are here. What they rest on (torch 2.15):
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import logging
 import sys
 import threading
 import time
@@ -34,11 +36,14 @@ from torch.futures import Future
 
 from lmj_trainer.transport.envelope import Envelope
 from lmj_trainer.transport.feed import Done, Feed
+from lmj_trainer.transport.gateway import Gateway
 from lmj_trainer.transport.heartbeats import Heartbeats, Pulse, host_of
 from lmj_trainer.transport.inbox import Inbox
 from lmj_trainer.transport.listening import listens
 from lmj_trainer.transport.parts import BEGIN_SECONDS, Begin, Part
 from lmj_trainer.transport.silence import SilenceWatch, milliseconds
+
+log = logging.getLogger(__name__)
 
 _LAST_ID = 32_767
 _CALLS = 8
@@ -71,9 +76,10 @@ def take(part: Part) -> Future[tuple[str | None, int]]:
 class TensorPipeTransport:
     """The port over RPC. At most one in a process: torch keeps the current agent in a global."""
 
-    def __init__(self, timeout: float = 60.0, silence: float = 0.5) -> None:
+    def __init__(self, timeout: float = 60.0, silence: float = 0.5, gateway: Gateway | None = None) -> None:
         """``timeout``: seconds after which a peer that does not take a message is lost; ``silence``: the same for one whose machine does
-        not acknowledge that it got anything.
+        not acknowledge that it got anything. ``gateway``: what alone reaches peers, and is reached by them; it keeps its own deadlines.
+        Raises ConnectionError: it does not.
         """
         global _inbox, _feed, _heartbeats  # the RPC runtime calls functions by name, without a place for an instance
         if _inbox is not None:
@@ -97,7 +103,10 @@ class TensorPipeTransport:
         options = TensorPipeRpcBackendOptions(num_worker_threads=4, rpc_timeout=timeout, _transports=["uv"], _channels=["basic"])
         self._agent = TensorPipeAgent(self._store, "self", 0, None, options, {}, [])
         rpc_api._init_rpc_states(self._agent)  # type: ignore[no-untyped-call]
-        self.address = self._store.get("addrs/self").decode()
+        self._own = self._store.get("addrs/self").decode()
+        """Where the agent listens."""
+        self._gateway = gateway
+        self.address = self._own if gateway is None else gateway.publish(_loopback_port(self._own))
         if sys.platform == "linux":
             _heartbeats = Heartbeats(host_of(self.address), milliseconds(silence))
         self._heartbeats = _heartbeats
@@ -105,11 +114,12 @@ class TensorPipeTransport:
 
     def listens(self) -> bool:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
-        return listens(int(self.address.rpartition(":")[2]))
+        return listens(_port(self._own))
 
     def join(self, view: int, rank: int, peers: Mapping[int, str]) -> None:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
         with self._lock:
+            self._admit(*peers.values())
             for address in peers.values():
                 if address not in self._links:
                     self._link(address)
@@ -132,8 +142,11 @@ class TensorPipeTransport:
         """See :class:`~lmj_trainer.transport.port.Transport`."""
         with self._lock:
             self._kept[address] = lost
-            if address not in self._links:
-                self._link(address)
+            self._admit(*self._peers.values())
+            there = address in self._links or self._link(address)
+        if not there:
+            # Who is told may hold what the caller holds.
+            threading.Thread(target=lost, args=("there is no way to it",), daemon=True).start()
         self._sweep()
 
     def drop(self, address: str) -> None:
@@ -202,7 +215,9 @@ class TensorPipeTransport:
 
     def _is_link(self, local: str, remote: str) -> bool:
         """Peers connect to this agent's address, and this agent to theirs."""
-        return f"uv://{local}" == self.address or f"uv://{remote}" in self._met
+        if self._gateway is not None:
+            return False
+        return f"uv://{local}" == self._own or f"uv://{remote}" in self._met
 
     def _breaks(self, rank: int, address: str, view: int) -> Callable[[str], None]:
         """What the loss of a peer does: ``view`` breaks."""
@@ -256,16 +271,32 @@ class TensorPipeTransport:
             self._under_way += change
             self._idle.notify_all()
 
-    def _link(self, address: str) -> None:
+    def _admit(self, *addresses: str) -> None:
+        """Let those at ``addresses`` connect, and those that are kept."""
+        if self._gateway is None:
+            return
+        try:
+            self._gateway.admit({*addresses, *self._kept})
+        except ConnectionError as error:
+            log.warning("peers cannot be let in: %s", error)
+
+    def _link(self, address: str) -> bool:
+        """Make a link to ``address``; whether there is one."""
+        try:
+            place = address if self._gateway is None else f"uv://{self._gateway.reach(address)}"
+        except ConnectionError as error:
+            log.warning("%s cannot be linked: %s", address, error)
+            return False
         number = next(self._ids)
         if number > _LAST_ID:
             raise RuntimeError(f"this process has joined {_LAST_ID} peers, more than an agent can name: start a new one")
         name = f"peer-{number}"
-        self._store.set(f"addrs/{name}", address)
+        self._store.set(f"addrs/{name}", place)
         info = WorkerInfo(name, number)
         self._agent._update_group_membership(info, [], {}, True)
         self._met.add(address)
         self._links[address] = info
+        return True
 
     def _sweep(self) -> None:
         """Look whether the peers that nobody needs any more are there.
@@ -285,5 +316,21 @@ class TensorPipeTransport:
             if self._links.get(address) is not link:
                 return False
             del self._links[address]
+            if self._gateway is not None:
+                with contextlib.suppress(ConnectionError):  # it is gone, and this process will be
+                    self._gateway.forget(address)
         self._agent._update_group_membership(link, [], {}, False)
         return True
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def _loopback_port(address: str) -> int:
+    """Raises RuntimeError: it is an address at which others reach this process, whatever the gateway lets in."""
+    if host_of(address) != "127.0.0.1":
+        raise RuntimeError(
+            f"RPC listens at {address}: with a relay it is to listen on the loopback interface (TP_SOCKET_IFNAME=lo)"
+        )
+    return _port(address)

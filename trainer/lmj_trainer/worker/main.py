@@ -34,6 +34,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--pod", required=True)
     parser.add_argument("--incarnation", type=int, required=True)
     parser.add_argument("--fd", type=int, required=True, help="socket to the agent")
+    parser.add_argument("--relay", type=Path, help="socket of the pod's relay, through which alone others are reached")
     parser.add_argument(
         "--memory-fd", type=int, help="the agent's file for the state: what an earlier worker left there is gone on with"
     )
@@ -53,7 +54,8 @@ def main(argv: list[str]) -> int:
         else:
             both = arguments.snapshots_fd is not None and arguments.kept_fd is not None
             shelves = (arguments.snapshots_fd, arguments.kept_fd) if both else None
-            code = _work(job, arguments.rank, arguments.pod, arguments.fd, arguments.memory_fd, shelves)
+            relay = arguments.relay
+            code = _work(job, arguments.rank, arguments.pod, arguments.fd, arguments.memory_fd, shelves, relay)
     except UserError as error:
         print(f"error: {as_named(job.spec, str(error))}", file=sys.stderr)
         code = USER_ERROR
@@ -84,7 +86,9 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _work(job: LiveMigrationJob, rank: int, pod: str, fd: int, memory: int | None, shelves: tuple[int, int] | None) -> int:
+def _work(
+    job: LiveMigrationJob, rank: int, pod: str, fd: int, memory: int | None, shelves: tuple[int, int] | None, relay: Path | None
+) -> int:
     allow_files()
     control = Control(fd)
     say = teller(control, rank)
@@ -94,4 +98,4 @@ def _work(job: LiveMigrationJob, rank: int, pod: str, fd: int, memory: int | Non
 
     from lmj_trainer.worker.member import join
 
-    return join(job, rank, pod, control, say, memory, shelves).serve()
+    return join(job, rank, pod, control, say, memory, shelves, relay).serve()

@@ -40,9 +40,12 @@ from lmj_trainer.transport.tensorpipe import TensorPipeTransport
 from lmj_trainer.worker.background import yield_to_compute
 from lmj_trainer.worker.claim import refuse_other
 from lmj_trainer.worker.device import make_deterministic, pick_device
+from lmj_trainer.worker.gateway import gateway_of
 from lmj_trainer.worker.trainer import Trainer
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import torch
 
     from lmj_api.spec import JobSpec
@@ -106,10 +109,18 @@ class Member:
 
 
 def join(
-    job: LiveMigrationJob, rank: int, pod: str, control: Control, say: Say, memory: int | None, shelves: tuple[int, int] | None
+    job: LiveMigrationJob,
+    rank: int,
+    pod: str,
+    control: Control,
+    say: Say,
+    memory: int | None,
+    shelves: tuple[int, int] | None,
+    relay: Path | None = None,
 ) -> Member:
     """``rank`` of ``job``, in ``pod``, with its part of the model. ``memory``, ``shelves``: the agent's files, see :class:`Trainer`.
-    Raises UserError.
+    ``relay``: the socket of the pod's relay, through which alone others are reached; None: straight. Raises UserError, and CutOffError where
+    there is no relay.
     """
     spec = job.spec
     device = pick_device(spec.training.device, rank)
@@ -130,7 +141,8 @@ def join(
     stage.set_training(True)
     # A peer that does not take a message for so long is lost: half of what counts as a hang, so that the peer is named and not this rank.
     recovery = spec.recovery
-    transport = TensorPipeTransport(max(5.0, recovery.hang_timeout_seconds / 2), recovery.silence_timeout_seconds)
+    timeout = max(5.0, recovery.hang_timeout_seconds / 2)
+    transport = TensorPipeTransport(timeout, recovery.silence_timeout_seconds, gateway_of(relay))
 
     def newer_view(number: int, reason: str) -> None:
         transport.inbox.supersede(number, reason)

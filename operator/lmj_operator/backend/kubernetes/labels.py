@@ -22,6 +22,7 @@ DIGEST = f"{GROUP}/pod-digest"
 """Annotation of a pod: what it was made like, the job's spec in it apart. Another digest: the template was changed since."""
 
 AGENT_PORT = 9461
+RELAY_PORT = 9463
 CONTAINER = "trainer"
 OUTPUT = "/output"
 DATA = "/data"

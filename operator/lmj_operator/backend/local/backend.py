@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from lmj_api.layout import Layout
 from lmj_api.names import pod_name, standby_name
 from lmj_api.protocol import Event, EventKind
 from lmj_api.spec.job import LiveMigrationJob
+from lmj_api.spec.network import Encryption
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.ages import by_own_clock
@@ -186,7 +188,8 @@ class LocalBackend:
             return
         behind = trains_without(self._status, rank)
         log, grace = self._layout.logs / f"{name}.log", grace_of(job.spec)
-        place = PodPlace(name, rank, serial, self._store.pods / name, log, behind, grace)
+        relayed = job.spec.network.encryption is Encryption.REQUIRED and sys.platform == "linux"
+        place = PodPlace(name, rank, serial, self._store.pods / name, log, behind, grace, relayed)
         try:
             caller = Caller(self._key, job.metadata.uid or "", place.uid)
             pod = await LocalPod.start(place, job, self._command(place, place.job_file, self._key.public), caller)

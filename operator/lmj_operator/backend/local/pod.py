@@ -38,6 +38,8 @@ class PodPlace:
     """Others train on this machine, and nobody waits for it."""
     grace: float = GRACE_SECONDS
     """Seconds that its agent takes at most when somebody else tells it to end."""
+    relayed: bool = False
+    """What its worker says to others is encrypted. On one machine nobody needs that: it is as on a cluster."""
     uid: str = field(default_factory=lambda: str(uuid4()))
     """What its agent is asked as: requests are signed for one pod alone."""
 
@@ -153,4 +155,5 @@ def agent_command(place: PodPlace, job_file: Path, trust: str) -> list[str]:
     command = [sys.executable, "-m", "lmj_trainer", "agent", "--job", str(job_file)]
     command += ["--standby"] if place.rank is None else ["--rank", str(place.rank)]
     command += ["--grace", f"{place.grace:g}", *(["--behind"] if place.behind else [])]
+    command += ["--relay", "0", "--address", "127.0.0.1"] if place.relayed else []
     return [*command, "--pod", place.name, "--uid", place.uid, f"--trust={trust}", "--dir", str(place.folder), "--lifeline"]

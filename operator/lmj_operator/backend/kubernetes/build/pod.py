@@ -8,7 +8,7 @@ from lmj_api import canary
 from lmj_api.layout import Layout
 from lmj_api.names import API_VERSION, KIND, pod_name, standby_name
 from lmj_api.problems import SpecError
-from lmj_api.spec import LiveMigrationJob, PolicyMode, Volume
+from lmj_api.spec import Encryption, LiveMigrationJob, PolicyMode, Volume
 from lmj_api.tokens import STORE_FOLDER, STORE_SECRET, references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
@@ -158,6 +158,10 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
     command += ["--pod", name]
     command += ["--dir", _RUN, "--listen", f"0.0.0.0:{labels.AGENT_PORT}", "--address", "$(POD_IP)"]
     command += ["--uid", "$(POD_UID)", "--grace", str(agent_seconds(job, settings))]
+    ports = [{"name": "agent", "containerPort": labels.AGENT_PORT, "protocol": "TCP"}]
+    if job.spec.network.encryption is Encryption.REQUIRED:
+        command += ["--relay", str(labels.RELAY_PORT)]
+        ports.append({"name": "relay", "containerPort": labels.RELAY_PORT, "protocol": "TCP"})
     mounts: list[Object] = [
         {"name": "job", "mountPath": _JOB, "readOnly": True},
         {"name": "run", "mountPath": _RUN},
@@ -183,7 +187,7 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
             *_store(job),
             *_tokens(job, rank),
         ],
-        "ports": [{"name": "agent", "containerPort": labels.AGENT_PORT, "protocol": "TCP"}],
+        "ports": ports,
         # The agent's own health: it answers while its worker computes, and does not when its event loop is stuck.
         "livenessProbe": {
             "httpGet": {"path": "/healthz", "port": "agent"},
