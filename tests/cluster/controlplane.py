@@ -1,7 +1,7 @@
 """The control plane: etcd, the API server, the controllers, the scheduler and DNS, as processes of this machine."""
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class ControlPlane:
     def start(self, component: str, binaries: Binaries) -> None:
         """Start one component, or leave it running; waits until etcd and the API server answer."""
         process = self.process(component)
-        process.start(self._command(component, binaries))
+        process.start(self._command(component, binaries), self._environment(component))
         if component == "apiserver":
             api = Api(self.pki.kubeconfig(ADMIN))
 
@@ -57,6 +57,10 @@ class ControlPlane:
         """End all of them, last started first."""
         for component in reversed(COMPONENTS):
             self.stop(component)
+
+    def _environment(self, component: str) -> Mapping[str, str]:
+        """Variables of a component beyond those of this process."""
+        return {}
 
     def _command(self, component: str, binaries: Binaries) -> Sequence[str | Path]:
         pki, network = self.pki, self.network

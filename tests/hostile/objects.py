@@ -24,6 +24,7 @@ DEEPEST = 9_990
 MOST_PARTS = 100_000
 """Fields or items: each costs an API server some hundred bytes of memory."""
 SMALLEST = 200
+HEAVY_LEVELS, HEAVY_FIELDS = 2_100, 40_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,13 @@ class Case:
     """What it is an example of."""
     body: bytes
     changes: tuple[Change, ...] = ()
+
+    @property
+    def heavy(self) -> bool:
+        """Whether an API server needs half a minute of a core each time that its status is written."""
+        texts = (self.body, *(change.body for change in self.changes))
+        # What is deep ends with as many brackets.
+        return any(len(text) - len(text.rstrip(b"}]")) > HEAVY_LEVELS or text.count(b'":') > HEAVY_FIELDS for text in texts)
 
 
 def case(number: int, seed: int = 0) -> Case:

@@ -15,8 +15,8 @@ from hostile.told import FAILED_PASS, has_had, unsaid
 
 AT_ONCE = 16
 BATCH = 100
-SETTLE_SECONDS = 120.0
-"""In which all jobs of a batch say what is to be said of them: a busy machine has an operator wait for its API server."""
+SETTLE_SECONDS = 300.0
+"""In which all jobs of a batch say what is to be said of them: for a status of ten thousand levels a busy API server needs a minute."""
 LOOK_SECONDS = 0.3
 LOOKS_AT_ONCE = 4
 TIMED_OUT = 504

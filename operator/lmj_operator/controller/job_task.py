@@ -157,12 +157,14 @@ class JobTask:
                 failed = error
             crashed = failed is not None and not isinstance(failed, ApiError)
             self._place.metrics.passes.labels("crashed" if crashed else "failed").inc()
-            if (self._store.writes > writes and not crashed) or time.monotonic() - begin > LONGEST_RETRY_SECONDS:
+            took = failed.took if isinstance(failed, ApiError) else 0.0
+            if (self._store.writes > writes and not crashed) or time.monotonic() - begin - took > LONGEST_RETRY_SECONDS:
                 wait = FIRST_RETRY_SECONDS  # in between it went well
             # A call may fail once; and while the server does not answer, it takes no status.
             if failed is not None and (crashed or (before is not None and _is_refused(failed))):
                 await self._show(failed)
-            await asyncio.sleep(wait)
+            # A server may work in vain for as long as a call may take, on an object of thousands of levels: others have it twice as long.
+            await asyncio.sleep(max(wait, 2 * took))
             wait = min(2 * wait, LONGEST_RETRY_SECONDS)
 
     async def _show(self, error: Exception) -> None:

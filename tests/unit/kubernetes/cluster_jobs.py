@@ -7,7 +7,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lmj_api.spec import LiveMigrationJob
-from lmj_operator.backend.kubernetes.api import ApiError
+from lmj_operator.backend.kubernetes.api import CALL_SECONDS, ApiError
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.resources import Resource
@@ -106,6 +106,8 @@ class MemoryApi:
         self.refuse: dict[tuple[str, str], list[ApiError]] = {}
         self.deletions: list[tuple[str, int | None]] = []
         self.version = 1
+        self.deadlines: list[float] = []
+        """Seconds that each apply had."""
 
     def _enter(self, verb: str, resource: Resource, name: str) -> tuple[str, str]:
         self.calls.append((verb, resource.plural, name))
@@ -142,7 +144,9 @@ class MemoryApi:
         force: bool = False,
         metadata: bool = False,
         manager: str = "lmj",
+        seconds: float = CALL_SECONDS,
     ) -> dict[str, Any]:
+        self.deadlines.append(seconds)
         key = self._enter("patch", resource, body["metadata"]["name"])
         old = self.objects.get(key)
         wanted = body["metadata"].get("resourceVersion")
@@ -181,5 +185,5 @@ class MemoryApi:
         return {"items": [copy.deepcopy(event) for event in events if event["involvedObject"]["uid"] == uid]}
 
 
-def error(status: int, reason: str = "Refused", message: str = "no") -> ApiError:
-    return ApiError("create", "/api", status, reason, message)
+def error(status: int, reason: str = "Refused", message: str = "no", took: float = 0.0) -> ApiError:
+    return ApiError("create", "/api", status, reason, message, took=took)

@@ -108,6 +108,31 @@ async def test_a_server_that_does_not_answer_a_watch_is_a_failure(monkeypatch: p
     assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
 
 
+async def test_what_a_call_took_is_known_where_the_server_lives() -> None:
+    """One that answers nobody is not kept busy by this call."""
+    went_on = asyncio.Event()
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if request.method == "PATCH":
+            await went_on.wait()
+        return web.json_response({})
+
+    body = {"metadata": {"name": "tiny", "namespace": "team"}}
+    async with served(handle) as api:
+        with pytest.raises(ApiError) as alone:
+            await api.apply(JOBS, body, seconds=0.2)
+        slow = asyncio.create_task(api.apply(JOBS, body, seconds=0.4))
+        await asyncio.sleep(0.1)
+        await api.get(PODS, "team", "tiny-r0-1")
+        with pytest.raises(ApiError) as beside:
+            await slow
+        went_on.set()
+    assert alone.value.unknown
+    assert alone.value.took == 0
+    assert beside.value.unknown
+    assert 0.3 < beside.value.took < 10
+
+
 async def test_an_apply_may_be_answered_with_the_metadata_alone() -> None:
     asked: list[str] = []
 

@@ -106,6 +106,14 @@ async def test_a_job_gets_its_pods_and_says_so(world: World) -> None:
     assert b'lmj_jobs{phase="Pending"} 1.0' in world.metrics.render()
 
 
+async def test_a_server_that_works_in_vain_for_a_job_has_twice_as_long_for_others(world: World) -> None:
+    world.api.refuse["patch", "livemigrationjobs"] = [error(504, took=0.5)]
+    began = asyncio.get_running_loop().time()
+    await world.put(job_body())
+    await until(lambda: world.notes() == ["Started"])
+    assert asyncio.get_running_loop().time() - began >= 1.0
+
+
 async def test_events_of_a_thousand_jobs_wait_until_the_server_takes_them(world: World) -> None:
     for number in range(3000):
         world.notebook.post(job_body(f"job-{number}")["metadata"], Note("Started", "its pods are being made"), 0.0)

@@ -131,6 +131,26 @@ async def test_a_refused_write_leaves_what_was_stored(api: MemoryApi) -> None:
     assert stored(api) == at(1)
 
 
+async def test_a_write_that_a_live_server_does_not_end_in_time_has_longer_from_then_on(api: MemoryApi) -> None:
+    store = store_of(api, Clock())
+    api.refuse["patch", "livemigrationjobs"] = [error(504, took=15.5), error(0, took=30.1), error(0, took=60.0), error(500)]
+    for _ in range(4):
+        with pytest.raises(ApiError):
+            await store.write(at(1))
+    await store.write(at(1))
+    await store.write(at(1).model_copy(update={"phase": Phase.RECOVERING}))
+    assert api.deadlines == [15.0, 30.0, 60.0, 60.0, 60.0, 15.0]
+
+
+async def test_a_write_that_nobody_answers_has_no_longer_than_any_other(api: MemoryApi) -> None:
+    store = store_of(api, Clock())
+    api.refuse["patch", "livemigrationjobs"] = [error(0)]
+    with pytest.raises(ApiError):
+        await store.write(at(1))
+    await store.write(at(1))
+    assert api.deadlines == [15.0, 15.0]
+
+
 async def test_a_job_that_is_gone(api: MemoryApi) -> None:
     store = store_of(api, Clock())
     del api.objects["livemigrationjobs", "tiny"]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
@@ -50,18 +51,27 @@ MANAGER = "lmj"
 class ApiError(Exception):
     """The API server refused a call (``status``: its HTTP code) or did not answer (0)."""
 
-    def __init__(self, verb: str, path: str, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self, verb: str, path: str, status: int, reason: str, message: str, retry_after: float | None = None, took: float = 0.0
+    ) -> None:
         super().__init__(f"{verb} {path}: {f'{status} ' if status else ''}{message or reason}")
         self.status = status
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
         """Seconds to wait before the same is asked again, as a busy server wishes."""
+        self.took = took
+        """Seconds that the server had it; 0 where there was no answer, nor one to any other call meanwhile."""
 
     @property
     def exists(self) -> bool:
         """There is an object of this name. Not every 409 says so: a quota that others use at the same time is one too."""
         return self.status == 409 and self.reason == "AlreadyExists"
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nobody knows what became of the call: there was no answer, or one that says that the server could not."""
+        return self.status == 0 or self.status >= 500
 
     @property
     def invalid(self) -> bool:
@@ -76,6 +86,8 @@ class Api:
         self._client = client
         self._count = count or (lambda verb, resource, code: None)
         self._turns = Turns(CALLS_AT_ONCE, CALLS_OF_ONE)
+        self._answered = 0.0
+        """When the last call was answered."""
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
         """The object; None: there is none. Raises :class:`ApiError`."""
@@ -177,15 +189,16 @@ class Api:
         force: bool = False,
         metadata: bool = False,
         manager: str = MANAGER,
+        seconds: float = CALL_SECONDS,
     ) -> Object:
-        """Server-side apply by ``manager``; the answer is all of the object, or its ``metadata`` alone.
+        """Server-side apply by ``manager``, in ``seconds``; the answer is all of the object, or its ``metadata`` alone.
 
         Raises :class:`ApiError` (status 409: another manager's field, or not the resourceVersion in ``body``).
         """
         path = resource.path(body["metadata"].get("namespace"), body["metadata"]["name"], subresource)
         query = {"fieldManager": manager, "force": "true" if force else "false"}
         accept = _METADATA.format("") if metadata else JSON
-        return await self._call("patch", "PATCH", resource, path, _yaml(body), query, APPLY_PATCH, accept=accept)
+        return await self._call("patch", "PATCH", resource, path, _yaml(body), query, APPLY_PATCH, seconds, accept)
 
     async def merge(
         self, resource: Resource, namespace: str, name: str, change: Object, *, subresource: str | None = None
@@ -246,21 +259,24 @@ class Api:
         seconds: float,
         accept: str,
     ) -> Object:
-        code, retry_after = 0, None
+        code, retry_after, began = 0, None, time.monotonic()
         try:
             # To wait for its turn is not the server's time: else, behind a thousand other calls, it ends before it began.
             async with self._turns.taken():
+                began = time.monotonic()
                 answer = await self._request(method, path, body, query, content_type, seconds, accept)
                 code, data = answer.status, await answer.read()
+            self._answered = time.monotonic()
             wait = answer.headers.get("Retry-After", "")
             # Only a 429 says for certain that nothing was done.
             retry_after = float(wait) if code == 429 and wait.isdigit() else None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ApiError(verb, path, 0, "Unreachable", str(error) or type(error).__name__) from error
+            text, took = str(error) or type(error).__name__, time.monotonic() - began
+            raise ApiError(verb, path, 0, "Unreachable", text, took=took if self._answered > began else 0.0) from error
         finally:
             self._count(verb, resource.plural, code)
         if code >= 400:
-            raise _error(verb, path, code, data, retry_after=retry_after)
+            raise _error(verb, path, code, data, retry_after=retry_after, took=time.monotonic() - began)
         return await _parse_page(data) if verb == "list" else _parse(await trimmed(data, OBJECT))
 
     async def _request(
@@ -295,14 +311,14 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def _error(
-    verb: str, path: str, code: int, data: bytes, told: Object | None = None, retry_after: float | None = None
+    verb: str, path: str, code: int, data: bytes, told: Object | None = None, retry_after: float | None = None, took: float = 0.0
 ) -> ApiError:
     told = _parse(data) if told is None else told
     message = str(told.get("message", "")) or data[:200].decode(errors="replace")
     if len(message) > LONGEST_MESSAGE:
         message = message[: LONGEST_MESSAGE - 1] + "…"
     message = printable(message)
-    return ApiError(verb, path, code, str(told.get("reason", "")), message, retry_after)
+    return ApiError(verb, path, code, str(told.get("reason", "")), message, retry_after, took)
 
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -8,10 +8,12 @@ from pydantic import ValidationError
 
 from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import JobStatus, Phase
-from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.api import CALL_SECONDS, Api, ApiError
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.plan.report.report import without_ages
 
+LONGEST_WRITE_SECONDS = 60.0
+"""No server works longer at a call."""
 START_SECONDS = 60.0
 """What is new of a job that does not train, and must not be stored at once, is written so often: its pods come one by one."""
 
@@ -93,6 +95,8 @@ class StatusStore:
         self._api = api
         self._clock = clock
         self._seconds = seconds
+        self._patience = CALL_SECONDS
+        """Seconds that a write may take. An object of thousands of levels costs a busy server more of them."""
         self.writes = 0
         """Writes that went through."""
         self._adopt(body)
@@ -149,7 +153,7 @@ class StatusStore:
         body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": self._body()}
         try:
             # All of a job may be a megabyte, and it is known already.
-            answer = await self._api.apply(JOBS, body, subresource="status", force=True, metadata=True)
+            answer = await self._api.apply(JOBS, body, subresource="status", force=True, metadata=True, seconds=self._patience)
         except ApiError as error:
             self._stored = self._newest = before
             if error.status == 404:
@@ -157,10 +161,13 @@ class StatusStore:
             if error.status == 409:
                 await self._read_again()
                 raise StatusConflict(str(error)) from error
-            if error.status == 0 or error.status >= 500:
+            if error.unknown:
+                if error.took > self._patience / 2:
+                    self._patience = min(2 * self._patience, LONGEST_WRITE_SECONDS)
                 # It may have been stored: what is there decides.
                 await self._read_again()
             raise
+        self._patience = CALL_SECONDS
         self._version = answer["metadata"]["resourceVersion"]
         self._written = self._clock()
         self.writes += 1
