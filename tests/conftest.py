@@ -4,7 +4,9 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
+import left_out
 import pytest
 import skips
 from hypothesis import settings
@@ -20,6 +22,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """A shell without job control has its background jobs ignore SIGINT, and what is ignored is inherited: the jobs under test too."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     skips.register(config)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without a mark for this run in a module there is nothing to import it for."""
+    expression = config.getoption("markexpr")
+    if not expression or collection_path.suffix != ".py":
+        return None
+    return left_out.left_out(collection_path.read_text(), expression) or None
 
 
 @pytest.hookimpl(wrapper=True)
