@@ -210,6 +210,7 @@ def test_exit_codes_are_a_shells(code: int, status: int) -> None:
     assert Failed(code).status == status
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(sys.platform != "linux", reason="of /proc")
 def test_signs_of_life() -> None:
     quiet = subprocess.Popen(

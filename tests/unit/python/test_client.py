@@ -15,6 +15,8 @@ import lmj
 from lmj_api.status import Incident, JobStatus, RankStatus
 from lmj_operator.client import job_events, job_logs, jobs
 
+pytestmark = pytest.mark.integration
+
 PLACE = JOBS.format("team") + "/tiny"
 UID = "00000000-0000-0000-0000-000000000001"
 """Of what is made first."""

@@ -154,6 +154,7 @@ def test_messages_of_the_command_are_said_in_the_words_of_python() -> None:
     assert told("rank 1 is InSync with quickstart-r0-1: MyTask") == "rank 1 is InSync with quickstart-r0-1: MyTask"
 
 
+@pytest.mark.integration
 def test_to_import_it_takes_no_library_that_is_slow() -> None:
     slow = ("torch", "transformers", "kubernetes", "aiohttp", "rich", "lmj_trainer")
     program = f"import lmj, sys; print([m for m in {slow} if m in sys.modules])"

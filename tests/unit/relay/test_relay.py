@@ -19,7 +19,10 @@ from lmj_trainer.relay.identity import Identity
 from lmj_trainer.relay.relay import Relay
 from lmj_trainer.relay.tls import Tls
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a relay runs in pods")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(sys.platform != "linux", reason="a relay runs in pods"),
+]
 
 SOON = 1.0
 """Seconds within which an end is told, far more than it takes."""

@@ -19,6 +19,8 @@ from lmj_operator.client.volume.trouble import Broken, VolumeError
 from lmj_operator.client.volume.upload import Upload
 from lmj_operator.client.volume.uri import Place
 
+pytestmark = pytest.mark.integration
+
 NAMES = ["plain.txt", "a/b/c.bin", "new\nline", "späce 😀", os.fsdecode(b"no-utf8-\xff"), "-rf", "x" * 255, "empty"]
 
 
