@@ -87,7 +87,7 @@ class Rig:
             if condition(self.state):
                 break
             try:
-                async with asyncio.timeout(min(left, 0.5)):
+                async with asyncio.timeout(min(left, 0.05)):
                     await changed.wait()
             except TimeoutError:
                 continue

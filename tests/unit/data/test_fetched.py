@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lmj_trainer.checkpoint.identity import state_digest
 from lmj_trainer.dataset.prepared import prepared_digest
 from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.fetched import PART, as_named, borrowed, fetch, local, places_of, trying
+from lmj_trainer.hub import patiently
 from lmj_trainer.store.port import Entry, Ref, RefusedError, RenewableError
 
 ROWS = b"review,sentiment\n" + b"".join(b"text %d,%s\n" % (n, (b"good", b"bad")[n % 2]) for n in range(40))
@@ -242,7 +244,9 @@ def test_a_read_that_fails_leaves_nothing_and_is_begun_anew(job: Any, bucket: Bu
     assert len(names(Path(fetch(spec, silent, open_=bucket.open).dataset.source))) == 3
 
 
-def test_an_outage_is_waited_for(spec: JobSpec, bucket: Bucket) -> None:
+def test_an_outage_is_waited_for(spec: JobSpec, bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(fetched, "patiently", partial(patiently, clock=lambda: sum(waited), sleep=waited.append))
     bucket.fails["data/train.csv"] = OSError("nobody answers")
     said: list[str] = []
 
@@ -254,6 +258,7 @@ def test_an_outage_is_waited_for(spec: JobSpec, bucket: Bucket) -> None:
     found = fetch(spec, hear, open_=bucket.open)
     assert Path(found.dataset.source).read_bytes() == ROWS
     assert any(line.startswith("dataset.source: nobody answers; tries again in 1 s") for line in said)
+    assert waited == [1.0]
 
 
 def test_refused_credentials_are_the_user_s_to_mend(spec: JobSpec, bucket: Bucket) -> None:

@@ -82,7 +82,7 @@ def test_who_knows_takes_a_loss_for_the_end(pool: ThreadPoolExecutor) -> None:
 
 def test_the_leader_waits_for_nobody_longer_than_for_any_message(pool: ThreadPoolExecutor) -> None:
     """One reads nothing any more, and lives: the job is complete, and its leader leaves."""
-    ranks = Ranks(patience=0.5)
+    ranks = Ranks(patience=0.1)
     ended(pool.submit(ranks.end, 0))
 
 

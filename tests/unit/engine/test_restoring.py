@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from lmj_api.protocol import EventKind
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.view import Resume
 from lmj_trainer.errors import OutageError
+from lmj_trainer.hub import patiently
 from lmj_trainer.store.port import RenewableError
 from lmj_trainer.worker import restoring as module
 from lmj_trainer.worker.restoring import Restoring
@@ -49,12 +51,15 @@ class Rig:
 
 
 def test_a_pod_that_sees_a_renewed_secret_late_is_waited_for(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(module, "patiently", partial(patiently, clock=lambda: sum(waited), sleep=waited.append))
     rig = Rig(job, [REFUSED, MANIFEST], monkeypatch)
     rig.restore()
     assert rig.loaded == ["step-000000007-v1"]
     assert rig.state.seconds == 2.5
     (said,) = rig.said
     assert said.startswith("restore: s3://b/step-7/manifest.json: ExpiredToken: renew the Secret keys; tries again in ")
+    assert waited == [1.0]
 
 
 def test_it_is_not_waited_for_ever_and_for_nothing_else(job: LiveMigrationJob, monkeypatch: pytest.MonkeyPatch) -> None:

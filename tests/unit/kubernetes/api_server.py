@@ -60,7 +60,7 @@ class ApiServer:
     async def _start(self) -> int:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.01)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
         return int(self._runner.addresses[0][1])

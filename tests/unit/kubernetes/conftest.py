@@ -16,7 +16,7 @@ async def at(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fixture]:
         made = Fixture(session)
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", made.handle)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        runner = web.AppRunner(app, shutdown_timeout=0.01)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         monkeypatch.setattr(module, "AGENT_PORT", runner.addresses[0][1])

@@ -14,7 +14,7 @@ async def served(handle: Callable[[web.Request], Awaitable[web.StreamResponse]])
     """Calls to a server at 127.0.0.1 of which ``handle`` answers every request."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, shutdown_timeout=0.01)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     configuration = Configuration()

@@ -27,7 +27,7 @@ class Restless:
         pass
 
 
-@pytest.mark.parametrize(("phase", "shortest"), [(Phase.PENDING, 0.2), (Phase.RUNNING, 0.01), (Phase.RECOVERING, 0.01)])
+@pytest.mark.parametrize(("phase", "shortest"), [(Phase.PENDING, 0.1), (Phase.RUNNING, 0.01), (Phase.RECOVERING, 0.01)])
 async def test_while_a_job_starts_what_comes_soon_after_is_looked_at_with_it(
     monkeypatch: pytest.MonkeyPatch, phase: Phase, shortest: float
 ) -> None:
@@ -39,7 +39,7 @@ async def test_while_a_job_starts_what_comes_soon_after_is_looked_at_with_it(
 
     monkeypatch.setattr(reconcile, "SHORTEST_PASS_SECONDS", 0.01)
     both: Any = Restless()
-    made = Reconciler(both, both, rest_seconds=60.0, start_seconds=0.2)
+    made = Reconciler(both, both, rest_seconds=60.0, start_seconds=0.1)
     monkeypatch.setattr(made, "step", step)
     async with asyncio.timeout(10):
         await made.run(until=lambda _: len(at) == 4)
