@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +19,9 @@ def laid_out(names: list[str], counts: dict[str, int]) -> list[Placed]:
     return placed
 
 
-def elements(spans: list[slice]) -> list[int]:
-    return [i for span in spans for i in range(span.start, span.stop)]
+def elements(spans: list[slice]) -> np.ndarray:
+    """The numbers of all elements in ``spans``, span by span."""
+    return np.concatenate([np.arange(0), *(np.arange(span.start, span.stop) for span in spans)])
 
 
 @given(COUNTS, st.data())
@@ -28,14 +30,15 @@ def test_units_and_spans_are_all_of_a_share_once(counts: list[int], data: st.Dat
     some = [each for each in whole if data.draw(st.booleans())]
     share = Share(some)
     there = elements([slice(each.start, each.stop) for each in some])
-    assert elements(share.units) == elements(share.runs) == there
+    assert np.array_equal(elements(share.units), there)
+    assert np.array_equal(elements(share.runs), there)
     assert share.size == len(there)
     units = data.draw(st.integers(0, len(share.units)))
     spans = share.spans(units, 1000)
-    assert elements(spans) == elements(share.units[:units])
+    assert np.array_equal(elements(spans), elements(share.units[:units]))
     assert all(span.stop - span.start <= 1000 for span in spans)
     for each in some:
-        assert [i for _, part in each.units for i in range(part.start, part.stop)] == list(range(each.count))
+        assert np.array_equal(elements([part for _, part in each.units]), np.arange(each.count))
         assert all(span.start - each.start == part.start for span, part in each.units)
         assert (each.stop - each.start) % ALIGN == 0
 
@@ -49,13 +52,13 @@ def test_a_span_lies_here_where_its_parameters_do(counts: list[int], random: obj
     mine = {each.name: each for each in laid_out(order, sizes)}
     translation = Translation(theirs, list(mine.values()))
     stop = min(start + length, theirs[-1].stop)
-    where = {
-        each.start + i: mine[each.name].start + i for each in theirs for i in range(each.stop - each.start)
-    }  # every element, and the zeros behind
-    found: dict[int, int] = {}
-    for here, part in translation.here(slice(start, stop)):
-        for i in range(here.stop - here.start):
-            found[start + part.start + i] = here.start + i
-    assert found == {i: where[i] for i in range(start, stop)}
+    # Every element, and the zeros behind.
+    where = elements([slice(mine[each.name].start, mine[each.name].start + each.stop - each.start) for each in theirs])
+    found = translation.here(slice(start, stop))
+    first = [start + part.start for _, part in found]
+    asked = elements([slice(begin, begin + here.stop - here.start) for begin, (here, _) in zip(first, found, strict=True)])
+    in_order = np.argsort(asked)
+    assert np.array_equal(asked[in_order], np.arange(start, stop)), "each of them once"
+    assert np.array_equal(elements([here for here, _ in found])[in_order], where[start:stop])
     if order == list(sizes):
         assert len(translation.here(slice(0, theirs[-1].stop))) == 1, "what lies as there is one piece"
