@@ -88,12 +88,11 @@ async def test_a_page_of_large_jobs_takes_little_memory_and_no_long_turn() -> No
             turns, longest = turns + 1, max(longest, time.monotonic() - began)
 
     looking = asyncio.create_task(look())
-    found = await page(data, kept)
-    looking.cancel()
     tracemalloc.start()
     found = await page(data, kept)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
+    looking.cancel()
     assert held < 1 << 20
     assert [item["metadata"]["name"] for item in found["items"]] == [f"large-{n}" for n in range(8)] + ["large-0", "tiny"]
     assert (found["kind"], found["metadata"]) == ("LiveMigrationJobList", {"continue": 'x[{"', "resourceVersion": "7"})
