@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from transformers import AutoConfig, AutoModelForMaskedLM, BertTokenizerFast, pipeline
+from transformers import AutoConfig, AutoModelForMaskedLM, BertTokenizerFast
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import EventKind
@@ -128,6 +128,8 @@ def test_stages_and_replicas_learn_what_one_process_does(
     job: LiveMigrationJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], family: str
 ) -> None:
     """From random weights: both ends begin with one table, and have one in the end."""
+    from transformers import pipeline  # all of its kinds, of pictures and sounds too
+
     monkeypatch.setattr(tied, "_SPAN", 100)
     one, four = (as_masked(of(job, tmp_path / name, n, n), maxLength=10) for name, n in (("one", 1), ("four", 2)))
     made = []
