@@ -1,6 +1,7 @@
 """Checkpoints that somebody else wrote, or a disk has altered: they are refused with a line, whatever is in them, and take no memory."""
 
 import json
+import shutil
 import tracemalloc
 from pathlib import Path
 
@@ -36,12 +37,17 @@ VALUE = st.recursive(
 DEEP = b'{"files":' + b"[" * 200_000
 
 
-def made(root: Path) -> Path:
-    """A good checkpoint of two ranks."""
-    folder = make_folder(root, 7, 1)
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A good checkpoint of two ranks, of which each example has a copy: to write one waits for the disk."""
+    folder = make_folder(tmp_path_factory.mktemp("good"), 7, 1)
     files = [write_tensors(folder / part_file(rank), [item]) for rank, item in enumerate(TENSORS.items())]
     commit_manifest(folder, Manifest(job="j", view=1, step=7, epoch=0.5, state_digest=DIGEST, seconds=1.0, files=files))
     return folder
+
+
+def copied(source: Path, root: Path) -> Path:
+    return Path(shutil.copytree(source, root / source.name))
 
 
 def spliced(content: bytes, where: float, gone: int, new: bytes) -> bytes:
@@ -70,8 +76,10 @@ def looked_at(folder: Path) -> str | None:
 @example([(0.0, 64_000, DEEP)])
 @example([(0.0, 64_000, b"")])
 @example([(0.0, 64_000, b"\xff\xfe\x00")])
-def test_a_manifest_of_any_bytes(tmp_path_factory: pytest.TempPathFactory, splices: list[tuple[float, int, bytes]]) -> None:
-    folder = made(tmp_path_factory.mktemp("fuzz"))
+def test_a_manifest_of_any_bytes(
+    source: Path, tmp_path_factory: pytest.TempPathFactory, splices: list[tuple[float, int, bytes]]
+) -> None:
+    folder = copied(source, tmp_path_factory.mktemp("fuzz"))
     content = good = (folder / MANIFEST).read_bytes()
     for splice in splices:
         content = spliced(content, *splice)
@@ -83,8 +91,8 @@ def test_a_manifest_of_any_bytes(tmp_path_factory: pytest.TempPathFactory, splic
 
 @settings(max_examples=60)
 @given(st.sampled_from(["step", "view", "files", "job", "run", "epoch", "best_step", "state_digest", "format", "more"]), VALUE)
-def test_a_manifest_with_any_value(tmp_path_factory: pytest.TempPathFactory, name: str, value: object) -> None:
-    folder = made(tmp_path_factory.mktemp("fuzz"))
+def test_a_manifest_with_any_value(source: Path, tmp_path_factory: pytest.TempPathFactory, name: str, value: object) -> None:
+    folder = copied(source, tmp_path_factory.mktemp("fuzz"))
     manifest = json.loads((folder / MANIFEST).read_text())
     (folder / MANIFEST).write_text(json.dumps(manifest | {name: value}))
     looked_at(folder)
@@ -94,10 +102,10 @@ def test_a_manifest_with_any_value(tmp_path_factory: pytest.TempPathFactory, nam
 @given(st.integers(0, 1), st.lists(SPLICE, min_size=1, max_size=3))
 @example(0, [(0.0, 8, (1 << 62).to_bytes(8, "little"))])
 def test_a_part_of_any_bytes(
-    tmp_path_factory: pytest.TempPathFactory, rank: int, splices: list[tuple[float, int, bytes]]
+    source: Path, tmp_path_factory: pytest.TempPathFactory, rank: int, splices: list[tuple[float, int, bytes]]
 ) -> None:
     """Also where nobody compares digests: its weights are another's then, and no more."""
-    folder = made(tmp_path_factory.mktemp("fuzz"))
+    folder = copied(source, tmp_path_factory.mktemp("fuzz"))
     path = folder / part_file(rank)
     good = content = path.read_bytes()
     for splice in splices:
