@@ -7,36 +7,39 @@ from typing import Any
 
 import pytest
 from hostile.journal import Journal
-from hostile.objects import DEEPEST, LARGEST, SEEDS, case
+from hostile.objects import DEEPEST, LARGEST, SEEDS, Case, case
 from hostile.text import json_of, marked
 from hostile.told import unsaid
 
 from lmj_operator.backend.kubernetes.nesting import shallow
 
-DRAWN = [case(number) for number in range(400)]
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return [case(number) for number in range(400)]
 
 
-def test_the_same_number_of_the_same_seed_is_the_same_job() -> None:
-    assert [case(number) for number in range(60)] == DRAWN[:60]
-    assert case(300, seed=1) != DRAWN[300]
+def test_the_same_number_of_the_same_seed_is_the_same_job(cases: list[Case]) -> None:
+    assert [case(number) for number in range(60)] == cases[:60]
+    assert case(300, seed=1) != cases[300]
 
 
-def test_kept_examples_come_first_and_each_kind_is_among_the_first_few_hundred() -> None:
+def test_kept_examples_come_first_and_each_kind_is_among_the_first_few_hundred(cases: list[Case]) -> None:
     kept = sorted(file.stem for file in SEEDS.glob("*.json"))
-    assert [drawn.kind for drawn in DRAWN[: len(kept)]] == kept
-    assert {"good", "template", "anything", "spec", "large"} <= {drawn.kind for drawn in DRAWN}
-    changed = Counter(change.of for drawn in DRAWN for change in drawn.changes)
+    assert [drawn.kind for drawn in cases[: len(kept)]] == kept
+    assert {"good", "template", "anything", "spec", "large"} <= {drawn.kind for drawn in cases}
+    changed = Counter(change.of for drawn in cases for change in drawn.changes)
     assert {"", "status", "scale"} == changed.keys()
-    assert sum(len(drawn.changes) > 1 for drawn in DRAWN) > 40
+    assert sum(len(drawn.changes) > 1 for drawn in cases) > 40
 
 
-def test_all_are_json_up_to_the_largest_and_deepest_that_a_server_takes() -> None:
-    for drawn in DRAWN:
+def test_all_are_json_up_to_the_largest_and_deepest_that_a_server_takes(cases: list[Case]) -> None:
+    for drawn in cases:
         for text in (drawn.body, *(change.body for change in drawn.changes)):
             assert isinstance(json.loads(shallow(text)), dict)
-    assert max(len(drawn.body) for drawn in DRAWN) > 1_300_000
-    assert all(len(drawn.body) < LARGEST + 20_000 for drawn in DRAWN)
-    assert any(b'{"a":' * (DEEPEST - 10) in drawn.body for drawn in DRAWN)
+    assert max(len(drawn.body) for drawn in cases) > 1_300_000
+    assert all(len(drawn.body) < LARGEST + 20_000 for drawn in cases)
+    assert any(b'{"a":' * (DEEPEST - 10) in drawn.body for drawn in cases)
 
 
 def test_a_mark_stands_for_much() -> None:
