@@ -31,16 +31,16 @@ def documents(guide: Path) -> list[Object]:
     return [each for block in blocks for each in yaml.safe_load_all(block)]
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=named)
-def test_values_exist(guide: Path) -> None:
+def test_values_exist() -> None:
     values, fields = yaml.safe_load((CHART / "values.yaml").read_text()), set(paths())
-    for path in re.findall(r"--set ([a-z][a-zA-Z.]*)=", guide.read_text()):
-        if path.removeprefix("spec.") in fields:
-            continue
-        here = values
-        for part in path.split("."):
-            assert part in here, path
-            here = here[part]
+    for guide in GUIDES:
+        for path in re.findall(r"--set ([a-z][a-zA-Z.]*)=", guide.read_text()):
+            if path.removeprefix("spec.") in fields:
+                continue
+            here = values
+            for part in path.split("."):
+                assert part in here, f"{named(guide)}: {path}"
+                here = here[part]
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=named)
@@ -65,22 +65,22 @@ def test_classes_that_jobs_name_are_made() -> None:
         assert set(re.findall(r'"?storageClassName"?: "?([\w-]+)', text)) == made
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=named)
-def test_images_have_the_projects_version_and_files_are_there(guide: Path) -> None:
-    text = guide.read_text()
-    assert set(re.findall(r"lmj-(?:operator|trainer):([\w.]+)", text)) <= {VERSION}
-    for name in re.findall(r"(?:-f|--file) ((?:examples/|Dockerfile)[\w./]+)", text):
-        assert (CHECKOUT / name).is_file(), name
-    for target in re.findall(r"^make ([\w-]+)", text, re.MULTILINE):
-        assert re.search(rf"^{target}:", (CHECKOUT / "Makefile").read_text(), re.MULTILINE), target
+def test_images_have_the_projects_version_and_files_are_there() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
+    for guide in GUIDES:
+        text = guide.read_text()
+        assert set(re.findall(r"lmj-(?:operator|trainer):([\w.]+)", text)) <= {VERSION}, named(guide)
+        for name in re.findall(r"(?:-f|--file) ((?:examples/|Dockerfile)[\w./]+)", text):
+            assert (CHECKOUT / name).is_file(), f"{named(guide)}: {name}"
+        assert set(re.findall(r"^make ([\w-]+)", text, re.MULTILINE)) <= targets, named(guide)
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=named)
-def test_commands_are_there(guide: Path) -> None:
+def test_commands_are_there() -> None:
     known = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    for block in re.findall(r"```sh\n(.*?)```", guide.read_text(), re.DOTALL):
-        for name in re.findall(r"^(?:\.venv/bin/)?lmj (\S+)", block, re.MULTILINE):
-            assert name in known, name
+    for guide in GUIDES:
+        for block in re.findall(r"```sh\n(.*?)```", guide.read_text(), re.DOTALL):
+            for name in re.findall(r"^(?:\.venv/bin/)?lmj (\S+)", block, re.MULTILINE):
+                assert name in known, f"{named(guide)}: {name}"
 
 
 def test_what_installs_is_locked_in_one_place() -> None:

@@ -1,9 +1,8 @@
 """README, the documentation and the decisions: short where they are to be short, and every link leads somewhere."""
 
 import re
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from lmj_api.explain import paths
 
@@ -43,11 +42,13 @@ def named(path: Path) -> str:
     return str(path.relative_to(CHECKOUT))
 
 
+@cache
 def prose(paper: Path) -> str:
     """Without its blocks of code."""
     return FENCE.sub("", paper.read_text())
 
 
+@cache
 def anchors(paper: Path) -> set[str]:
     """Of its headings, as GitHub and mkdocs make them of these."""
     titles = re.findall(r"^#+ (.*)$", prose(paper), re.MULTILINE)
@@ -58,25 +59,28 @@ def test_the_readme_is_read_in_two_minutes() -> None:
     assert len((CHECKOUT / "README.md").read_text().split()) <= 900
 
 
-@pytest.mark.parametrize("paper", PAPERS, ids=named)
-def test_links_lead_somewhere(paper: Path) -> None:
-    for target, anchor in re.findall(r"\]\(([^()\s#]*)(?:#([^()\s]*))?\)", prose(paper)):
-        if "://" in target:
-            continue
-        file = (paper.parent / target).resolve() if target else paper
-        assert file.exists(), target
-        if anchor:
-            assert anchor in anchors(file), f"{target}#{anchor}"
+def test_links_lead_somewhere() -> None:
+    for paper in PAPERS:
+        for target, anchor in re.findall(r"\]\(([^()\s#]*)(?:#([^()\s]*))?\)", prose(paper)):
+            if "://" in target:
+                continue
+            file = (paper.parent / target).resolve() if target else paper
+            assert file.exists(), f"{named(paper)}: {target}"
+            if anchor:
+                assert anchor in anchors(file), f"{named(paper)}: {target}#{anchor}"
 
 
-@pytest.mark.parametrize("paper", OURS, ids=named)
-def test_lines_are_not_wide(paper: Path) -> None:
-    wide = [line for line in prose(paper).splitlines() if len(line) > WIDEST and not line.startswith(("|", "#", "!["))]
-    assert not wide
+def test_lines_are_not_wide() -> None:
+    for paper in OURS:
+        wide = [line for line in prose(paper).splitlines() if len(line) > WIDEST and not line.startswith(("|", "#", "!["))]
+        assert not wide, named(paper)
 
 
 def test_decisions_are_numbered_and_dated_and_listed() -> None:
-    lists = [CHECKOUT / "ARCHITECTURE.md", CHECKOUT / "docs" / "decisions" / "index.md"]
+    lists = {
+        name: re.split(r"\n(?=[-|])", (CHECKOUT / name).read_text())
+        for name in ("ARCHITECTURE.md", "docs/decisions/index.md")
+    }
     for number, decision in enumerate(DECISIONS, 1):
         text = decision.read_text()
         title = re.match(rf"# {number}\. (.+)\n\nDate: (\d{{4}}-\d\d-\d\d)\n", text)
@@ -84,14 +88,14 @@ def test_decisions_are_numbered_and_dated_and_listed() -> None:
         assert title is not None, decision.name
         sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
         assert sections == ["Context", "Decision", "Reasons and consequences"], decision.name
-        for paper in lists:
-            (line,) = [
-                part for part in re.split(r"\n(?=[-|])", paper.read_text()) if f"/{decision.name})" in part.replace("(", "/")
-            ]
-            assert title[1] in " ".join(line.split()), (paper.name, decision.name)
+        for paper, parts in lists.items():
+            (line,) = [part for part in parts if f"/{decision.name})" in part.replace("(", "/")]
+            assert title[1] in " ".join(line.split()), (paper, decision.name)
 
 
-@pytest.mark.parametrize("paper", [paper for paper in PAPERS if paper.name not in ("CHANGELOG.md", "fields.md")], ids=named)
-def test_fields_that_are_named_exist(paper: Path) -> None:
-    files = {name for name in FIELD.findall(prose(paper)) if name.endswith((".json", ".safetensors"))}
-    assert set(FIELD.findall(prose(paper))) - files <= set(paths())
+def test_fields_that_are_named_exist() -> None:
+    known = set(paths())
+    for paper in PAPERS:
+        if paper.name not in ("CHANGELOG.md", "fields.md"):
+            fields = {name for name in FIELD.findall(prose(paper)) if not name.endswith((".json", ".safetensors"))}
+            assert fields <= known, named(paper)
