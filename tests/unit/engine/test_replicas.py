@@ -379,6 +379,7 @@ def test_the_slow_rank_computes_and_the_others_wait(job: LiveMigrationJob, tmp_p
     assert not any(name in recorded for name in ("compute", "waiting")), "what is recorded is the same in every run"
 
 
+@pytest.mark.integration
 def test_what_a_step_took_in_another_view_is_not_told(job: LiveMigrationJob, tmp_path: Path, together: Together) -> None:
     """The rank may have more shards in this one."""
     group = together(of(job, tmp_path / "out", 2))
@@ -402,6 +403,7 @@ class Clock(threading.local):
         self.now += seconds
 
 
+@pytest.mark.integration
 def test_more_shards_are_more_work_and_the_exchange_is_none(
     job: LiveMigrationJob, tmp_path: Path, together: Together, monkeypatch: pytest.MonkeyPatch
 ) -> None:
