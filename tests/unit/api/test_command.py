@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 from crd_rules import defaulted, misfits
+from served_version import SCHEMA
 
 from lmj_api.identity import differences, state_fields
 from lmj_api.layout import Layout
 from lmj_api.load import SpecError, load_job
 from lmj_api.results import trained_job
-from lmj_api.schema import RULES, crd
+from lmj_api.schema import RULES
 from lmj_api.spec import Checkpoint, JobSpec, LiveMigrationJob, Strategy, Training
 from lmj_api.spec.dataset import NO_DATASET
 from lmj_api.spec.model import NO_MODEL, Model
 from lmj_api.view import MOST_RANKS
-
-SCHEMA = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 def document(**spec: Any) -> dict[str, Any]:

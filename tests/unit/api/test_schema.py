@@ -9,6 +9,7 @@ import pytest
 import yaml
 from crd_rules import defaulted, misfits, nodes, not_structural
 from pydantic import BaseModel, Field
+from served_version import SCHEMA, VERSION
 
 from lmj_api.load import SpecError, load_job
 from lmj_api.protocol import Evaluation, Progress
@@ -17,8 +18,6 @@ from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, RankSta
 from lmj_api.view import Member, Resume, View
 
 ROOT = Path(__file__).parents[3]
-VERSION = crd()["spec"]["versions"][0]
-SCHEMA = VERSION["schema"]["openAPIV3Schema"]
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SMALLEST: dict[str, Any] = {
     "apiVersion": "lmj.dev/v1alpha1",
