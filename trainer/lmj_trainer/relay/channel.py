@@ -16,8 +16,8 @@ from lmj_trainer.transport.flow import Flow, set_timeout
 EARLY_BYTES = 256
 """That are decrypted before it is joined: all words of its beginning."""
 EARLY_RAW_BYTES = 16 << 10
-"""That are taken from the network at once before it is joined, and in all before the handshake is done, which has some 3,000; who sends more
-behind it has to wait. TLS keeps the memory of the most that it ever was given, and it may be anybody who sends."""
+"""That are taken from the network at once before it is joined, and after which a handshake has to be done, which has some 3,000; who sends
+more behind it has to wait. TLS keeps the memory of the most that it ever was given, and it may be anybody who sends."""
 KEEP_ALIVE_SECONDS = 30
 """Without a word; then the other machine is asked whether it is there."""
 
@@ -63,11 +63,12 @@ class Channel(Connection):
     def buffer_updated(self, nbytes: int) -> None:
         """See :class:`asyncio.BufferedProtocol`."""
         if not self._tls.shaken:
-            self._begun += nbytes
+            # What is read with the handshake's last bytes may be what comes behind it.
             if self._begun > EARLY_RAW_BYTES:
                 self._problem = f"it has sent more than {EARLY_RAW_BYTES} bytes, and the handshake is not done"
                 self.abort()
                 return
+            self._begun += nbytes
         self._tls.receive(self._room.raw[:nbytes])
         self._progress()
 
