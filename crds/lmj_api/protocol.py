@@ -531,7 +531,8 @@ class RecutRequest(Message):
 
 
 class Source(Message):
-    """Body of ``POST /v1/source``: let the relay of another pod in, whose worker this one is to follow. Idempotent; those that were told before stay.
+    """Body of ``POST /v1/source``: let the relay of another pod in, whose worker this one is to follow. Idempotent; those that were told before stay,
+    until this pod is in a new view.
 
     Members of a view let each other in without being told: the view has their addresses.
     """

@@ -179,7 +179,7 @@ RULES: dict[str, list[tuple[str, str]]] = {
         # Each pod carries the spec that it was made with, and all ranks of a view must agree on these.
         *(
             (f"self.{part} == oldSelf.{part} || self.suspend", f"{part} can only be changed while suspend is true")
-            for part in ("training", "output", "storage", "network")
+            for part in ("training", "output", "storage", "network.encryption")
         ),
         (
             "(has(self.checkpoint.path) ? self.checkpoint.path : '') == "

@@ -14,6 +14,9 @@ LONGEST_HEADER = 512
 
 PUBLIC_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
 """32 bytes in base64url without padding, as all of these."""
+_PRIME = 2**255 - 19
+_D = -121665 * pow(121666, -1, _PRIME) % _PRIME
+"""Ed25519 is the curve ``-x**2 + y**2 == 1 + d * x**2 * y**2`` modulo this prime."""
 _WORD = r"[A-Za-z0-9_-]{16,64}"
 _HEADER = re.compile(
     rf"{SCHEME} key=(?P<key>{PUBLIC_KEY.pattern}),challenge=(?P<challenge>{_WORD}|),nonce=(?P<nonce>{_WORD}),"
@@ -60,6 +63,19 @@ def parse(header: str) -> tuple[Credential, bytes]:
 def is_challenge(text: str) -> bool:
     """Whether ``text``, which an agent said, may be signed over."""
     return re.fullmatch(_WORD, text) is not None
+
+
+def is_public_key(text: str) -> bool:
+    """Whether ``text`` may say who somebody is: a public key as :func:`encoded` writes it, of a point that is not of small order.
+
+    For a key of small order everybody can make signatures, over anything. Nobody who makes an honest key comes upon one.
+    """
+    if PUBLIC_KEY.fullmatch(text) is None or encoded(decoded(text)) != text:
+        return False
+    y = int.from_bytes(decoded(text), "little") & ((1 << 255) - 1)  # the bit above is the sign of x
+    square = y * y % _PRIME
+    # Those of order 1 and 2 have y**2 == 1, those of order 4 have y == 0, which is that of twice one of order 8: d * y**4 + 2 * y**2 == 1.
+    return y < _PRIME and y * (square - 1) * (_D * square * square + 2 * square - 1) % _PRIME != 0
 
 
 def digest_of(body: bytes) -> str:

@@ -29,6 +29,7 @@ REFUSED_BY_RULES: dict[str, tuple[dict[str, Any], str]] = {
     "dataset": ({"dataset": {"source": "other.csv"}}, "dataset cannot be changed after the job is made"),
     "training": ({"training": {"learningRate": 0.1}}, "training can only be changed while suspend is true"),
     "output": ({"output": {"path": "elsewhere"}}, "output can only be changed while suspend is true"),
+    "encryption": ({"network": {"encryption": "Required"}}, "network.encryption can only be changed while suspend is true"),
     "checkpoints": ({"checkpoint": {"path": "elsewhere"}}, "checkpoint.path can only be changed while suspend is true"),
 }
 """Changes of a running job, and what kubectl says to them."""

@@ -13,7 +13,7 @@ _RELAYED = "tls://"
 
 
 def with_introductions(made: Plan, observed: Observed) -> Plan:
-    """``made``, in which the pod of each follower is told to let its source in before the source is told to connect to it.
+    """``made``, in which the pod of each follower is told to let its source in, as the source is told to connect to it.
 
     Where there are no relays, nothing changes.
     """
@@ -26,13 +26,13 @@ def with_introductions(made: Plan, observed: Observed) -> Plan:
     }
     actions: list[Action] = []
     for action in made.actions:
-        actions += _before(action, addresses)
+        actions += _beside(action, addresses)
         actions.append(action)
     return replace(made, actions=tuple(actions))
 
 
-def _before(action: Action, addresses: dict[str, str]) -> Iterator[LetIn]:
-    """What is to be done before ``action``. ``addresses``: of workers, by their pods."""
+def _beside(action: Action, addresses: dict[str, str]) -> Iterator[LetIn]:
+    """What is to be done with ``action``, in whatever order: a relay holds who comes too early. ``addresses``: of workers, by their pods."""
     if not isinstance(action, Follow | FollowParts):
         return
     source = addresses.get(action.pod, "")

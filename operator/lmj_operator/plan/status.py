@@ -7,6 +7,7 @@ from lmj_api.cut import Cut
 from lmj_api.layout import Layout
 from lmj_api.names import JOB_LABEL
 from lmj_api.protocol import STARTING_SCRIPT, CheckpointInfo, Evaluation
+from lmj_api.spec import Encryption
 from lmj_api.status import Condition, JobStatus, Phase
 from lmj_api.view import View
 from lmj_operator.plan.changes import Changes
@@ -122,6 +123,7 @@ def _conditions(
         scene.changes.get("recut"),
         _slow(scene),
         observed.every_pod,
+        observed.spec.network.encryption is Encryption.REQUIRED,
     )
 
 

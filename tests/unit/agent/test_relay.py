@@ -30,7 +30,7 @@ WORDS = ["--job", "j", "--rank", "1", "--pod", "p", "--dir", "d", "--uid", "u", 
 
 
 def address(number: int) -> str:
-    return f"tls://10.0.0.1:9462/{number}#{'A' * 43}"
+    return f"tls://10.0.0.1:9463/{number}#{'Q' * 43}"
 
 
 def test_sources_are_kept_once_and_the_newest_of_too_many() -> None:
@@ -57,13 +57,21 @@ def test_members_are_those_of_the_newest_view() -> None:
     peers = Peers()
     peers.follow(address(9))
     peers.join(view(1, address(1), address(2), "uv://10.0.0.1:3"))
-    assert peers.addresses == [address(1), address(2), address(9)]
+    assert peers.addresses == [address(1), address(2)], "it follows nobody any more"
+    peers.follow(address(9))
     changed = peers.changed
-    peers.join(view(2, address(1), address(2)))
+    peers.join(view(1, address(1), address(2), "uv://10.0.0.1:3"))  # told once more
     assert not changed.is_set()
-    peers.join(view(3, address(1), address(3)))
+    assert peers.addresses == [address(1), address(2), address(9)]
+    peers.join(view(2, address(1), address(2)))
     assert changed.is_set()
-    assert peers.addresses == [address(1), address(3), address(9)]
+    assert peers.addresses == [address(1), address(2)]
+    changed = peers.changed
+    peers.join(view(3, address(1), address(2)))
+    assert not changed.is_set()
+    peers.join(view(4, address(1), address(3)))
+    assert changed.is_set()
+    assert peers.addresses == [address(1), address(3)]
 
 
 def job() -> LiveMigrationJob:
@@ -73,13 +81,13 @@ def job() -> LiveMigrationJob:
 
 
 def test_a_worker_behind_a_relay_is_told_where_it_is_and_listens_on_loopback() -> None:
-    arguments = main.parser().parse_args([*WORDS, "--address", LOOPBACK, "--relay", "9462"])
+    arguments = main.parser().parse_args([*WORDS, "--address", LOOPBACK, "--relay", "9463"])
     kind = worker_kind(job_spec(2))
     assert main.program(kind, arguments, {}, lambda: None).arguments(3)[-2:] == ["--relay", "d/relay"]
     arguments.interface = "eth9"
     assert main._environment(arguments, job(), kind, None)["TP_SOCKET_IFNAME"] == "lo"  # type: ignore[arg-type]
     with pytest.raises(UserError, match="--relay needs --address"):
-        main._environment(main.parser().parse_args([*WORDS, "--relay", "9462"]), job(), kind, None)  # type: ignore[arg-type]
+        main._environment(main.parser().parse_args([*WORDS, "--relay", "9463"]), job(), kind, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.integration

@@ -149,7 +149,7 @@ async def test_worker_view_drain(client: Make, make_view: Make) -> None:
 
 async def test_a_source_is_let_in(client: Make) -> None:
     it, http = await client("")
-    address = f"tls://10.0.0.1:9462/41234#{'A' * 43}"
+    address = f"tls://10.0.0.1:9463/41234#{'Q' * 43}"
     for _ in range(2):
         await state(await http.post("/v1/source", json={"address": address}))
     assert it.supervisor.peers.addresses == [address]

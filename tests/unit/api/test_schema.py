@@ -151,6 +151,11 @@ def test_no_rule_of_a_part_with_an_empty_default_reads_a_default() -> None:
                 assert "has(" in unguarded or rule == "self == oldSelf", f"{path}: {rule}"
 
 
+def test_what_a_job_demands_of_its_network_can_be_taken_back_while_it_waits_for_that() -> None:
+    rules = [rule for rule, _ in RULES[""] if "oldSelf.network" in rule]
+    assert rules == ["self.network.encryption == oldSelf.network.encryption || self.suspend"]
+
+
 def test_the_name_is_bounded_so_that_pod_names_fit() -> None:
     assert SCHEMA["properties"]["metadata"]["properties"]["name"]["maxLength"] == 40
 

@@ -277,6 +277,17 @@ def test_a_pod_with_a_relay() -> None:
     assert made["ports"] == [*plain["ports"], {"name": "relay", "containerPort": 9463, "protocol": "TCP"}]
 
 
+def test_a_pod_may_have_a_relay_and_demand_a_policy() -> None:
+    made = job(network={"encryption": "Required", "policy": "Required"})
+    container = build_pod(made, SETTINGS, 0, 1)["spec"]["containers"][0]
+    assert len({labels.AGENT_PORT, canary.PORT, labels.RELAY_PORT}) == 3
+    assert {"name": "LMJ_CANARY_PORT", "value": str(canary.PORT)} in container["env"]
+    assert [port["containerPort"] for port in container["ports"]] == [labels.AGENT_PORT, labels.RELAY_PORT]
+    ranks, operator = children.build_network_policy(made, SETTINGS)["spec"]["ingress"]
+    assert "ports" not in ranks, "heartbeats do not go through relays, and have ports that the kernel chooses"
+    assert operator["ports"] == [{"port": labels.AGENT_PORT, "protocol": "TCP"}], "no port at which it knocks"
+
+
 def test_pods_of_a_pod_security_standard() -> None:
     """The restricted standard, rule by rule."""
     spec = build_pod(job(), SETTINGS, 0, 1)["spec"]

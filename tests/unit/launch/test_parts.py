@@ -13,6 +13,7 @@ import pytest
 
 from lmj_api.protocol import Command as Order
 from lmj_api.protocol import CommandKind
+from lmj_api.signed import encoded
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.spec.command import Command
 from lmj_api.view import Member, Resume, View
@@ -198,6 +199,13 @@ def test_an_address_without_a_key_proves_nothing() -> None:
         alone = plain.model_copy(update={"members": [plain.members[0].model_copy(update={"address": address})]})
         it = Credentials(identity, "run", alone)
         assert not it.hold(it.show("leader", "n", 0), 0, "leader", "n", 0)
+
+
+def test_a_key_with_which_everybody_can_sign_proves_nothing() -> None:
+    plain = view(0)
+    address = "h:1#" + encoded(b"\x01" + bytes(31))
+    alone = plain.model_copy(update={"members": [plain.members[0].model_copy(update={"address": address})]})
+    assert not Credentials(Identity(), "run", alone).hold((b"\x01" + bytes(63)).hex(), 0, "leader", "n", 0)
 
 
 @pytest.mark.parametrize(("place", "host"), [("10.0.0.1:5", "10.0.0.1"), ("[fd00::1]:5", "fd00::1")])

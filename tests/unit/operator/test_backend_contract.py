@@ -280,7 +280,7 @@ async def test_a_pod_keeps_the_job_that_it_was_made_with(backend: LocalBackend, 
 async def test_who_is_to_be_let_in_reaches_the_agent(backend: LocalBackend) -> None:
     await backend.apply(CreatePod(0, 1))
     await pod_when(backend, answers)
-    address = f"tls://10.0.0.1:9462/41234#{'A' * 43}"
+    address = f"tls://10.0.0.1:9463/41234#{'Q' * 43}"
     await backend.apply(LetIn("job-r0-1", address, "job-r0-2"))
     pod = await pod_when(backend, lambda pod: pod.agent is not None and pod.agent.follower is not None)
     assert pod.agent is not None

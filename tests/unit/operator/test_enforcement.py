@@ -7,7 +7,7 @@ from planned import job_spec
 from tests.unit.operator.seen import pod, worker
 
 from lmj_api.protocol import WorkerPhase
-from lmj_api.spec import PolicyMode
+from lmj_api.spec import Encryption, Network, PolicyMode
 from lmj_api.status import Condition, JobStatus, Phase
 from lmj_operator.controller.notes import notes
 from lmj_operator.plan import CreatePod, Observed, Plan, PodObserved, StartWorker, plan
@@ -139,6 +139,14 @@ def test_who_is_reached_is_told_with_what_to_do() -> None:
     (note,) = [note for note in notes(JobStatus(), status) if note.reason == NOT_ENFORCED]
     assert (note.message, note.warning) == (found.message, True)
     assert [note for note in notes(status, after(*there(False, False), old=status)) if note.reason == NOT_ENFORCED] == []
+
+
+def test_where_ranks_are_behind_relays_no_more_is_said_than_is_so() -> None:
+    seen = job(*there(False, True))
+    spec = seen.spec.model_copy(update={"network": Network(policy=PolicyMode.REQUIRED, encryption=Encryption.REQUIRED)})
+    found = told(status_of(scene_of(replace(seen, spec=spec), NOW), Phase.PENDING, ""))
+    assert found is not None
+    assert "forbids: others may reach its relays, which let in nobody but its ranks; use a network that enforces" in found.message
 
 
 def test_many_are_told_in_short() -> None:

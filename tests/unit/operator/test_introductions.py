@@ -10,7 +10,7 @@ from lmj_operator.plan import Action, DeletePod, Follow, FollowParts, LetIn
 from lmj_operator.plan.introductions import with_introductions
 from lmj_operator.plan.plan import Plan
 
-RELAYED = f"tls://10.0.0.1:9462/41234#{'A' * 43}"
+RELAYED = f"tls://10.0.0.1:9463/41234#{'Q' * 43}"
 
 
 def told(address: str | None, *actions: Action) -> tuple[Action, ...]:
@@ -20,10 +20,10 @@ def told(address: str | None, *actions: Action) -> tuple[Action, ...]:
 
 
 def member(name: str) -> Member:
-    return Member(rank=0, pod=name, incarnation=1, address=f"tls://10.0.0.2:9462/41234#{'B' * 43}")
+    return Member(rank=0, pod=name, incarnation=1, address=f"tls://10.0.0.2:9463/41234#{'U' * 43}")
 
 
-def test_a_follower_lets_its_source_in_before_that_is_told_of_it() -> None:
+def test_a_follower_is_told_to_let_its_source_in_when_that_is_told_of_it() -> None:
     follow, other = Follow("j-r0-1", member("j-r0-2")), DeletePod("j-r1-1", "r")
     assert told(RELAYED, other, follow) == (other, LetIn("j-r0-2", RELAYED, "j-r0-1"), follow)
     assert str(LetIn("j-r0-2", RELAYED, "j-r0-1")) == "have j-r0-2 let j-r0-1 in"

@@ -119,7 +119,7 @@ def test_a_wrong_order_is_told_and_the_line_goes_on(relay) -> None:
             line.admit([wrong])
     with pytest.raises(RelayError, match="without what it is for"):
         line.publish(0)
-    line.forget(f"tls://127.0.0.1:1/1#{'A' * 43}")
+    line.forget(f"tls://127.0.0.1:1/1#{'Q' * 43}")
     assert line.publish(41234).startswith("tls://127.0.0.1:")
 
 

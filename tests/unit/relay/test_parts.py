@@ -13,14 +13,14 @@ from lmj_trainer.relay.hello import HELLO_BYTES, NONCE_BYTES, Hello
 from lmj_trainer.relay.identity import Identity, key_of
 from lmj_trainer.relay.tls import Tls
 
-KEY = "A" * 43
+KEY = "Q" * 43
 
 
-@pytest.mark.parametrize("text", [f"tls://10.1.2.3:9462/41234#{KEY}", f"tls://[fd00::7]:9462/41234#{KEY}"])
+@pytest.mark.parametrize("text", [f"tls://10.1.2.3:9463/41234#{KEY}", f"tls://[fd00::7]:9463/41234#{KEY}"])
 def test_an_address_is_read_as_it_is_written(text: str) -> None:
     address = Address.of(text)
     assert str(address) == text
-    assert (address.port, address.worker, address.key) == (9462, 41234, KEY)
+    assert (address.port, address.worker, address.key) == (9463, 41234, KEY)
     assert address.host in ("10.1.2.3", "fd00::7")
 
 
@@ -29,13 +29,19 @@ def test_an_address_is_read_as_it_is_written(text: str) -> None:
     [
         "",
         "uv://10.1.2.3:41234",
-        f"tls://10.1.2.3:9462#{KEY}",
-        f"tls://10.1.2.3:9462/0#{KEY}",
-        f"tls://10.1.2.3:9462/65536#{KEY}",
+        f"tls://10.1.2.3:9463#{KEY}",
+        f"tls://10.1.2.3:9463/0#{KEY}",
+        f"tls://10.1.2.3:9463/65536#{KEY}",
         f"tls://10.1.2.3:99999/41234#{KEY}",
-        f"tls://10.1.2.3:9462/41234#{KEY}A",
-        f"tls://10.1.2.3:9462/41234#{KEY}\n",
-        f"tls://localhost:9462/41234#{KEY}",
+        f"tls://10.1.2.3:9463/41234#{KEY}A",
+        f"tls://10.1.2.3:9463/41234#{KEY}\n",
+        f"tls://localhost:9463/41234#{KEY}",
+        f"tls://10.1.2.3:9463/41234#{'A' * 43}",  # of order 4: everybody can sign with it
+        f"tls://10.1.2.3:9463/41234#AQ{'A' * 41}",
+        f"tls://999.1.2.3:9463/41234#{KEY}",
+        f"tls://.......:9463/41234#{KEY}",
+        f"tls://[:::::]:9463/41234#{KEY}",
+        f"tls://[10.1.2.3]:9463/41234#{KEY}",
         f"tls://10.1.2.3:٩٤٦٢/41234#{KEY}",
     ],
 )
@@ -193,3 +199,12 @@ def test_who_speaks_an_older_version_is_refused() -> None:
 def test_a_certificate_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"(?i)asn1|parse|der"):
         key_of(b"nothing")
+
+
+def test_a_certificate_of_a_version_that_there_is_not_is_an_error_too() -> None:
+    client, server = Tls(Identity().client, server=False), Tls(Identity().server, server=True)
+    shaken(client, server)
+    third, second = b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x01"
+    assert third in client.certificate
+    with pytest.raises(ValueError, match="version"):
+        key_of(client.certificate.replace(third, second, 1))

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from lmj_trainer.relay import admission, dial, entrance
-from lmj_trainer.relay.channel import Channel
+from lmj_trainer.relay.channel import EARLY_RAW_BYTES, Channel
 from lmj_trainer.relay.connection import CHUNK_BYTES, HIGH_BYTES, Room
 from lmj_trainer.relay.hello import HELLO_BYTES, NONCE_BYTES, WELCOME, Hello
 from lmj_trainer.relay.identity import Identity
@@ -231,6 +231,27 @@ async def test_garbage_gets_nothing(pair, tools, monkeypatch, said) -> None:
     writer.close()
     assert pair.worker.connections == []
     await pair.greeted()  # the others do not notice
+
+
+async def test_a_handshake_that_does_not_end_takes_next_to_no_memory(pair, tools) -> None:
+    host, port = pair.there.address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    # A first word of 64 KB is announced, and all of it would be kept until the rest comes.
+    record = b"\x16\x03\x01\x40\x00"
+    writer.write(record + b"\x01\x01\x00\x00" + bytes(16_380) + record + bytes(16_384))
+    assert await tools.end_of(reader, SOON) == b""
+    writer.close()
+    await pair.greeted()
+
+
+async def test_of_a_stranger_little_is_read_at_once(pair) -> None:
+    channel = await stranger(pair)
+    (other,) = pair.there._channels
+    assert len(other.get_buffer(-1)) == EARLY_RAW_BYTES
+    await pair.greeted()
+    (joined,) = pair.here._channels
+    assert len(joined.get_buffer(-1)) == CHUNK_BYTES
+    channel.abort()
 
 
 async def test_garbage_inside_tls_gets_a_nonce_and_nothing_else(pair, tools, monkeypatch) -> None:

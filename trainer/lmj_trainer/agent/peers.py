@@ -13,6 +13,8 @@ class Peers:
     def __init__(self) -> None:
         self._sources: dict[str, None] = {}
         self._members: Sequence[str] = ()
+        self._view = 0
+        """The number of the newest one."""
         self.changed = asyncio.Event()
         """Set at the next change; each has its own, so take it before you look."""
 
@@ -29,10 +31,15 @@ class Peers:
         self._tell()
 
     def join(self, view: View) -> None:
-        """Let the relays of the members of ``view`` in, and no others of an older one. The worker names them too, but may be busy until then."""
+        """Let the relays of the members of ``view`` in, and no others of an older one. The worker names them too, but may be busy until then.
+
+        Whoever is in a new view follows nobody any more: those that it followed count as members, or not at all.
+        """
         members = [member.address for member in view.members if _is_relayed(member.address)]
-        if members != self._members:
-            self._members = members
+        sources: dict[str, None] = {} if view.number > self._view else self._sources
+        self._view = view.number
+        if members != self._members or sources != self._sources:
+            self._members, self._sources = members, sources
             self._tell()
 
     @property

@@ -3,7 +3,7 @@
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from lmj_api.signed import PUBLIC_KEY, decoded, encoded
+from lmj_api.signed import decoded, encoded, is_public_key
 from lmj_api.view import View
 from lmj_trainer.launch.words import statement, told
 
@@ -41,7 +41,7 @@ class Credentials:
     def hold(self, shown: str, by: int, role: str, nonce: str, rank: int) -> bool:
         """Whether ``shown`` is what :meth:`show` of the launcher of rank ``by`` makes of the same."""
         public = self._addresses.get(by, "").partition(_MARK)[2]
-        if PUBLIC_KEY.fullmatch(public) is None:
+        if not is_public_key(public):
             return False
         try:
             key = Ed25519PublicKey.from_public_bytes(decoded(public))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 
-from lmj_api.signed import PUBLIC_KEY
+from lmj_api.signed import PUBLIC_KEY, is_public_key
 
 SCHEME = "tls"
 _PORT = "[1-9][0-9]{0,4}"
@@ -36,6 +37,16 @@ class Address:
     def of(cls, text: str) -> Address:
         """The inverse of ``str``. Raises ValueError for all else."""
         found = _ADDRESS.fullmatch(text)
-        if found is None or max(int(found["port"]), int(found["worker"])) > _LAST_PORT:
+        if found is None or max(int(found["port"]), int(found["worker"])) > _LAST_PORT or not _counts(found):
             raise ValueError(f"{text[:120]!r} is not the address of a worker behind a relay ({SCHEME}://HOST:PORT/WORKER#KEY)")
         return cls(found["host"].strip("[]"), int(found["port"]), int(found["worker"]), found["key"])
+
+
+def _counts(found: re.Match[str]) -> bool:
+    """Whether its host is an IP address, and no name that would be looked up, and its key one by which somebody is known."""
+    host = found["host"]
+    try:
+        IPv6Address(host.strip("[]")) if host.startswith("[") else IPv4Address(host)
+    except ValueError:
+        return False
+    return is_public_key(found["key"])

@@ -15,8 +15,9 @@ from lmj_trainer.transport.flow import Flow, set_timeout
 
 EARLY_BYTES = 256
 """That are decrypted before it is joined: all words of its beginning."""
-EARLY_RAW_BYTES = 64 << 10
-"""That are taken from the network before; who sends more has to wait."""
+EARLY_RAW_BYTES = 16 << 10
+"""That are taken from the network at once before it is joined, and after which a handshake has to be done, which has some 3,000; who sends
+more behind it has to wait. TLS keeps the memory of the most that it ever was given, and it may be anybody who sends."""
 KEEP_ALIVE_SECONDS = 30
 """Without a word; then the other machine is asked whether it is there."""
 
@@ -29,6 +30,8 @@ class Channel(Connection):
         super().__init__(room)
         self._tls, self._there = tls, made
         self._early = b""
+        self._begun = 0
+        """Bytes of the handshake that came."""
         self._news = asyncio.Event()
         self._problem = "it closed the connection"
         self._sending = True
@@ -53,8 +56,19 @@ class Channel(Connection):
         self._there(self)
         self._progress()
 
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """See :class:`asyncio.BufferedProtocol`."""
+        return self._room.raw if self._other is not None else self._room.raw[:EARLY_RAW_BYTES]
+
     def buffer_updated(self, nbytes: int) -> None:
         """See :class:`asyncio.BufferedProtocol`."""
+        if not self._tls.shaken:
+            # What is read with the handshake's last bytes may be what comes behind it.
+            if self._begun > EARLY_RAW_BYTES:
+                self._problem = f"it has sent more than {EARLY_RAW_BYTES} bytes, and the handshake is not done"
+                self.abort()
+                return
+            self._begun += nbytes
         self._tls.receive(self._room.raw[:nbytes])
         self._progress()
 

@@ -42,7 +42,7 @@ def key_of(certificate: bytes) -> str:
     """The public key in a certificate (DER), which its holder has proven to have. Raises ValueError: it has none of this kind."""
     try:
         key = x509.load_der_x509_certificate(certificate).public_key()
-    except UnsupportedAlgorithm as error:
+    except (UnsupportedAlgorithm, x509.InvalidVersion) as error:
         raise ValueError(str(error)) from None
     if not isinstance(key, Ed25519PublicKey):
         raise ValueError("its certificate has no key of Ed25519")

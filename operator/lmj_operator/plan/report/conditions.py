@@ -99,13 +99,14 @@ def conditions(
     recut: RecutStatus | None = None,
     slow: str | None = None,
     pods: Sequence[PodObserved] = (),
+    encrypted: bool = False,
 ) -> list[Condition]:
     """All conditions of a job in ``phase``; the time of one changes only with its status.
 
     ``waiting``: a pod that cannot start. ``problem``: why a change of the spec is not followed.
     ``moves``, and the ``followers`` that they are made with: ranks that are to run elsewhere.
     ``evaluations``: the newest of each split, and the best. ``recut``: pods of another cut that are to take over.
-    ``slow``: which ranks are, in a sentence. ``pods``: all of the job's.
+    ``slow``: which ranks are, in a sentence. ``pods``: all of the job's. ``encrypted``: ranks are reached through relays alone.
     ``trouble``: what is said of checkpoints that fail; ``saved``: the newest good one; ``renewed``: it is newer than that of ``old``.
     """
     before = {c.type: c for c in old}
@@ -138,18 +139,21 @@ def conditions(
             standing.append(made(kind, True, why, told))
         elif kind in before:
             standing.append(made(kind, False, well, end))
-    if (policy := _enforcement(before.get(NOT_ENFORCED), pods)) is not None:
+    if (policy := _enforcement(before.get(NOT_ENFORCED), pods, encrypted)) is not None:
         standing.append(made(NOT_ENFORCED, *policy))
     standing += [before[kind] for kind in (PUBLISHED, RECONCILE_FAILED) if kind in before]
     return standing
 
 
-def _enforcement(old: Condition | None, pods: Sequence[PodObserved]) -> tuple[bool, str, str] | None:
+def _enforcement(old: Condition | None, pods: Sequence[PodObserved], encrypted: bool) -> tuple[bool, str, str] | None:
     """Whether the network lets the operator through, why in a word, and in a sentence; None: that never was so. It was ``old``."""
     told = reached(pods)
     if told is not None:
-        risk = "others may reach the ports of its ranks, which run what they are sent"
-        return True, "PortReached", f"{told}: {risk}; use a network that enforces policies, and let no other policy allow more"
+        mend = "use a network that enforces policies, and let no other policy allow more"
+        risk = "the ports of its ranks, which run what they are sent"
+        if encrypted:
+            risk = "its relays, which let in nobody but its ranks"
+        return True, "PortReached", f"{told}: others may reach {risk}; {mend}"
     if old is None:
         return None
     if is_enforced(pods):

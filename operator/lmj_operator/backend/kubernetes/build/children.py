@@ -22,8 +22,8 @@ def build_service(job: LiveMigrationJob) -> Object:
 
 
 def build_network_policy(job: LiveMigrationJob, settings: Settings) -> Object:
-    """Who reaches the pods: those of this job on all ports (tensors have no authentication), the operator on the agent's, and so not on
-    the canary's, at which it knocks to find out whether anybody enforces this.
+    """Who reaches the pods: those of this job on all ports (tensors have no authentication, and beside relays heartbeats have ports of the
+    kernel's choice), the operator on the agent's, and so not on the canary's, at which it knocks to find out whether anybody enforces this.
 
     An operator outside of the cluster has no address that a policy could name: the agent's port, which obeys signatures alone, is open then.
     """
