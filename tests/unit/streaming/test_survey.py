@@ -207,7 +207,7 @@ def test_too_many_files_or_row_groups_or_folders(spec: Specs, bucket: Bucket, mo
         (RefusedError("s3://rows: AccessDenied"), UserError, "give credentials that may read it (checkpoint.secretName"),
         (RenewableError.of("s3://rows: ExpiredToken", "keys"), OutageError, "renew the Secret keys"),
         (FileNotFoundError("s3://rows/train/a.parquet"), OutageError, "went away while it was looked at"),
-        (NotAFileError("s3://rows/train/a.parquet"), UserError, "s3://rows/train/a.parquet: is no file: put a Parquet file there"),
+        (NotAFileError("s3://rows/train/a.parquet"), UserError, "train/a.parquet: is no file: put a Parquet file there"),
     ],
 )
 @pytest.mark.parametrize("what", ["entry", "get"])

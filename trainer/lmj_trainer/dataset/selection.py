@@ -82,7 +82,7 @@ def named(spec: JobSpec, source: DataSource, say: Say) -> dict[str, Rows]:
 
 
 def require_labels(rows: Rows, ids: NDArray[Any], part: str) -> None:
-    """UserError: a row may have no label, and none of ``part`` has one: their column is another one, or nothing can be said of the model there."""
+    """UserError: a row may have several labels, or none, and no row of ``part`` has any: it says nothing of a model."""
     if ids.ndim == 2 and not ids.any():
         raise UserError(
             f"{rows.origin}: no {part} row has a label: name the column of the labels as dataset.label, or other rows as "

@@ -143,7 +143,7 @@ def _decoded(parts: _Parts, footer: Footer, group: int, wanted: Sequence[str], m
 
 
 def _plain(batch: Any) -> Any:
-    """``batch`` with the values of dictionaries (pandas: categories) in their place: each batch has all of a dictionary, whatever it uses."""
+    """``batch`` with the values of dictionaries (categories of pandas) in their place: each batch has all of one, whatever it uses."""
     import pyarrow as pa
 
     found = [each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in batch.columns]

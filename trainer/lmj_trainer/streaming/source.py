@@ -84,7 +84,8 @@ class Source:
             for name in files:
                 # Not read, it would leave rows out without a word; followed, it may lead back to where it is.
                 if self.bucket is None and not name.lower().endswith(ENDING) and Path(self.called(name)).is_dir():
-                    raise UserError(f"{FIELD} {self.uri}: has {one_line(name, 60)}, a link to a folder: put the folder there itself")
+                    link = one_line(name, 60)
+                    raise UserError(f"{FIELD} {self.uri}: has {link}, a link to a folder: put the folder there itself")
             found += [name for name in files if name.lower().endswith(ENDING)]
             others += [name for name in files if name.lower().endswith(_ROWS)]
             if len(found) + len(left) > MOST_FILES:
