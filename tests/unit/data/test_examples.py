@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pyarrow import parquet
 
 from lmj_api.load import load_job
 from lmj_api.spec import LiveMigrationJob
@@ -151,3 +152,25 @@ def test_counting_words_does_not_solve_the_test_reviews() -> None:
         praise, blame = sum(words[w] for w in make.PRAISE), sum(words[w] for w in make.BLAME)
         right += (label == "positive") == (praise > blame) if praise != blame else 0.5
     assert right / len(read("reviews-test.csv")) < 0.7
+
+
+def test_the_streamed_example_trains_on_the_files_that_its_generator_writes(tmp_path: Path, pretrained: Path) -> None:
+    make = generator("make_parquet")
+    make.main(tmp_path)
+    places = {
+        "dataset.source": tmp_path / "train",
+        "dataset.splits.validation": tmp_path / "validation.parquet",
+        "model.source": pretrained,  # the quickstart's is there when it was trained
+        "output.path": tmp_path / "out",
+    }
+    job = load_job(
+        yaml.safe_load((EXAMPLES / "streaming.yaml").read_text()),
+        base=EXAMPLES,
+        sets=[f"{field}={place}" for field, place in places.items()],
+    )
+    assert check(job).rows == {"train": 8100, "validation": 900, "test": 1500}
+    groups = [parquet.read_metadata(path).num_row_groups for path in sorted((tmp_path / "train").iterdir())]
+    assert groups == [11] * 4
+    content = yaml.safe_load((EXAMPLES / "streaming.yaml").read_text())["spec"]
+    assert EXAMPLES / content["dataset"]["source"] == make.main.__defaults__[0] / "train"
+    assert EXAMPLES / content["model"]["source"] == EXAMPLES / load("quickstart.yaml").spec.output.path / "model"

@@ -164,3 +164,14 @@ def test_a_file_has_no_named_splits(job: Any) -> None:
 def test_fractions_must_leave_a_training_row(job: Any, write: Any) -> None:
     with pytest.raises(UserError, match="2 rows are too few for validation and test fractions"):
         chosen(job, **labelled(write, ["a", "b"]), dataset__splits={"validationFraction": 0.4, "testFraction": 0.4})
+
+
+def test_a_split_of_which_no_row_has_any_of_several_labels(job: Any, write: Any) -> None:
+    several = labelled(write, [["a"], ["b"], []]) | {"model__task": "MultiLabelClassification"}
+    held = labelled(write, [[], []], "held.jsonl")["dataset__source"]
+    for part in ("validation", "test"):
+        with pytest.raises(UserError, match=rf"held.jsonl: no {part} row has a label: .* as dataset.splits.{part}$"):
+            chosen(job, **several, dataset__splits={part: held})
+    some = labelled(write, [[], ["b"]], "some.jsonl")["dataset__source"]
+    found = chosen(job, **several, dataset__splits={"validation": some})
+    assert found.splits["validation"].ids.tolist() == [[0, 0], [0, 1]], "a row may have none"

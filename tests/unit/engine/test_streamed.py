@@ -399,3 +399,21 @@ def test_who_waits_for_rows_leaves_a_view_that_is_over(tmp_path: Path, groups: G
     go.set()
     group.run(start(), number=2)
     assert len(losses(job)) == STEPS
+
+
+def test_rows_of_which_none_has_any_of_several_labels(tmp_path: Path) -> None:
+    job = job_of(tmp_path, "several")
+
+    def without_labels(path: Path) -> None:
+        table = parquet.read_table(path)
+        none = pa.array([[]] * len(table), pa.list_(pa.string()))
+        parquet.write_table(table.set_column(table.column_names.index("label"), "label", none), path, row_group_size=7)
+
+    without_labels(tmp_path / "train" / "b.parquet")
+    assert check(job).rows == {"train": ROWS, "validation": 24}, "some of the training rows may have none"
+    without_labels(tmp_path / "held.parquet")
+    with pytest.raises(UserError, match=r"held.parquet: no validation row has a label: .* as dataset.splits.validation$"):
+        check(job)
+    without_labels(tmp_path / "train" / "a.parquet")
+    with pytest.raises(UserError, match=r"^the first row group of .*/train/a.parquet: no row has a label: name the column"):
+        check(job)

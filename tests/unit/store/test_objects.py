@@ -37,6 +37,7 @@ def test_a_large_file_goes_in_parts_and_comes_back_as_it_was(root: Ref) -> None:
     file = root / "large"
     file.put([LARGE[:100], memoryview(LARGE)[100:]])
     assert file.entry().size == len(LARGE)
+    assert bool(file.entry().tag) != str(file).startswith("azfile:"), "streamed rows are pinned by it; in a share by less"
     assert hashlib.sha256(file.get()).digest() == hashlib.sha256(LARGE).digest()
     buffer = bytearray(len(LARGE) - 7)
     view = memoryview(buffer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from lmj_trainer.beside import beside
 from lmj_trainer.errors import UserError
 from lmj_trainer.streaming import files as files_module
 from lmj_trainer.streaming.files import Files
@@ -21,6 +24,7 @@ from lmj_trainer.streaming.survey import survey
 from .conftest import Bucket, Specs, parquet_of, rows, silent
 
 PLENTY = 1e9
+SECONDS = 20.0
 
 
 def index_of(spec: Any, bucket: Bucket) -> Index:
@@ -96,6 +100,7 @@ def test_a_file_that_is_another_one_by_now_is_refused(spec: Specs, bucket: Bucke
 
 
 def test_a_file_that_is_replaced_while_it_is_open_is_noticed(spec: Specs, bucket: Bucket) -> None:
+    bucket.tags["train/a.parquet"] = "first"
     files = opened(spec(), bucket)
     files.read(0, 0, PLENTY)
 
@@ -202,3 +207,78 @@ def test_a_file_of_the_same_size_is_known_by_its_footer(spec: Specs, bucket: Buc
     bucket.put("train/a.parquet", [other])
     with pytest.raises(UserError, match=r"a.parquet is not what the run began with"):
         opened(spec(), bucket, index).read(0, 0, PLENTY)
+
+
+def test_a_file_that_was_written_while_it_was_open_is_opened_anew(spec: Specs, bucket: Bucket) -> None:
+    """A volume that was restored under a job that trains has other times, and may have the same rows."""
+    files, same = opened(spec(), bucket), bucket.get("train/a.parquet")
+    files.read(0, 0, PLENTY)
+    bucket.put("train/a.parquet", [same])
+    with pytest.raises(OSError, match=r"^s3://rows/train/a.parquet was written while it was read$"):
+        files.read(0, 1, PLENTY)
+    assert texts(files.read(0, 1, PLENTY)) == ["row 4", "row 5", "row 6", "row 7"]
+    other = parquet_of([{**row, "text": row["text"].replace("row", "raw")} for row in rows(0, 10)])
+    assert len(other) == len(same)
+    bucket.put("train/a.parquet", [other])
+    with pytest.raises(OSError, match=r"was written while it was read"):
+        files.read(0, 1, PLENTY)
+    with pytest.raises(UserError, match=r"is not what the run began with"):
+        files.read(0, 1, PLENTY)
+
+
+def test_a_folder_that_has_the_name_of_a_file_is_another_one(spec: Specs, bucket: Bucket, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(bucket.get("train/a.parquet"))
+    wanted = spec(str(path))
+    index = index_of(wanted, bucket)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match=r"a.parquet is not what the run began with"):
+        opened(wanted, bucket, index).read(0, 0, PLENTY)
+
+
+def test_categories_take_the_memory_of_their_texts(spec: Specs) -> None:
+    """Each part that is decoded has the whole dictionary: it is not as many times there."""
+    long = [f"{number:04}" * 500 for number in range(400)]
+    table = pa.table({"text": pa.array(long).dictionary_encode(), "label": pa.array(["p"] * 400).dictionary_encode()})
+    bucket = Bucket(**{"train/a.parquet": parquet_of(table, 400)})
+    found = opened(spec(), bucket).read(0, 0, 1.2e6)
+    assert texts(found) == long
+    assert found["label"].to_pylist() == ["p"] * 400
+
+
+def test_no_more_rows_are_decoded_at_a_time_than_there_is_room_for(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pa.table({"text": pa.array(["a" * 100_000] * 1000), "label": pa.array(["p"] * 1000)})
+    files = opened(spec(), Bucket(**{"train/a.parquet": parquet_of(table, 1000)}))
+    sizes, decode = list[int](), parquet.ParquetFile.iter_batches
+
+    def watched(file: Any, *given: Any, **more: Any) -> Iterator[Any]:
+        for batch in decode(file, *given, **more):
+            sizes.append(batch.nbytes)
+            yield batch
+
+    monkeypatch.setattr(parquet.ParquetFile, "iter_batches", watched)
+    for room in (1e6, 1e3):
+        with pytest.raises(UserError, match=r"takes more memory than it says"):
+            files.read(0, 0, room)
+    assert max(sizes) <= 1e6
+
+
+def test_one_thread_reads_at_a_time(spec: Specs, bucket: Bucket) -> None:
+    files, begun, go = opened(spec(), bucket), threading.Event(), threading.Event()
+
+    def hang(what: str, key: str) -> None:
+        if what == "fill" and not begun.is_set():
+            begun.set()
+            assert go.wait(SECONDS)
+
+    bucket.fail = hang
+    first = beside(lambda: files.read(0, 0, PLENTY), "first")
+    assert begun.wait(SECONDS)
+    bucket.asked.clear()
+    second = beside(lambda: files.read(1, 0, PLENTY), "second")
+    with pytest.raises(TimeoutError):
+        second.result(0.1)
+    assert not bucket.asked
+    go.set()
+    assert len(first.result(SECONDS)) == len(second.result(SECONDS)) == 4

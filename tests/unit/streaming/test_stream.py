@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from lmj_trainer.errors import OutageError, UserError
 from lmj_trainer.streaming import pin as pin_module
 from lmj_trainer.streaming.pin import index_of, kept_index
 from lmj_trainer.streaming.stream import Stream
+from lmj_trainer.streaming.windows import Tables
 
 from .conftest import Bucket, Specs, parquet_of, rows, silent
 
@@ -159,3 +161,18 @@ def test_machines_without_a_common_volume_have_to_find_the_same_rows(
     with pytest.raises(UserError, match=r"is not what the run began with: put it back, or choose another output.path"):
         index_of(wanted, silent, open_=bucket.open)
     assert kept_index(wanted) is None, "when it is put back, it is found"
+
+
+def test_however_many_windows_a_step_has_its_rows_are_waited_for_once(spec: Specs, bucket: Bucket) -> None:
+    one, since = stream(spec(), bucket), list[float | None]()
+    hold = one._windows.hold
+
+    def told(window: Window, check: Callable[[], None], begun: float | None = None) -> Tables:
+        since.append(begun)
+        return hold(window, check, begun)
+
+    one._windows.hold = told  # type: ignore[method-assign]
+    one.rows(0, 0, 17)
+    assert len(since) == 3
+    assert since[0] is not None
+    assert len(set(since)) == 1

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lmj_trainer.errors import OutageError, UserError
-from lmj_trainer.store.port import RefusedError, RenewableError
+from lmj_trainer.store.port import NotAFileError, RefusedError, RenewableError
 from lmj_trainer.streaming import footer as footer_module
 from lmj_trainer.streaming import source as source_module
 from lmj_trainer.streaming import survey as survey_module
@@ -207,6 +207,7 @@ def test_too_many_files_or_row_groups_or_folders(spec: Specs, bucket: Bucket, mo
         (RefusedError("s3://rows: AccessDenied"), UserError, "give credentials that may read it (checkpoint.secretName"),
         (RenewableError.of("s3://rows: ExpiredToken", "keys"), OutageError, "renew the Secret keys"),
         (FileNotFoundError("s3://rows/train/a.parquet"), OutageError, "went away while it was looked at"),
+        (NotAFileError("s3://rows/train/a.parquet"), UserError, "train/a.parquet: is no file: put a Parquet file there"),
     ],
 )
 @pytest.mark.parametrize("what", ["entry", "get"])
@@ -248,3 +249,20 @@ def test_columns_that_would_lie_in_the_footer_are_refused(spec: Specs) -> None:
     said = refusal(spec(), Bucket(**{"train/a.parquet": FILE[:40] + FILE[140:]}))
     assert "a.parquet is broken: row group 3 says that column " in said
     assert said.endswith(" is where the file has no rows")
+
+
+def test_links_to_folders_are_not_passed_over(spec: Specs, tmp_path: Path, bucket: Bucket) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "b.parquet").write_bytes(bucket.get("train/b.parquet"))
+    train = tmp_path / "train"
+    train.mkdir()
+    (train / "a.parquet").write_bytes(bucket.get("train/a.parquet"))
+    (train / "..data").symlink_to("../elsewhere")  # as Kubernetes has it in some volumes
+    (train / "more").symlink_to("../elsewhere")
+    said = refusal(spec(str(train)), bucket)
+    assert said == f"dataset.source {train}: has more, a link to a folder: put the folder there itself"
+    (train / "more").rename(train / "more.parquet")
+    said = refusal(spec(str(train)), bucket)
+    assert f"{train}/more.parquet: is no file: put a Parquet file there, or give what is there another ending" in said
+    (train / "more.parquet").unlink()
+    assert [file.name for file in look(spec(str(train)), bucket).files] == ["a.parquet"]

@@ -242,3 +242,13 @@ def test_a_window_is_gone_before_another_is_waited_for(storage: Storage) -> None
     storage.gate = lambda group: alive.append(len(storage.alive))
     windows.hold(Window(0, 5), nothing)
     assert alive == [0, 1]
+
+
+def test_windows_of_one_step_share_the_time_that_there_is(storage: Storage) -> None:
+    go = threading.Event()
+    storage.gate = lambda group: go.wait(SECONDS) and None
+    begun = time.monotonic()
+    with pytest.raises(OutageError, match=r"no rows for"):
+        storage.windows(patience=SECONDS / 2).hold(Window(0, 0), nothing, begun - SECONDS)
+    assert time.monotonic() - begun < SECONDS / 4
+    go.set()

@@ -29,7 +29,7 @@ class Rows:
     numbers: Indices
     """Which row of the source each is, from 1."""
     origins: "np.ndarray[Any, np.dtype[np.object_]] | None" = None
-    """What to call the file of each, where they are of several; None: all are of ``origin``."""
+    """What to call the file of each in a message, where they are of several files ``[rows]``, str; None: all are of ``origin``."""
 
     @classmethod
     def of(
@@ -69,7 +69,10 @@ class Rows:
         )
 
     def spread(self, values: Sequence[Any], places: Indices) -> "Rows":
-        """A row without a text for each of ``values``, its label; it is of the row at the same one of ``places``."""
+        """A row without a text for each of ``values``, which are labels: the several ones of a row, or those of its words.
+
+        ``places [values]``: the place of the row here that each is of. Messages tell that row.
+        """
         labels = np.empty(len(values), dtype=object)
         labels[:] = values
         origins = None if self.origins is None else self.origins[places]

@@ -45,7 +45,9 @@ def select(spec: JobSpec, say: Say) -> Selection:
     selected = {}
     for part, found in _parts(spec, source, rows, say).items():
         task.check(found, say)
-        selected[part] = Selected(found, task.ids(found, labels))
+        ids = task.ids(found, labels)
+        require_labels(found, ids, part)
+        selected[part] = Selected(found, ids)
     _warn_of_unseen(labels, selected["train"].ids, say)
     return Selection(labels, selected)
 
@@ -77,6 +79,15 @@ def named(spec: JobSpec, source: DataSource, say: Say) -> dict[str, Rows]:
             rows = source.read_other(name, dataset.columns, dataset.label, f"dataset.splits.{part}", say)
             parts[part] = cap(rows, _most(spec, part), spec.training.seed, part)
     return parts
+
+
+def require_labels(rows: Rows, ids: NDArray[Any], part: str) -> None:
+    """UserError: a row may have several labels, or none, and no row of ``part`` has any: it says nothing of a model."""
+    if ids.ndim == 2 and not ids.any():
+        raise UserError(
+            f"{rows.origin}: no {part} row has a label: name the column of the labels as dataset.label, or other rows as "
+            f"dataset.splits.{part}"
+        )
 
 
 def _most(spec: JobSpec, part: str) -> int | None:

@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.data.tokens import load_tokenizer, save_tokenizer, tokenizer_key
 from lmj_trainer.dataset.encoder import Encoder
-from lmj_trainer.dataset.selection import named, others_key
+from lmj_trainer.dataset.selection import named, others_key, require_labels
 from lmj_trainer.dataset.stored import FORMAT, PreparedDataset, load, write_meta, write_split, write_streamed
 from lmj_trainer.durable import clear_sites, publish
 from lmj_trainer.errors import UserError
@@ -123,12 +123,15 @@ def _look(spec: JobSpec, index: Index, say: Say, open_: Open) -> _Looked:
     with asking(FIELD, called):
         table = files.read(file, group, window_bytes(dataset.streaming))
     first = rows_of(index, 0, called, table, dataset.columns, dataset.label, np.arange(len(table), dtype=np.int64))
-    labels = task.labels(first, spec.model.labels, dataset.label)
+    told = replace(first, origin=f"the first row group of {called}")  # not of all rows, as of other jobs
+    labels = task.labels(told, spec.model.labels, dataset.label)
     first = first.take(np.arange(min(_TRIED, len(first)), dtype=np.int64))
     others = named(spec, DataSource.of(spec), say)
-    for rows in (first, *others.values()):
+    task.check(first, say)
+    task.ids(first, labels)
+    for part, rows in others.items():
         task.check(rows, say)
-        task.ids(rows, labels)
+        require_labels(rows, task.ids(rows, labels), part)
     return _Looked(labels, first, others)
 
 

@@ -21,7 +21,7 @@ class Entry:
     time: float
     """When it was written, seconds since the epoch, by the store's clock."""
     tag: str = ""
-    """What the store calls this content (ETag); ``""``: nothing."""
+    """What the store calls this content (ETag), another for another content; ``""``: nothing, as file systems and shares."""
 
 
 GONE = ".gone"

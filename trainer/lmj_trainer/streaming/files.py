@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmj_trainer.data.rows import columns
 from lmj_trainer.errors import UserError
+from lmj_trainer.store.port import NotAFileError
 from lmj_trainer.streaming.footer import Footer, read_footer
 from lmj_trainer.wording import one_line
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 _OPEN = 4
 """Footers that are kept: one may have megabytes, and the row groups of a window are of many files."""
 _BATCH = 256
-"""Rows that are decoded at a time, before it is looked how much memory all of them take."""
+"""Rows that are decoded at a time at most, before it is looked how much memory all of them take."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +35,14 @@ class _Opened:
 
 
 class Files:
-    """For one thread at a time."""
+    """Threads may share it: one reads at a time."""
 
     def __init__(self, source: Source, index: Index, text: Sequence[str], label: str | None) -> None:
         """``text``, ``label``: the columns that are read."""
         self._source, self._index, self._text, self._label = source, index, tuple(text), label
         self._opened: OrderedDict[int, _Opened] = OrderedDict()
+        # A thread that storage kept for longer than anybody waited for it may come back while another reads.
+        self._reading = threading.Lock()
 
     def called(self, number: int) -> str:
         """File ``number`` of the index, for people."""
@@ -48,8 +52,12 @@ class Files:
         """Row group ``group`` of file ``number``, as a table of pyarrow with the columns that are read, which takes at most ``most`` bytes.
 
         UserError: the file is gone, or another one than at first; it is broken, or takes more memory than it said. OSError: the store does not
-        give it.
+        give it, or it was written meanwhile.
         """
+        with self._reading:
+            return self._read(number, group, most)
+
+    def _read(self, number: int, group: int, most: float) -> Any:
         called = self.called(number)
         try:
             opened = self._open(number)
@@ -61,11 +69,17 @@ class Files:
             now = opened.ref.entry()
         except FileNotFoundError as error:
             raise UserError(f"{called} is not there any more: put back what the run began with") from error
+        except NotAFileError as error:
+            raise _changed(called) from error
         except OSError:
             self._opened.pop(number, None)  # it may be another one by now, which is found when it is opened
             raise
         if now != opened.entry:
-            raise _changed(called)
+            # Another time alone may be of the same content, as of a volume that was restored: opened again, its footer says so.
+            self._opened.pop(number)
+            if not _is(self._index.files[number], now):
+                raise _changed(called)
+            raise OSError(f"{called} was written while it was read")
         return _decoded(parts, opened.footer, group, columns(self._text, self._label), most, called)
 
     def _open(self, number: int) -> _Opened:
@@ -107,9 +121,11 @@ def _decoded(parts: _Parts, footer: Footer, group: int, wanted: Sequence[str], m
         with parquet.ParquetFile(
             pa.PythonFile(parts, mode="r"), metadata=footer.metadata, pre_buffer=False, page_checksum_verification=True
         ) as file:
-            for batch in file.iter_batches(_BATCH, row_groups=[group], columns=list(wanted), use_threads=False):
-                found.append(batch)
-                size += batch.nbytes
+            # Each row may be as long as all that is in the file.
+            at_once = max(1, min(_BATCH, int(most // max(1, footer.groups[group].bytes))))
+            for batch in file.iter_batches(at_once, row_groups=[group], columns=list(wanted), use_threads=False):
+                found.append(_plain(batch))
+                size += found[-1].nbytes
                 if size > most:
                     raise UserError(
                         f"{where} takes more memory than it says, and there is room for {most / 1e6:.1f} MB: "
@@ -124,6 +140,14 @@ def _decoded(parts: _Parts, footer: Footer, group: int, wanted: Sequence[str], m
         raise UserError(f"{where} has {table.num_rows} rows, and says that it has {claimed}: the file is broken")
     # In one piece each: rows of many would be looked for in each.
     return table.combine_chunks()
+
+
+def _plain(batch: Any) -> Any:
+    """``batch`` with the values of dictionaries (categories of pandas) in their place: each batch has all of one, whatever it uses."""
+    import pyarrow as pa
+
+    found = [each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in batch.columns]
+    return pa.RecordBatch.from_arrays(found, names=batch.schema.names)
 
 
 class _Parts(io.RawIOBase):

@@ -81,6 +81,11 @@ class Source:
             for name in (*inside, *files):
                 if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
                     raise UserError(f"{FIELD} {self.uri}: has the name {one_line(name, 60)!r}, which cannot be shown: rename it")
+            for name in files:
+                # Not read, it would leave rows out without a word; followed, it may lead back to where it is.
+                if self.bucket is None and not name.lower().endswith(ENDING) and Path(self.called(name)).is_dir():
+                    link = one_line(name, 60)
+                    raise UserError(f"{FIELD} {self.uri}: has {link}, a link to a folder: put the folder there itself")
             found += [name for name in files if name.lower().endswith(ENDING)]
             others += [name for name in files if name.lower().endswith(_ROWS)]
             if len(found) + len(left) > MOST_FILES:
@@ -127,5 +132,7 @@ def asking(field: str, uri: str) -> Iterator[None]:
             "name the bucket as it is called, and give credentials that may read it (checkpoint.secretName, or the environment)"
         )
         raise UserError(f"{field}: {one_line(error)}: {hint}") from error
+    except NotAFileError as error:
+        raise UserError(f"{field} {uri}: is no file: put a Parquet file there, or give what is there another ending") from error
     except OSError as error:
         raise OutageError(f"{field} {uri}: {one_line(error)}") from error

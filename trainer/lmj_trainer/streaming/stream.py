@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,10 @@ class Stream:
         ``check`` is called while they are waited for, and may raise. Raises OutageError when storage does not give them in time, and UserError:
         what is there is not what the run began with, or broken.
         """
-        parts = list[Rows]()
+        # Peers wait for the step, whatever number of windows its rows are of.
+        parts, begun = list[Rows](), time.monotonic()
         for found in self._order.find(epoch, first, count):
-            tables = self._windows.hold(found.window, check)
+            tables = self._windows.hold(found.window, check, begun)
             if (after := self._after(found.window)) is not None:
                 self._windows.expect(after)
             parts.append(self._taken(found, tables))

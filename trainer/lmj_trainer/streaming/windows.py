@@ -70,15 +70,16 @@ class Windows:
         if self._held is None or self._held[0] != window:
             self._begin(window)
 
-    def hold(self, window: Window, check: Callable[[], None]) -> Tables:
+    def hold(self, window: Window, check: Callable[[], None], begun: float | None = None) -> Tables:
         """The tables of ``window``, which take the place of those before. ``check`` is called while they are waited for, and may raise.
+        ``begun``: when the wait began, for several windows of a step, by :func:`time.monotonic`; None: now.
 
         Raises OutageError when they are not there in time, and what reading them raises.
         """
         if self._held is not None and self._held[0] == window:
             return self._held[1]
         self._held = None  # before others take its room
-        begun = time.monotonic()
+        begun = time.monotonic() if begun is None else begun
         told = False
         while True:
             reading = self._begin(window)
