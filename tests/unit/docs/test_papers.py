@@ -78,8 +78,7 @@ def test_lines_are_not_wide() -> None:
 
 def test_decisions_are_numbered_and_dated_and_listed() -> None:
     lists = {
-        name: re.split(r"\n(?=[-|])", (CHECKOUT / name).read_text())
-        for name in ("ARCHITECTURE.md", "docs/decisions/index.md")
+        name: re.split(r"\n(?=[-|])", (CHECKOUT / name).read_text()) for name in ("ARCHITECTURE.md", "docs/decisions/index.md")
     }
     for number, decision in enumerate(DECISIONS, 1):
         text = decision.read_text()
