@@ -120,10 +120,7 @@ def conditions(
     elif WAITING in before:
         standing.append(made(WAITING, False, "PodsStarted", "no pod waits"))
     if trouble is not None:
-        newest = f"the newest is of step {saved.step}" if saved is not None else "there is none"
-        text = f"the checkpoint of step {trouble.step} failed: {trouble.error}; {newest}"
-        reason = "CredentialsRefused" if trouble.refused else "WriteFailed"
-        standing.append(made(STALE, True, reason, text, trouble.since))
+        standing.append(made(STALE, True, *_stale(trouble, saved), trouble.since))
     elif STALE in before:
         standing.append(_stale_no_more(before[STALE], saved if renewed else None, now, generation))
     if MIGRATING in before or any(move.given_up is None for move in moves):
@@ -143,6 +140,13 @@ def conditions(
         standing.append(made(NOT_ENFORCED, *policy))
     standing += [before[kind] for kind in (PUBLISHED, RECONCILE_FAILED) if kind in before]
     return standing
+
+
+def _stale(trouble: CheckpointTrouble, saved: CheckpointInfo | None) -> tuple[str, str]:
+    """Why checkpoints fail in a word, and in a sentence that tells of the newest one, ``saved``."""
+    newest = f"the newest is of step {saved.step}" if saved is not None else "there is none"
+    reason = "CredentialsRefused" if trouble.refused else "WriteFailed"
+    return reason, f"the checkpoint of step {trouble.step} failed: {trouble.error}; {newest}"
 
 
 def _enforcement(old: Condition | None, pods: Sequence[PodObserved], encrypted: bool) -> tuple[bool, str, str] | None:
