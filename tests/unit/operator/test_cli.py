@@ -122,8 +122,17 @@ def spec(**parts: object) -> JobSpec:
 def test_fields_without_effect_are_named() -> None:
     assert without_effect(spec()) is None
     assert without_effect(spec(placement={"spread": False}, ttlSecondsAfterFinished=5, network={"policy": "Required"})) == (
-        "no effect on one machine: network, placement, ttlSecondsAfterFinished"
+        "no effect on one machine: network.policy, placement, ttlSecondsAfterFinished"
     )
+
+
+@pytest.mark.parametrize(
+    ("platform", "told"), [("linux", None), ("darwin", "no effect on one machine: network.encryption (Linux alone)")]
+)
+def test_encryption_has_an_effect_on_linux(platform: str, told: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    assert without_effect(spec(network={"encryption": "Required"})) == told
+    assert without_effect(spec(network={"encryption": "Never"})) is None
 
 
 def test_another_user_s_run_is_one_line(
