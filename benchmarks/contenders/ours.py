@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ class Batches:
     """The benchmark's batches behind the engine's interface."""
 
     shards = topology.replicas
+
+    def fetch(self, step: int, check: Callable[[], None]) -> None:
+        """All of it is in memory."""
 
     def train(self, step: int) -> list[list[Indices]]:
         self._data = work.data(step)
