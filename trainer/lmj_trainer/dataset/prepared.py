@@ -6,10 +6,8 @@ so it is whole or not there; several ranks may do so at the same time, the first
 
 import json
 import shutil
-import time
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from lmj_api.layout import Layout
@@ -18,12 +16,11 @@ from lmj_trainer.data.packing import WHOLE, packed
 from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.data.tokens import make_tokenizer, reads_types, save_tokenizer, tokenizer_key
+from lmj_trainer.dataset.cached import build_into
 from lmj_trainer.dataset.pin import Pin, at_commit
 from lmj_trainer.dataset.selection import select, select_rows, selection_key
 from lmj_trainer.dataset.stored import FORMAT, Prepared, PreparedRows, load, read_meta, write_meta, write_split, write_table
 from lmj_trainer.dataset.streamed import prepare_streamed, streamed_at_hand
-from lmj_trainer.durable import clear_sites, publish
-from lmj_trainer.errors import UserError
 from lmj_trainer.hub import is_commit, patiently
 from lmj_trainer.once import once
 from lmj_trainer.task.registry import TASKS
@@ -45,17 +42,7 @@ def prepare(spec: JobSpec, cache: Path, say: Say, pin: Pin | None = None) -> Any
     folder = cache / digest
     there = folder.is_dir()
     if not there:
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot make the cache folder {cache}: {error.strerror}") from error
-        clear_sites(cache, ".building-", time.time())
-        site = Path(mkdtemp(prefix=f".building-{digest}-", dir=cache))
-        try:
-            _build_at(spec, site, say, pin)
-            publish(site, folder)
-        finally:
-            shutil.rmtree(site, ignore_errors=True)
+        build_into(cache, digest, lambda site: _build_at(spec, site, say, pin))
     prepared = load(folder)
     if there and pin is not None and (commit := read_meta(folder).get(_COMMIT)) is not None and pin.commit() is None:
         pin.keep_if_possible(commit, say)  # whoever prepared them could not, or what a run keeps was moved aside

@@ -1,13 +1,10 @@
 """The dataset of a job whose training rows are read while it trains: all but these rows, of which the first ones are tried."""
 
 import json
-import shutil
-import time
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 
@@ -17,11 +14,10 @@ from lmj_trainer.data.rows import Rows
 from lmj_trainer.data.source import DataSource, Say
 from lmj_trainer.data.ticker import Ticker
 from lmj_trainer.data.tokens import load_tokenizer, save_tokenizer, tokenizer_key
+from lmj_trainer.dataset.cached import build_into
 from lmj_trainer.dataset.encoder import Encoder
 from lmj_trainer.dataset.selection import named, others_key, require_labels
 from lmj_trainer.dataset.stored import FORMAT, PreparedDataset, load, write_meta, write_split, write_streamed
-from lmj_trainer.durable import clear_sites, publish
-from lmj_trainer.errors import UserError
 from lmj_trainer.hub import patiently
 from lmj_trainer.store.registry import open_place
 from lmj_trainer.streaming.files import Files
@@ -65,18 +61,12 @@ def prepare_streamed(
     index = index_of(spec, say, who, patience, open_)
     digest = streamed_digest(spec, index)
     if not (folder := cache / digest).is_dir():
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot make the cache folder {cache}: {error.strerror}") from error
-        clear_sites(cache, ".building-", time.time())
-        site = Path(mkdtemp(prefix=f".building-{digest}-", dir=cache))
-        try:
+
+        def build(site: Path) -> None:
             looked = patiently(partial(_look, spec, index, say, open_), patience, say)
             _build(spec, index, looked, site, say)
-            publish(site, folder)
-        finally:
-            shutil.rmtree(site, ignore_errors=True)
+
+        build_into(cache, digest, build)
     return load(folder)  # type: ignore[return-value]  # of tokens, as it was built
 
 
