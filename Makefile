@@ -103,7 +103,7 @@ CLUSTER := PYTHONPATH=tests $(BIN)/python -m cluster
 bench-plan: $(STAMP) ## Measure the plan, its status and a step's messages with up to 1,024 ranks (simulated). ARGS='--repeats 5' for less.
 	@PYTHONPATH=tests $(BIN)/python benchmarks/plan_scale.py $(ARGS)
 
-bench-relay: $(STAMP) ## What encryption between pods costs: bytes and messages through two relays beside the same without (Linux). ARGS='--rounds 1' for less.
+bench-relay: $(STAMP) ## What encryption between pods costs: bytes, messages, steps and moves through two relays beside the same without (Linux). ARGS='--rounds 1' for less.
 	@$(BIN)/python benchmarks/relay_cost.py $(ARGS)
 
 # They take minutes on a fresh machine: beside checks and unit tests, which use one core. Who needs them waits for them, and says what is wrong.
@@ -144,7 +144,7 @@ crd-fresh: $(STAMP)
 docs-fresh: $(STAMP)
 	@echo "==> field reference and figures"
 	@$(BIN)/python tools/reference.py --check $(REFERENCE)
-	@$(BIN)/python tools/figures.py --check $(FIGURES)
+	@PYTHONPATH=tools $(BIN)/python -m figures --check $(FIGURES)
 
 lock-fresh: $(STAMP)
 	@echo "==> uv.lock"
@@ -186,7 +186,7 @@ reference: $(STAMP) ## Write the field reference (docs/fields.md) from the model
 	@$(BIN)/python tools/reference.py $(REFERENCE)
 
 figures: $(STAMP) ## Write the tables of README.md and docs/benchmarks.md from benchmarks/results.
-	@$(BIN)/python tools/figures.py $(FIGURES)
+	@PYTHONPATH=tools $(BIN)/python -m figures $(FIGURES)
 
 docs: $(STAMP) ## Build the documentation site in site/; a link that leads nowhere is an error.
 	@echo "==> mkdocs"

@@ -1,0 +1,1 @@
+"""Tables of measured figures in Markdown, made from ``benchmarks/results``."""
