@@ -91,8 +91,10 @@ def judge(seen: Collection[tuple[int, float]], fault_at: float, resume: int) -> 
 class Benchmark:
     """A cluster, an operator outside of it, and the jobs."""
 
-    def __init__(self, own: Cluster, folder: Path, source: random.Random, silence: float, say: Say) -> None:
-        self.own, self.source, self.silence, self.say = own, source, silence, say
+    def __init__(self, own: Cluster, folder: Path, options: argparse.Namespace, say: Say) -> None:
+        """``options``: those of :func:`arguments`."""
+        self.own, self.source, self.silence, self.say = own, random.Random(options.seed), options.silence, say
+        self.network = {"encryption": "Required"} if options.encryption else {}
         self.target = Target(own.kubeconfig, own, own.binaries().path("kubectl"))
         self.operator = OperatorProcess(own.kubeconfig, folder / "operator.log", BASE)
 
@@ -118,6 +120,7 @@ class Benchmark:
             made.spec["checkpoint"] = {"everySteps": 50}
             budget = {"nodeGoneSeconds": 5, "maxRestarts": 1000, "backoffSeconds": 0.1}
             made.spec["recovery"] = {**budget, "silenceTimeoutSeconds": self.silence, **recovery}
+            made.spec["network"] = {**made.spec.get("network", {}), **self.network}
             made.apply()
             yield made
         finally:
@@ -318,6 +321,7 @@ def arguments() -> argparse.Namespace:
         metavar="SECONDS",
         help="recovery.silenceTimeoutSeconds (default %(default)g, as without)",
     )
+    parser.add_argument("--encryption", action="store_true", help="jobs with network.encryption: Required")
     parser.add_argument("--seed", type=int, default=0, help="decides which rank, and when (default %(default)s)")
     return parser.parse_args()
 
@@ -354,7 +358,7 @@ def main() -> int:
     own, folder = Cluster(f"bench-{os.getpid()}"), Path(tempfile.mkdtemp())
     try:
         own.up(NODES, owned=True)
-        bench = Benchmark(own, folder, random.Random(options.seed), options.silence, say)
+        bench = Benchmark(own, folder, options, say)
         bench.target.kubectl("apply", "--server-side", "-f", str(CRD))
         wait_for("the definition in force", bench.defined, lambda: str(CRD), 60)
         bench.operator.start()
@@ -373,12 +377,14 @@ def main() -> int:
         "trials": [asdict(t) for t in done],
         "seed": options.seed,
         "silence seconds": options.silence,
+        "encryption": options.encryption,
         "memory MB": memory,
         "step seconds": steps,
     }
     whole = options.trials >= 3 and options.kind is None
     name = {"pod": "recovery-pods", "node": "recovery-nodes", None: "recovery-cluster"}[options.fault]
-    return report(name + ("" if whole else "-short"), judged(done), details)
+    encrypted = "-encrypted" if options.encryption else ""
+    return report(name + encrypted + ("" if whole else "-short"), judged(done), details)
 
 
 def _seconds(trials: list[Trial], field: str) -> list[float]:

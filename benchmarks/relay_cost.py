@@ -1,13 +1,18 @@
-"""What encryption between pods costs: bytes and messages through two relays beside the same without, on loopback, in turns."""
+"""What encryption between pods costs: bytes, messages, steps and moves through two relays beside the same without, on loopback, in turns."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import multiprocessing
+import os
+import tempfile
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+import relay_training
+from ending import clean_up_when_told
 from progress import Say, progress
 from relay_ways import LOOPBACK, Asker, answer, relays, way
 from relay_workers import workers
@@ -16,6 +21,7 @@ from report import Goal, goal, quantile, report
 GIB = 1 << 30
 SIZES = {"4 B": 4, "1 MB": 1 << 20, "64 MB": 64 << 20}
 """Of tensors that workers send."""
+PARTS = ("bytes", "messages", "steps", "moves")
 COUNTS = {"4 B": 500, "1 MB": 100, "64 MB": 5}
 Round = dict[str, Any]
 
@@ -25,11 +31,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="turns of each (default %(default)s)")
     parser.add_argument("--bytes", type=int, default=GIB, help="of the stream (default %(default)s)")
+    parser.add_argument("--steps", type=int, default=1, help="in a turn (default %(default)s)")
+    parser.add_argument("--moves", type=int, default=2, help="of a job, of which each turn has one (default %(default)s)")
+    parser.add_argument("--part", choices=PARTS, action="append", help="only this one (default all)")
     options = parser.parse_args()
-    say = progress()
-    streams, messages = stream(options.rounds, options.bytes, say), between(options.rounds, say)
-    print(f"\n{streams_table(streams)}\n\n{messages_table(messages)}")
-    return report("relay", goals(streams, messages), {"bytes": options.bytes, "streams": streams, "messages": messages})
+    clean_up_when_told()
+    say, parts = progress(), options.part or PARTS
+    found: dict[str, list[Round]] = {part: [] for part in PARTS}
+    if "bytes" in parts:
+        found["bytes"] = stream(options.rounds, options.bytes, say)
+    if "messages" in parts:
+        found["messages"] = between(options.rounds, say)
+    if "steps" in parts:
+        found["steps"] = relay_training.steps(options.rounds, options.steps, say)
+    if "moves" in parts:
+        with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as folder:
+            found["moves"] = relay_training.moves(options.rounds, options.moves, Path(folder), say)
+    print(show(found))
+    details = found | {"bytes of a stream": options.bytes, "moves": relay_training.details(found["moves"])}
+    whole = options.rounds >= 3 and options.part is None
+    return report("relay" if whole else "relay-short", goals(found), details)
+
+
+def show(found: dict[str, list[Round]]) -> str:
+    """For people."""
+    tables = []
+    if found["bytes"]:
+        tables.append(streams_table(found["bytes"]))
+    if found["messages"]:
+        tables.append(messages_table(found["messages"]))
+    if found["steps"] or found["moves"]:
+        tables.append(relay_training.table(found["steps"], found["moves"]))
+    return "\n" + "\n\n".join(tables)
 
 
 def stream(rounds: int, size: int, say: Say) -> list[Round]:
@@ -88,13 +121,16 @@ def between(rounds: int, say: Say) -> list[Round]:
     return found
 
 
-def goals(streams: list[Round], messages: list[Round]) -> list[Goal]:
-    """What was to be reached."""
-    later = median(each["relayed"]["4 B"] - each["straight"]["4 B"] for each in messages)
-    return [
-        goal("bytes a second through two relays, in GB", ">=", 0.3, median(each["relayed"]["rate"] for each in streams) / 1e9),
-        goal("a small message and its answer take longer by", "<=", 1.0, 1000 * later, "ms"),
-    ]
+def goals(found: dict[str, list[Round]]) -> list[Goal]:
+    """What was to be reached, for what was measured."""
+    wanted = []
+    if found["bytes"]:
+        rate = median(each["relayed"]["rate"] for each in found["bytes"]) / 1e9
+        wanted.append(goal("bytes a second through two relays, in GB", ">=", 0.3, rate))
+    if found["messages"]:
+        later = median(each["relayed"]["4 B"] - each["straight"]["4 B"] for each in found["messages"])
+        wanted.append(goal("a small message and its answer take longer by", "<=", 1.0, 1000 * later, " ms"))
+    return [*wanted, *relay_training.goals(found["steps"], found["moves"])]
 
 
 def streams_table(streams: list[Round]) -> str:

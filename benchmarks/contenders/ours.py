@@ -1,5 +1,6 @@
 """This project's engine, with clipping and commit: two stages, or with ``replicas`` two copies of the whole model, which share a step's
-shards. ``BENCH_CHECKPOINT``: a folder to write a checkpoint into every 10 steps.
+shards. ``BENCH_CHECKPOINT``: a folder to write a checkpoint into every 10 steps. ``BENCH_RELAYS``: the sockets of both ranks' relays, if what
+they say to each other is encrypted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lmj_trainer.group.group import Group
 from lmj_trainer.model.inputs import Inputs
 from lmj_trainer.model.partition import partition
 from lmj_trainer.model.stage import Place, Stage
+from lmj_trainer.relay.line import RelayLine
 from lmj_trainer.state.optimizer import AdamW
 from lmj_trainer.state.stage_state import StageState
 from lmj_trainer.store import posix
@@ -79,7 +81,8 @@ with torch.no_grad():
         stage.initialise(name, module)
 state.fill(0)
 stage.set_training(True)
-transport = TensorPipeTransport()
+relays = os.environ.get("BENCH_RELAYS")
+transport = TensorPipeTransport(gateway=RelayLine(Path(relays.split(os.pathsep)[rank])) if relays else None)
 answer(address=transport.address)
 peer = sys.stdin.readline().strip()
 transport.join(1, rank, {1 - rank: peer})
