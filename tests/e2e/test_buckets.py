@@ -39,6 +39,7 @@ def steps(place: str) -> list[int]:
     return [found.info.step for found in survey(open_place(place), None, everything=True) if found.info.problem is None]
 
 
+@pytest.mark.slow
 def test_another_machine_goes_on_from_the_bucket(
     server: StorageServer, undisturbed_of: Callable[[int], Undisturbed], tmp_path: Path, runs: list[Run]
 ) -> None:

@@ -97,6 +97,7 @@ SLACK = 8 << 20
 """Bytes that a process may grow by in ``MANY - FEW`` view changes: logs of events fill up, allocators settle. It was 1 MB."""
 
 
+@pytest.mark.slow
 def test_what_survives_does_not_grow(tmp_path: Path) -> None:
     job = Job(tmp_path)
     with running(job, 100_000) as process:

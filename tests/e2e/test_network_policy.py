@@ -1,6 +1,8 @@
 """A real cluster whose network does not enforce NetworkPolicies: jobs say so, and those that demand it start when it does."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from cluster import Cluster
@@ -19,7 +21,21 @@ NOTICED_SECONDS = 60 + 2 * SOON_SECONDS
 
 
 @pytest.fixture
-def job(operator: Watched) -> Iterator[ClusterJob]:
+def default(operator: Watched) -> Iterator[ClusterJob]:
+    with job_of(operator) as made:
+        yield made
+
+
+@pytest.fixture
+def demanding(operator: Watched) -> Iterator[ClusterJob]:
+    """It starts no worker where its policy is not enforced."""
+    with job_of(operator) as made:
+        made.spec["network"] = {"policy": "Required"}
+        yield made
+
+
+@contextmanager
+def job_of(operator: Watched) -> Iterator[ClusterJob]:
     with operator.job() as made:
         made.spec["training"] |= {"maxSteps": 100_000, "epochs": 100_000}
         made.spec["checkpoint"] = {"everySteps": 100_000}
@@ -38,32 +54,30 @@ def is_told(job: ClusterJob, holds: str) -> bool:
     return condition(job, NOT_ENFORCED).get("status") == holds
 
 
-def test_by_default_a_job_trains_and_says_that_its_policy_is_not_enforced(job: ClusterJob, enforced: Cluster) -> None:
-    job.apply()
-    job.wait_for_step(5)
-    wait_for("the condition", lambda: is_told(job, "True"), job.describe, FOUND_SECONDS)
-    found = condition(job, NOT_ENFORCED)
+def test_by_default_a_job_says_that_its_policy_is_not_enforced_and_with_required_it_starts_when_it_is(
+    default: ClusterJob, demanding: ClusterJob, enforced: Cluster
+) -> None:
+    # At once: each of them waits for the network, not for a processor.
+    for job in (default, demanding):
+        job.apply()
+    default.wait_for_step(5)
+    for job in (default, demanding):
+        wait_for("the condition", partial(is_told, job, "True"), job.describe, FOUND_SECONDS)
+    found = condition(default, NOT_ENFORCED)
     assert found["reason"] == "PortReached"
     assert found["message"].startswith(f"the operator reached port {PORT} of tiny-r"), found
-    assert NOT_ENFORCED in job.events()
-    for name in enforced.node_names():
-        enforced.forbid(name, PORT)
-    wait_for("the network to be trusted", lambda: is_told(job, "False"), job.describe, NOTICED_SECONDS)
-    assert condition(job, NOT_ENFORCED)["reason"] == "PortClosed"
-    assert job.status["restarts"] == 0, job.describe()
-
-
-def test_with_required_nothing_starts_until_it_is(job: ClusterJob, enforced: Cluster) -> None:
-    job.spec["network"] = {"policy": "Required"}
-    job.apply()
-    wait_for("the condition", lambda: is_told(job, "True"), job.describe, FOUND_SECONDS)
-    status = job.status
-    assert status["phase"] == "Pending", job.describe()
+    assert NOT_ENFORCED in default.events()
+    status = demanding.status
+    assert status["phase"] == "Pending", demanding.describe()
     assert status["message"].startswith(f"network.policy is Required, and the operator reached port {PORT} of tiny-r"), status
     assert status.get("view") is None
     assert {rank["state"] for rank in status["ranks"]} == {"Starting"}, "no worker was started"
+
     for name in enforced.node_names():
         enforced.forbid(name, PORT)
-    job.wait_for_phase("Running", seconds=NOTICED_SECONDS + 120)
-    job.wait_for_step(5)
-    assert is_told(job, "False"), job.describe()
+    demanding.wait_for_phase("Running", seconds=NOTICED_SECONDS + 120)
+    demanding.wait_for_step(5)
+    assert is_told(demanding, "False"), demanding.describe()
+    wait_for("the network to be trusted", lambda: is_told(default, "False"), default.describe, NOTICED_SECONDS)
+    assert condition(default, NOT_ENFORCED)["reason"] == "PortClosed"
+    assert default.status["restarts"] == 0, default.describe()
