@@ -104,9 +104,7 @@ def judged(done: dict[Key, list[Move]], kept: dict[int, float]) -> list[Goal]:
     """The goals, for what was measured. ``kept``: goodput by number of stages."""
     pause = {key: statistics.median(m.pause for m in moves) * 1000 for key, moves in done.items()}
     # A shared machine's steps differ by a third from one minute to the next: of a step of seconds that is more than all that is judged here.
-    waits = {
-        key: statistics.median(m.pause if m.waited is None else m.waited for m in moves) * 1000 for key, moves in done.items()
-    }
+    waits = {key: statistics.median(m.standstill for m in moves) * 1000 for key, moves in done.items()}
     # Other pauses are compared with no less than what steps differ by anyhow: a shorter pause is not seen.
     seen = {key: max(pause[key], statistics.median(m.unrest for m in moves) * 1000, 1.0) for key, moves in done.items()}
     moves = [m for (way, _, _), group in done.items() if way == LIVE for m in group]

@@ -50,6 +50,11 @@ class Move:
     """Seconds in which no rank did anything for a step: from the last update of the old group to the first batch of the next; None: not
     known."""
 
+    @property
+    def standstill(self) -> float:
+        """``waited``, or where it is not known ``pause``, which has the scatter of a step in it."""
+        return self.pause if self.waited is None else self.waited
+
     def __str__(self) -> str:
         step, unrest, longest = (round(value * 1000) for value in (self.step, self.unrest, self.longest))
         pause = f"paused {self.pause * 1000:.0f} ms (a step: {step} ms, unrest {unrest}; longest {longest})"

@@ -120,7 +120,7 @@ class Benchmark:
             made.spec["checkpoint"] = {"everySteps": 50}
             budget = {"nodeGoneSeconds": 5, "maxRestarts": 1000, "backoffSeconds": 0.1}
             made.spec["recovery"] = {**budget, "silenceTimeoutSeconds": self.silence, **recovery}
-            made.spec["network"] = {**made.spec.get("network", {}), **self.network}
+            made.spec["network"] = self.network
             made.apply()
             yield made
         finally:

@@ -21,8 +21,8 @@ from report import Goal, goal, quantile, report
 GIB = 1 << 30
 SIZES = {"4 B": 4, "1 MB": 1 << 20, "64 MB": 64 << 20}
 """Of tensors that workers send."""
-PARTS = ("bytes", "messages", "steps", "moves")
 COUNTS = {"4 B": 500, "1 MB": 100, "64 MB": 5}
+PARTS = ("bytes", "messages", "steps", "moves")
 Round = dict[str, Any]
 
 

@@ -66,7 +66,7 @@ def goals(rounds: list[Round], moved: list[Round]) -> list[Goal]:
         found.append(goal("step of BERT-base in two stages with encryption, over that without", "<=", 1.03, step))
     if moved:
         whole = statistics.median(_median(each[RELAYED], "total") / _median(each[STRAIGHT], "total") for each in moved)
-        pause = [statistics.median(_wait(each[name]) for each in moved) for name in (RELAYED, STRAIGHT)]
+        pause = [statistics.median(_median(each[name], "standstill") for each in moved) for name in (RELAYED, STRAIGHT)]
         found.append(goal("move of BERT-base with encryption, request to first step, over that without", "<=", 1.10, whole))
         found.append(goal("a move with encryption pauses training longer by", "<=", 50.0, 1000 * (pause[0] - pause[1]), " ms"))
         again = max(move.again for each in moved for name in (STRAIGHT, RELAYED) for move in each[name])
@@ -80,7 +80,7 @@ def table(rounds: list[Round], moved: list[Round]) -> str:
     for name in (STRAIGHT, RELAYED):
         step = f"{statistics.median(each[name] for each in rounds):.2f} s" if rounds else "-"
         whole = f"{statistics.median(_median(each[name], 'total') for each in moved):.1f} s" if moved else "-"
-        pause = f"{1000 * statistics.median(_wait(each[name]) for each in moved):.0f} ms" if moved else "-"
+        pause = f"{1000 * statistics.median(_median(each[name], 'standstill') for each in moved):.0f} ms" if moved else "-"
         lines.append(f"{name:12}{step:>14}{whole:>14}{pause:>14}")
     return "\n".join(lines)
 
@@ -92,7 +92,3 @@ def details(moved: list[Round]) -> list[dict[str, list[dict[str, Any]]]]:
 
 def _median(those: list[Move], field: str) -> float:
     return statistics.median(float(getattr(move, field)) for move in those)
-
-
-def _wait(those: list[Move]) -> float:
-    return statistics.median(move.pause if move.waited is None else move.waited for move in those)

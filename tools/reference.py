@@ -2,7 +2,8 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+
+from generated import refresh
 
 from lmj_api.explain import Entry, entries
 from lmj_api.names import API_VERSION, KIND
@@ -66,16 +67,8 @@ def _cell(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Exit code: 0, or 1 when ``--check`` finds the file stale."""
-    check = arguments[:1] == ["--check"]
     text = page(entries())
-    for path in map(Path, arguments[check:]):
-        if path.is_file() and path.read_text("utf-8") == text:
-            continue
-        if check:
-            print(f"{path} is stale: run `make reference` and commit it", file=sys.stderr)
-            return 1
-        path.write_text(text, "utf-8")
-    return 0
+    return refresh(arguments, lambda _: text, "is stale: run `make reference`")
 
 
 if __name__ == "__main__":

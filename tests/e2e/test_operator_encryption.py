@@ -35,7 +35,8 @@ def job(operator: Watched) -> Iterator[ClusterJob]:
 def impostor(job: ClusterJob, own: Cluster, addresses: list[str]) -> dict[str, Any]:
     """A pod with the labels of a rank's, that attacks what listens at ``addresses``."""
     mounts = own.environment_mounts()
-    python = next(c for c in job.get("pod/tiny-r1-1")["spec"]["containers"])["command"][0]
+    pod = job.get("pod/tiny-r1-1")
+    python = pod["spec"]["containers"][0]["command"][0]
     container = {
         "name": "attacker",
         "image": BASE,
@@ -44,8 +45,7 @@ def impostor(job: ClusterJob, own: Cluster, addresses: list[str]) -> dict[str, A
         "volumeMounts": mounts.volume_mounts,
     }
     spec = {"restartPolicy": "Never", "containers": [container], "volumes": mounts.volumes}
-    labels = job.get("pod/tiny-r1-1")["metadata"]["labels"]
-    metadata = {"name": "tiny-r1-7", "namespace": job.namespace, "labels": labels}
+    metadata = {"name": "tiny-r1-7", "namespace": job.namespace, "labels": pod["metadata"]["labels"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
