@@ -50,6 +50,7 @@ def test_a_pod_trusts_the_key_that_was_the_newest_when_it_was_made(job: ClusterJ
     job.wait_for_step(job.step + 20)
 
 
+@pytest.mark.slow
 def test_pods_whose_key_is_gone_are_replaced_with_their_last_checkpoint(job: ClusterJob, operator: Watched) -> None:
     old = trust(job)["tiny-r0-1"]
     operator.process.kill(signal.SIGTERM)

@@ -51,6 +51,7 @@ def assert_as_one(job: ClusterJob, folder: Path) -> None:
     assert losses == alone.losses()
 
 
+@pytest.mark.slow
 def test_kubectl_scales_and_drains_a_job_that_trains(job: ClusterJob, tmp_path: Path) -> None:
     job.apply()
     wait_until(job, 2)

@@ -131,6 +131,7 @@ def test_a_killed_process_is_started_again_and_goes_on(
         assert_equal(load_weights(job.results), of_torchrun(script))
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_drained_node_is_left_and_no_step_is_lost(
     operator: Watched, of_torchrun: Callable[[Script], Any], script: Script

@@ -36,6 +36,7 @@ class OwnJob(Job):
         return content[: content.index(old)].count("\n") + 1
 
 
+@pytest.mark.slow
 def test_the_example_runs_as_it_is(tmp_path: Path) -> None:
     job = OwnJob(tmp_path / "job")
     done = job.run()

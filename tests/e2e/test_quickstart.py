@@ -106,6 +106,7 @@ def test_a_quickstart_that_is_deleted_as_it_trains_leaves_nothing_but_its_volume
         assert chart.refused() == []
 
 
+@pytest.mark.slow
 def test_the_operators_keys_are_kept_when_the_chart_is_upgraded(own_cluster: Cluster, chart: Installed) -> None:
     secret = ("--namespace", NAMESPACE, "get", "secret/lmj-agent-keys", "-o", "json")
 

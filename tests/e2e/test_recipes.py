@@ -93,13 +93,15 @@ CASES: dict[str, tuple[Any, str, dict[str, Any], set[str]]] = {
     "squad": (questions, "bert", {}, VALIDATED),
 }
 """What makes the rows, the model's family and what else it is made with, and the splits that are evaluated."""
+SLOW = {"sst2-lora", "squad"}
+"""Their parts are in other tests of every change: adapters in that of a language model, answers in the one beside a plain loop."""
 
 
 def test_every_recipe_is_run() -> None:
     assert set(CASES) == {file.stem for file in RECIPES.glob("*.yaml")}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in CASES])
 def test_a_recipe_runs_to_its_end(name: str, tmp_path: Path) -> None:
     make_data, family, more, splits = CASES[name]
     document = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())

@@ -63,6 +63,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file.parent
 
 
+@pytest.mark.slow
 def test_two_replicas_are_one(alone: Path, tmp_path: Path) -> None:
     done = lmj_run(write_script(tmp_path, arguments=ARGUMENTS), "--replicas", "2")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -110,6 +111,7 @@ def evaluations(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_best_weights_are_chosen_by_the_script_s_metric(tmp_path: Path) -> None:
     file = write_script(tmp_path, arguments=BEST, more=METRICS)
     again = "found = trainer.predict(rows(30, 1), metric_key_prefix='again').metrics"

@@ -72,10 +72,9 @@ def checkpointed(step: int) -> int:
 
 
 SLOW = pytest.mark.slow
+EVERY_TIME = {("trainer", Victim.PROCESS), ("accelerate", Victim.POD)}
 KILLED = [
-    pytest.param(
-        name, victim, marks=() if (name == "trainer") == (victim is Victim.PROCESS) else SLOW, id=f"{name}-{victim.value}"
-    )
+    pytest.param(name, victim, marks=() if (name, victim) in EVERY_TIME else SLOW, id=f"{name}-{victim.value}")
     for name in SCRIPTS
     for victim in Victim
 ]
@@ -144,7 +143,7 @@ def test_the_operator_is_killed_too_and_started_again(
     assert_equal(job.weights(), of_torchrun(name))
 
 
-@pytest.mark.parametrize("victim", [Victim.PROCESS, Victim.POD])
+@pytest.mark.parametrize("victim", [Victim.PROCESS, pytest.param(Victim.POD, marks=SLOW)])
 def test_with_memory_it_goes_on_from_its_newest_step(tmp_path: Path, of_torchrun: Weights, victim: Victim) -> None:
     """And not from its newest checkpoint; a new pod takes the step over from the other one."""
     job = CommandJob(tmp_path, GLUE, command={"memory": {"every": 1}})

@@ -191,7 +191,7 @@ def test_a_command_that_was_killed_goes_on_and_its_pod_is_cleared(volume: Volume
     assert volume.pods() == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)])
 def test_a_signal_takes_the_pod_away(volume: Volume, number: signal.Signals, code: int) -> None:
     command = volume.start("shell", "pvc://reviews", "--", "sleep", "1000")
     wait_for("the pod", lambda: volume.pods() != [], lambda: "no pod", 30)

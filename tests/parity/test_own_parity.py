@@ -48,13 +48,13 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return plain(make(folder, 1), folder / "plain")
 
 
-@pytest.mark.parametrize("stages", [1, 2, 5])
+@pytest.mark.parametrize("stages", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(5, marks=pytest.mark.slow)])
 def test_any_number_of_stages_is_a_plain_loop(loop: Path, tmp_path: Path, stages: int) -> None:
     run(make(tmp_path, stages), tmp_path / "logs")
     same(tmp_path / "out", loop)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_worker_is_killed_and_its_memory_goes_on(loop: Path, tmp_path: Path, victim: int) -> None:
     survive(make(tmp_path, 2), tmp_path / "logs", victim)
     same(tmp_path / "out", loop)
@@ -68,7 +68,9 @@ def test_replicas_of_stages_are_one(tmp_path: Path) -> None:
     same(tmp_path / "one" / "out", tmp_path / "four" / "out")
 
 
-@pytest.mark.parametrize("changes", [{"gradientCheckpointing": True}, {"precision": "BFloat16"}])
+@pytest.mark.parametrize(
+    "changes", [pytest.param({"gradientCheckpointing": True}, marks=pytest.mark.slow), {"precision": "BFloat16"}]
+)
 def test_other_ways_to_compute_are_the_same_for_any_number_of_stages(loop: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     training = make(tmp_path, 1).spec.training.model_dump(by_alias=True, mode="json") | changes
     for stages in (1, 3):

@@ -17,7 +17,10 @@ pytestmark = pytest.mark.e2e
 STEPS = "'per_device_train_batch_size': 1, 'gradient_accumulation_steps': 2, 'max_steps': 40, 'logging_steps': 1, 'logging_strategy': 'steps'"
 
 
-@pytest.mark.parametrize("optim", ["'lr_scheduler_type': 'cosine'", "'optim': 'sgd', 'max_grad_norm': 0.1"])
+@pytest.mark.parametrize(
+    "optim",
+    ["'lr_scheduler_type': 'cosine'", pytest.param("'optim': 'sgd', 'max_grad_norm': 0.1", marks=pytest.mark.slow)],
+)
 def test_one_import_is_changed_and_no_bit(tmp_path: Path, optim: str) -> None:
     """Without dropout: each trainer has masks of its own."""
     for name in ("lmj", "plain_trainer"):
