@@ -135,7 +135,7 @@ def main() -> int:
         "--only", choices=("kills", "costs"), help="only deaths, or only what being ready for them costs (default both)"
     )
     parser.add_argument(
-        "--cost-rounds", type=int, default=16, help="turns with snapshots and checkpoints, and without (default %(default)s)"
+        "--cost-rounds", type=int, default=24, help="turns with snapshots and checkpoints, and without (default %(default)s)"
     )
     parser.add_argument("--no-rest", action="store_true", help="leave out what a standby and a replica cost at rest")
     options = parser.parse_args()
