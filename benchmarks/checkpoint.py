@@ -17,7 +17,7 @@ import torch
 from loading import Loaded, Shape, verified, written
 from progress import Say, progress
 from report import Goal, goal, report
-from saving_ways import ASYNC, OURS, PLAIN, WAYS, Ours, Saved, fill, make_state
+from saving_ways import ASYNC, OURS, PLAIN, STAGED, WAYS, Saved, fill, make_state
 from transformers import BertConfig
 
 STAGES = 2
@@ -25,9 +25,12 @@ STAGES = 2
 SHAPES = ((STAGES, 1), (1, 1), (3, 1), (STAGES, 2))
 """Stages and replicas into which it is loaded."""
 OVERLAP = 1.5
-"""Seconds of a step's compute, while which the copy is taken."""
+"""Seconds of a step's compute, while which the copy is taken by those that can."""
+BESIDE = (OURS, ASYNC, STAGED)
+"""Ways that are measured beside a step too: those that return before the checkpoint is on the disk."""
 TINY = {"num_hidden_layers": 3, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128, "vocab_size": 500}
 Round = dict[str, Saved]
+Stalls = dict[str, float]
 
 
 def main() -> int:
@@ -44,7 +47,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DISK")) as temporary:
         rounds, overlapped, size = saves(config, Path(temporary), options.rounds, say)
         loads, reading = loaded(config, Path(temporary) / "loads", options.rounds, say)
-    print(f"\na state of {size / 1e6:.0f} MB, one thread, {options.rounds} turns of each\n{table(rounds, size)}")
+    print(f"\na state of {size / 1e6:.0f} MB, one thread, {options.rounds} turns of each\n{table(rounds, overlapped, size)}")
     print(f"\n{STAGES} stages' checkpoint, loaded; its digests take one reader {reading:.2f} s\n{loads_table(loads)}")
     details = {
         "bytes": size,
@@ -55,25 +58,25 @@ def main() -> int:
     return report("checkpoint-tiny" if options.tiny else "checkpoint", goals(rounds, overlapped, loads), details)
 
 
-def saves(config: BertConfig, place: Path, count: int, say: Say) -> tuple[list[Round], list[float], int]:
-    """Turns of all ways, one right after the other; who begins changes with each round. The stalls where a step overlaps the copy, and the
-    bytes of the state.
+def saves(config: BertConfig, place: Path, count: int, say: Say) -> tuple[list[Round], list[Stalls], int]:
+    """Turns of all ways, one right after the other; who begins changes with each round. The stalls where a step's compute follows, as in
+    training, and the bytes of the state.
     """
     state = make_state(config, range(config.num_hidden_layers))
     fill(state)
     ways = [way(state, place / str(number)) for number, way in enumerate(WAYS)]
-    ours = next(way for way in ways if isinstance(way, Ours))
     for way in ways:
         way.save()  # memory is made, and libraries are loaded
     rounds, overlapped = [], []
     for number in range(count):
-        took = {}
-        for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
-            took[way.name] = way.save()
+        order = ways[number % len(ways) :] + ways[: number % len(ways)]
+        took = {way.name: way.save() for way in order}
+        beside = {way.name: way.save(_compute).stall for way in order if way.name in BESIDE}
         rounds.append({way.name: took[way.name] for way in ways})
-        overlapped.append(ours.save(_compute).stall)
+        overlapped.append({name: beside[name] for name in BESIDE})
         words = ", ".join(f"{name} {saved.stall:.3f} s" for name, saved in rounds[-1].items())
-        say(f"saved {number + 1}/{count}: stall {words}; {OURS} beside a step {1000 * overlapped[-1]:.1f} ms")
+        words += "; beside a step " + ", ".join(f"{name} {1000 * stall:.1f} ms" for name, stall in overlapped[-1].items())
+        say(f"saved {number + 1}/{count}: stall {words}")
     return rounds, overlapped, state.saved.nbytes
 
 
@@ -102,16 +105,27 @@ def loaded(config: BertConfig, place: Path, count: int, say: Say) -> tuple[list[
     return found, reading
 
 
-def goals(rounds: list[Round], overlapped: list[float], loads: list[list[Loaded]]) -> list[Goal]:
-    """What was to be reached: medians of quotients, each of one round."""
+def goals(rounds: list[Round], overlapped: list[Stalls], loads: list[list[Loaded]]) -> list[Goal]:
+    """What was to be reached: medians of quotients, each of one round.
+
+    Where the state changes at once nobody can be quicker than a plain copy, so that this is what it is compared with there; with
+    ``dcp.async_save`` it is compared in training, where a step's compute follows.
+    """
 
     def quotient(of: Callable[[Saved], float], one: str, other: str) -> float:
         return median(of(each[one]) / of(each[other]) for each in rounds)
 
     found = [
-        goal("stall of dcp.async_save, over this project's", ">=", 7, quotient(lambda s: s.stall, ASYNC, OURS)),
-        goal("stall over that of a plain copy", "<=", 1.3, quotient(lambda s: s.stall, OURS, PLAIN)),
-        goal("stall where a step overlaps the copy", "<=", 10, 1000 * median(overlapped), "ms"),
+        goal(
+            "beside a step: stall of dcp.async_save, over this project's", ">=", 7, median(e[ASYNC] / e[OURS] for e in overlapped)
+        ),
+        goal("beside a step: stall", "<=", 10, 1000 * median(each[OURS] for each in overlapped), "ms"),
+        goal(
+            "stall over that of a plain copy, where the state changes at once",
+            "<=",
+            1.3,
+            quotient(lambda s: s.stall, OURS, PLAIN),
+        ),
         goal("processor time over that of a plain copy and write", "<=", 1.5, quotient(lambda s: s.processor, OURS, PLAIN)),
         goal("bytes written a second over a plain copy and write", ">=", 0.9, quotient(lambda s: s.whole, PLAIN, OURS)),
     ]
@@ -126,15 +140,18 @@ def goals(rounds: list[Round], overlapped: list[float], loads: list[list[Loaded]
     return [*found, goal("loads with another bit anywhere", "<=", 0, differ)]
 
 
-def table(rounds: list[Round], size: int) -> str:
+def table(rounds: list[Round], overlapped: list[Stalls], size: int) -> str:
     """What each way took, for people."""
-    lines = [f"{'':24}{'stall':>12}{'min to max':>18}{'until on disk':>16}{'rate':>14}{'processor':>12}"]
+    lines = [f"{'':24}{'stall':>12}{'min to max':>18}{'beside a step':>16}{'until on disk':>16}{'rate':>14}{'processor':>12}"]
     for name in rounds[0]:
         of = [each[name] for each in rounds]
         stalls, whole = [saved.stall for saved in of], median(saved.whole for saved in of)
-        cells = [f"{median(stalls):.3f} s", f"{min(stalls):.3f} to {max(stalls):.3f}", f"{whole:.2f} s"]
+        beside = f"{1000 * median(each[name] for each in overlapped):.1f} ms" if name in BESIDE else ""
+        cells = [f"{median(stalls):.3f} s", f"{min(stalls):.3f} to {max(stalls):.3f}", beside, f"{whole:.2f} s"]
         cells += [f"{size / whole / 1e9:.2f} GB/s", f"{median(saved.processor for saved in of):.2f} s"]
-        lines.append(f"{name:24}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, (12, 18, 16, 14, 12), strict=True)))
+        lines.append(
+            f"{name:24}" + "".join(f"{cell:>{width}}" for cell, width in zip(cells, (12, 18, 16, 16, 14, 12), strict=True))
+        )
     return "\n".join(lines)
 
 

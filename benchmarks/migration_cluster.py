@@ -1,6 +1,6 @@
-"""Ranks move between nodes whose cables carry 1 Gbit/s: the pause, beside that of stop-and-copy. ``--help`` tells the options.
+"""Ranks move between nodes whose cables carry 1 Gbit/s: the pause, beside that of stop-and-copy, and what encryption adds.
 
-A cluster of plain processes: each node is a network namespace, and its cable is limited both ways.
+A cluster of plain processes: each node is a network namespace, and its cable is limited both ways. ``--help`` tells the options.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cluster_fixture import Target
 from ending import clean_up_when_told
 from jobs import job_document
 from killable import CONTENDERS
-from move import EXPLANATION, LIVE, STOP, Cost, Move, around, judge, table, unrest
+from move import ENCRYPTED, EXPLANATION, LIVE, STOP, Cost, Move, around, judge, table, unrest
 from operator_jobs import ClusterJob, OperatorProcess, define, wait_for
 from progress import Say, progress
 from report import Goal, goal, report
@@ -64,6 +64,7 @@ def training(target: Target, operator: OperatorProcess, way: str, stages: int) -
         assert job.output is not None
         write_texts(target.own.shared_volume(f"data-{job.namespace}", "1Gi") / "data.csv")
         job.spec.update(spec_of(job.spec, stages))
+        job.spec["network"] = {"encryption": "Required" if way == ENCRYPTED else "Never"}
         # One stage alone has a volume for one node by default, and source and target are on two.
         job.spec["storage"]["output"]["accessMode"] = "ReadWriteMany"
         job.apply()
@@ -115,7 +116,7 @@ def moved(target: Target, job: ClusterJob, steps: Steps, rank: int, way: str, st
     there = around(steps.seen, switch)
     move = Move(way, size_of(stages).name, stages, rank, **vars(cost), unrest=unrest(steps.seen, begun), sent=most, around=there)
     # Stopped for the copy, it pauses long before the switch.
-    return move if way == LIVE else Move(**{**asdict(move), "pause": move.longest})
+    return Move(**{**asdict(move), "pause": move.longest}) if way == STOP else move
 
 
 def _judged(steps: Steps, begun: float, switch: int) -> Cost | None:
@@ -141,12 +142,16 @@ def migrate(target: Target, job: ClusterJob, rank: int) -> None:
 
 def judged(moves: list[Move], rate: str) -> list[Goal]:
     """The goals, for what was measured."""
-    live = [m for m in moves if m.way == LIVE]
-    pause = statistics.median(m.pause for m in live)
-    return [
-        goal("live move: steps done again, at most", "<=", 0, max(m.again for m in live)),
+    of = {way: [m for m in moves if m.way == way] for way in (LIVE, ENCRYPTED)}
+    pause = statistics.median(m.pause for m in of[LIVE])
+    found = [
+        goal("live move: steps done again, at most", "<=", 0, max(m.again for way in of for m in of[way])),
         goal(f"live move, a half of BERT-base, through {rate}: pause p50", "<=", 1, pause, " s"),
     ]
+    if of[ENCRYPTED]:
+        total = {way: statistics.median(m.total for m in of[way]) for way in of}
+        found.append(goal("live move with encryption over one without, medians", "<=", 1.1, total[ENCRYPTED] / total[LIVE]))
+    return found
 
 
 def measured(options: argparse.Namespace, say: Say) -> list[Move]:
@@ -162,9 +167,7 @@ def measured(options: argparse.Namespace, say: Say) -> list[Move]:
         operator = OperatorProcess(own.kubeconfig, folder / "operator.log", IMAGE)
         operator.start()
         try:
-            for way, count in ((LIVE, options.moves), (STOP, options.stops)):
-                if count == 0:
-                    continue
+            for way, count in turns(options):
                 with training(target, operator, way, options.stages) as (job, steps):
                     wait_for("a first step", lambda steps=steps: steps.look() > 0, job.describe, START_SECONDS)  # type: ignore[misc]
                     for number in range(count):
@@ -178,9 +181,17 @@ def measured(options: argparse.Namespace, say: Say) -> list[Move]:
     return moves
 
 
+def turns(options: argparse.Namespace) -> list[tuple[str, int]]:
+    """Jobs, one after the other: their way to move, and how often. Those with and without encryption take turns, because machines change."""
+    half = [(LIVE, options.moves - options.moves // 2), (ENCRYPTED, options.encrypted - options.encrypted // 2)]
+    rest = [(ENCRYPTED, options.encrypted // 2), (LIVE, options.moves // 2)]
+    return [(way, count) for way, count in (*half, *rest, (STOP, options.stops)) if count]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--moves", type=int, default=4, help="live moves (default %(default)s)")
+    parser.add_argument("--encrypted", type=int, default=4, help="live moves with encryption (default %(default)s)")
     parser.add_argument("--stops", type=int, default=1, help="moves by stop-and-copy (default %(default)s)")
     parser.add_argument(
         "--stages",
@@ -197,13 +208,13 @@ def main() -> int:
     clean_up_when_told()
     say = progress()
     moves = measured(options, say)
-    print(table([there for way in (LIVE, STOP) if (there := [m for m in moves if m.way == way])]))
+    print(table([there for way in (LIVE, ENCRYPTED, STOP) if (there := [m for m in moves if m.way == way])]))
     print(EXPLANATION)
     print(f"a rank's weights and moments: {BASE.megabytes(2):.0f} MB; {NODES} nodes, whose cables carry {options.rate} each way.")
     print(
         "pause: here the longest of the gap at the switch and the two before. sent: through the cable of the node that got most."
     )
-    whole = options.moves >= 4 and options.stops and options.rate == "1gbit" and options.stages == 1
+    whole = min(options.moves, options.encrypted) >= 4 and options.stops and options.rate == "1gbit" and options.stages == 1
     name = "migration-cluster" if whole else "migration-cluster-short"
     return report(
         name, judged(moves, options.rate), {"rate": options.rate, "stages": options.stages, "moves": [asdict(m) for m in moves]}

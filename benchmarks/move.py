@@ -17,6 +17,7 @@ AFTER = 5
 SHOWN = 2
 """Steps before and after the first of the next group that are shown."""
 LIVE, STOP = "live move", "stop and copy"
+ENCRYPTED = "live move, encrypted"
 RESTART, GROUP = "restart from a checkpoint", "torchrun, the whole group"
 
 

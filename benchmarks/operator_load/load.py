@@ -29,12 +29,15 @@ TIMED_OUT, CONFLICT = 504, 409
 async def insisted(session: aiohttp.ClientSession, method: str, path: str, data: bytes | None, also: Sequence[int] = ()) -> None:
     """A call, made again where the API server had no time for it. Raises RuntimeError for one that is refused, but not with ``also``."""
     for left in reversed(range(TRIES)):
-        async with session.request(method, path, data=data, timeout=aiohttp.ClientTimeout(CALL_SECONDS)) as answer:
-            text = await answer.text()
-        if answer.status < 300 or answer.status in also:
+        try:
+            async with session.request(method, path, data=data, timeout=aiohttp.ClientTimeout(CALL_SECONDS)) as answer:
+                status, text = answer.status, await answer.text()
+        except TimeoutError:
+            status, text = TIMED_OUT, f"no answer within {CALL_SECONDS:.0f} s"
+        if status < 300 or status in also:
             return
-        if answer.status != TIMED_OUT or not left:
-            raise RuntimeError(f"{method} {path}: {answer.status}: {text[:300]}")
+        if status != TIMED_OUT or not left:
+            raise RuntimeError(f"{method} {path}: {status}: {text[:300]}")
         if method == "POST":
             # What it had no time for may have been made all the same.
             also = (*also, CONFLICT)

@@ -1,6 +1,8 @@
 """What the benchmark of moves between nodes trains, and what it takes for its goal."""
 
 import sys
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -37,10 +39,36 @@ def test_texts_are_as_long_as_what_is_taken_of_them(bench: ModuleType, tmp_path:
     assert [len(row.split(",")[0].split()) for row in rows] == [bench.LENGTH] * 3
 
 
-def test_the_goal_is_the_live_moves(bench: ModuleType) -> None:
-    def move(way: str, pause: float) -> object:
-        cost = {"pause": pause, "longest": pause, "total": 5.0, "rate": 0.9, "again": 0, "step": 5.0, "unrest": 0.1}
+@pytest.fixture
+def move(bench: ModuleType) -> Callable[..., object]:
+    def made(way: str, pause: float, total: float = 5.0, again: int = 0) -> object:
+        cost = {"pause": pause, "longest": pause, "total": total, "rate": 0.9, "again": again, "step": 5.0, "unrest": 0.1}
         return bench.Move(way, "BERT-base", 2, 0, **cost)
 
+    return made
+
+
+def test_the_goal_is_the_live_moves(bench: ModuleType, move: Callable[..., object]) -> None:
     goals = bench.judged([move(bench.LIVE, 0.8), move(bench.LIVE, 0.9), move(bench.LIVE, 1.1), move(bench.STOP, 4.2)], "1gbit")
     assert [(g.measured, g.met) for g in goals] == [(0, True), (0.9, True)]
+
+
+def test_moves_with_encryption_are_judged_by_those_without(bench: ModuleType, move: Callable[..., object]) -> None:
+    live = [move(bench.LIVE, 0.5, total) for total in (10.0, 10.0, 30.0)]
+
+    def met(*totals: float, again: int = 0) -> list[bool]:
+        return [g.met for g in bench.judged([*live, *(move(bench.ENCRYPTED, 9.0, total, again) for total in totals)], "1gbit")]
+
+    assert met(11.0, 11.0, 2.0) == [True, True, True]
+    assert met(11.1, 11.1, 2.0) == [True, True, False]
+    assert met(10.0, again=1) == [False, True, True]
+
+
+def test_ways_take_turns(bench: ModuleType) -> None:
+    def turns(**options: int) -> object:
+        return bench.turns(Namespace(**options))
+
+    live, encrypted, stop = bench.LIVE, bench.ENCRYPTED, bench.STOP
+    assert turns(moves=4, encrypted=4, stops=1) == [(live, 2), (encrypted, 2), (encrypted, 2), (live, 2), (stop, 1)]
+    assert turns(moves=3, encrypted=0, stops=0) == [(live, 2), (live, 1)]
+    assert turns(moves=1, encrypted=1, stops=0) == [(live, 1), (encrypted, 1)]

@@ -1,5 +1,6 @@
 """What the benchmark of tenants makes of what it saw."""
 
+import asyncio
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import aiohttp
 import pytest
 
 from lmj_api.protocol import AgentState, Event
@@ -125,3 +127,39 @@ def test_the_probe_sees_for_how_long_nothing_is_answered(tenants: ModuleType, tm
     assert len(probe.answers) >= 5
     assert 0.2 < probe.answers[2].stop <= probe.answers[2].seconds
     assert probe.answers[2].stop == max(answer.stop for answer in probe.answers)
+
+
+def test_a_call_that_the_api_server_had_no_time_for_is_made_again(tenants: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    from operator_load import load
+
+    monkeypatch.setattr(load, "CALL_SECONDS", 0.2)
+    asked: list[str] = []
+    ended = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_DELETE(self) -> None:
+            asked.append(self.path)
+            if len(asked) == 1:
+                ended.wait(10)  # it answers nobody
+                return
+            self.send_response(504 if len(asked) == 2 else 200 if self.path == "/job" else 403)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    async def delete(path: str) -> None:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{server.server_port}") as session:
+            await load.insisted(session, "DELETE", path, None)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            asyncio.run(delete("/job"))
+            assert asked == ["/job"] * 3
+            with pytest.raises(RuntimeError, match="403"):
+                asyncio.run(delete("/other"))
+        finally:
+            ended.set()
+            server.shutdown()

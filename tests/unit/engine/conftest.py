@@ -81,7 +81,7 @@ def pair(make_state: Callable[..., Any], make_config: Callable[..., Any], monkey
     # A copy of many parts, of which few are under way at once, takes several steps.
     monkeypatch.setattr(source_module, "_PART", 1 << 10)
     monkeypatch.setattr(source_module, "_COPY_PART", 1 << 10)
-    monkeypatch.setattr(source_module, "_COPY_WINDOW", 1 << 14)
+    monkeypatch.setattr(stream_module, "LEAST_COPY_WINDOW", 1 << 14)
     for module in (source_module, stream_module):
         monkeypatch.setattr(module, "WINDOW", 1 << 14)
     made = Pair(make_state, make_config())

@@ -115,8 +115,19 @@ def test_who_has_followed_before_is_level_at_once(pair: Pair, monkeypatch: pytes
     pair.assert_equal()
 
 
+def test_a_source_sees_how_fast_its_network_is(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmj_trainer.follow.stream.MEASURED_BYTES", 1)
+    pair.source.follow("follower")
+    pair.source.boundary()
+    pair.line.wait(lambda: pair.line.in_sync)
+    copied = pair.source._streams["follower"].rate
+    assert copied > 0
+    pair.step()
+    assert pair.source._streams["follower"].rate != copied, "gradients count too"
+
+
 def test_a_hand_over_says_what_it_took(pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("lmj_trainer.follow.source._ROOM_SECONDS", SECONDS)  # nothing is packed
+    monkeypatch.setattr("lmj_trainer.follow.stream.SLOW_RATE", 0.0)  # nothing is packed
     pair.source.follow("follower")
     pair.source.boundary()
     pair.line.wait(lambda: pair.line.in_sync)

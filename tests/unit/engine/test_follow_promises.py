@@ -11,7 +11,7 @@ import torch
 
 from lmj_api.protocol import Holding
 from lmj_trainer.follow.copy_pace import CopyPace
-from lmj_trainer.follow.stream import WINDOW, Stream
+from lmj_trainer.follow.stream import LEAST_COPY_WINDOW, WINDOW, Stream
 from lmj_trainer.state.share import Placed, Share
 from lmj_trainer.transport import feed as feed_module
 from lmj_trainer.transport.feed import LEFT, Feed, FeedOverError, Offer
@@ -219,7 +219,7 @@ def test_who_is_told_that_a_stream_is_over_may_wait_for_one_who_sends() -> None:
 
 
 def test_a_step_is_said_to_be_complete_when_nothing_of_it_is_under_way() -> None:
-    stream = Stream("follower", Share([]), CopyPace(1, gentle=False, usual=lambda: None))
+    stream = a_stream()
     assert not stream.may_go
     stream.due.append((3, slice(0, 8)))
     stream.under_way = WINDOW - 1
@@ -231,6 +231,46 @@ def test_a_step_is_said_to_be_complete_when_nothing_of_it_is_under_way() -> None
     assert not stream.may_go
     stream.under_way = 0
     assert stream.may_go
+
+
+def a_stream() -> Stream:
+    return Stream("follower", Share([]), CopyPace(1, gentle=False, usual=lambda: None))
+
+
+def test_more_of_a_copy_is_under_way_where_more_goes_in_the_time_of_an_answer() -> None:
+    stream = a_stream()
+
+    def most() -> int:
+        sizes = range(0, 2 * WINDOW, 1 << 20)
+        found = []
+        for stream.under_way in sizes:
+            found.append(stream.copy_may_go)
+        return found.index(False) << 20
+
+    assert most() == LEAST_COPY_WINDOW, "nothing is known of the network"
+    stream.took(4 << 20, 0.04)  # 105 MB a second
+    assert most() == LEAST_COPY_WINDOW
+    stream.took(10 << 20, 0.04)
+    assert most() == 10 << 20
+    stream.took(100, 1.0)
+    assert most() == 10 << 20, "of a few bytes nothing is seen"
+    stream.took(6 << 20, 0.0)
+    assert most() == WINDOW
+
+
+def test_what_waits_is_packed_where_the_network_is_slow() -> None:
+    stream = a_stream()
+    stream.due.append((3, slice(0, 8)))
+    stream.under_way = WINDOW
+    assert stream.waits_for_network, "nothing is known of the network"
+    stream.took(WINDOW, WINDOW / 201e6)
+    assert not stream.waits_for_network
+    stream.took(WINDOW, WINDOW / 125e6)
+    assert stream.waits_for_network
+    stream.waiting = 1
+    assert not stream.waits_for_network, "it is the follower that is slow"
+    stream.waiting, stream.under_way = 0, 0
+    assert not stream.waits_for_network, "it may go"
 
 
 def begin_with(feed: Feed, stream: int, *names: str) -> list[tuple[str | None, int]]:

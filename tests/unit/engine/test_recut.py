@@ -63,7 +63,7 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Cuts]]:
     # A copy of many parts, of which few are under way at once, takes several steps.
     monkeypatch.setattr(source_module, "_PART", 1 << 10)
     monkeypatch.setattr(source_module, "_COPY_PART", 1 << 10)
-    monkeypatch.setattr(source_module, "_COPY_WINDOW", 1 << 14)
+    monkeypatch.setattr(stream_module, "LEAST_COPY_WINDOW", 1 << 14)
     for module in (source_module, stream_module):
         monkeypatch.setattr(module, "WINDOW", 1 << 14)
     made: list[Cuts] = []

@@ -45,12 +45,8 @@ _PART = 1 << 20
 """Elements of gradients in one part: 4 MB."""
 _COPY_PART = 1 << 19
 """Elements of each array of the state in one part: 6 MB."""
-_COPY_WINDOW = 6 << 20
-"""Bytes on their way before which no more of the state is sent: a step's gradients, for which training waits, come behind them."""
 _LOOK_SECONDS = 0.25
 """After so long a copy that waits for its pace looks whether that has changed."""
-_ROOM_SECONDS = 0.01
-"""A part that has no room for so long has time to be packed, which takes about as long: so it is on a network of 1 Gbit/s, and on none of 10."""
 _NO_STATE = "training is over: the weights that are saved as the model have taken the state's place"
 _READS = 8
 """Times that the state is read beside training for its digest, before training waits for it."""
@@ -291,7 +287,7 @@ class Source:
             stream.pace.begin()
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.under_way < _COPY_WINDOW))
+                self._turn.wait_for(lambda: stream.over or (not self._fixed and stream.copy_may_go))
                 if stream.over:
                     return False
                 step = self._state.step
@@ -331,7 +327,6 @@ class Source:
         while True:
             with self._turn:
                 self._turn.wait_for(lambda: stream.over or stream.due)
-                self._turn.wait_for(lambda: stream.over or not stream.due or stream.may_go, _ROOM_SECONDS)
                 if stream.over:
                     return
                 if not stream.due:
@@ -405,6 +400,7 @@ class Source:
             with self._turn:
                 stream.under_way -= size
                 stream.taken += size
+                stream.took(ahead, time.monotonic() - begun)
                 stream.waiting = max(0, answer)  # below 0 it is none of a part that was taken
                 if answer == LEFT and not stream.over:
                     # It takes over, or is needed for the next view: what is committed here would be lost.
@@ -415,6 +411,7 @@ class Source:
                 self._turn.notify_all()
 
         stream.under_way += size
+        ahead, begun = stream.under_way, time.monotonic()
         part = Part(stream.number, next(stream.parts), body)
         return lambda: self._transport.tell(stream.address, part, done)
 
