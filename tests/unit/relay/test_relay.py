@@ -56,6 +56,14 @@ async def test_a_pipe_goes_both_ways_and_its_further_connections_too(pair, tools
     writer.close()
 
 
+async def test_what_is_small_waits_for_no_acknowledgement(pair, tools) -> None:
+    """A loop does so for sockets that it makes, and that of who connects is made before."""
+    await pair.greeted()
+    ends = [channel.opened for relay in (pair.here, pair.there) for channel in relay._channels]
+    assert len(ends) == 2
+    assert all(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for end in ends)
+
+
 async def test_large_data_arrives_whole_both_ways_at_once(pair, tools) -> None:
     there = random.Random(1).randbytes(16 << 20)
     back = random.Random(2).randbytes(16 << 20)

@@ -51,7 +51,7 @@ class Channel(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See :class:`asyncio.BaseProtocol`."""
         super().connection_made(transport)
-        _keep_alive(self.opened)
+        _prepare(self.opened)
         self.go()
         self._there(self)
         self._progress()
@@ -170,8 +170,11 @@ class Channel(Connection):
         await self._news.wait()
 
 
-def _keep_alive(connection: socket.socket) -> None:
-    """Have one that has nothing to say end some time after the other's machine has."""
+def _prepare(connection: socket.socket) -> None:
+    """Have it send what is small at once, and one that has nothing to say end some time after the other's machine has."""
+    # The event loop does so for sockets that it makes itself. Otherwise the rest of a message waits until what went before is acknowledged,
+    # which the other kernel puts off for 40 ms while nothing goes back.
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEP_ALIVE_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEP_ALIVE_SECONDS)
