@@ -37,11 +37,14 @@ class Credential:
     digest: str
     """Of the body: SHA-256, in hexadecimal digits."""
 
-    def statement(self, job: str, pod: str, method: str, path: str) -> bytes:
+    def statement(self, job: str, pod: str, method: str, path: str, certificate: str = "") -> bytes:
         """What is signed: this, of the request ``method`` ``path`` (with its query) to the agent of the pod with uid ``pod``, which is of the
-        job with uid ``job``. Raises ValueError where a part could be read as two.
+        job with uid ``job``. ``certificate``: the digest of the one that was shown on the connection; empty: it is not encrypted. So what is
+        sent to one who is between the two is of no use to him. Raises ValueError where a part could be read as two.
         """
-        parts = ("lmj agent request 1", job, pod, method, path, self.key, self.challenge, self.nonce, self.digest)
+        parts = ["lmj agent request 1", job, pod, method, path, self.key, self.challenge, self.nonce, self.digest]
+        if certificate:
+            parts.append(certificate)
         if any("\n" in part for part in parts):
             raise ValueError("a part of what is signed has more than one line")
         return "\n".join(parts).encode()

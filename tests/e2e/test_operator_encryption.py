@@ -49,6 +49,13 @@ def impostor(job: ClusterJob, own: Cluster, addresses: list[str]) -> dict[str, A
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
+def test_every_account_of_a_cluster_may_read_the_keys_of_its_tokens(job: ClusterJob) -> None:
+    """By a role that Kubernetes itself binds: the chart needs none for it."""
+    account = ["--as", f"system:serviceaccount:{job.namespace}:anybody", "--as-group", "system:serviceaccounts"]
+    assert job.kubectl("auth", "can-i", "get", "/openid/v1/jwks", *account).strip() == "yes"
+    assert json.loads(job.kubectl("get", "--raw", "/openid/v1/jwks", *account))["keys"]
+
+
 def test_a_pod_with_the_job_s_labels_that_reaches_all_ports_gets_nothing(
     job: ClusterJob, operator: Watched, own_cluster: Cluster
 ) -> None:
@@ -70,8 +77,10 @@ def test_a_pod_with_the_job_s_labels_that_reaches_all_ports_gets_nothing(
         assert {AGENT_PORT, RELAY_PORT} <= set(answers)
         # As a listener of TensorPipe answers, whatever is said to it: where it is.
         assert not [port for port, texts in answers.items() if any(b"127.0.0.1:" in text for text in texts)]
-        # Without a signature an agent does nothing, and of the connections in the clear it takes those that are HTTP.
-        heads = {text.partition(b"\r\n")[0] for text in answers[AGENT_PORT] if text}
+        # An agent speaks to nobody in the clear, and inside TLS it does nothing without a signature.
+        clear, inside = answers[AGENT_PORT][: len(answers[AGENT_PORT]) // 2], answers[AGENT_PORT][len(answers[AGENT_PORT]) // 2 :]
+        assert not [text for text in clear if text.startswith(b"HTTP/")]
+        heads = {text.partition(b"\r\n")[0] for text in inside if text}
         assert heads <= {b"HTTP/1.1 400 Bad Request", b"HTTP/1.0 400 Bad Request", b"HTTP/1.1 401 Unauthorized"}, heads
         assert b"HTTP/1.1 401 Unauthorized" in heads
     assert job.output is not None

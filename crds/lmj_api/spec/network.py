@@ -14,7 +14,7 @@ class PolicyMode(StrEnum):
 
 class Encryption(StrEnum):
     """``Required``: what ranks say to each other goes through a relay in each pod, which speaks TLS 1.3 and lets in those alone that a view
-    names. ``Never``: it goes as it is, to a port that takes it from anybody.
+    names; what the operator says to their agents goes inside TLS, too. ``Never``: both go as they are, ranks' to a port that takes it from anybody.
     """
 
     NEVER = "Never"

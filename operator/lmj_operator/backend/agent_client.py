@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from yarl import URL
 
 from lmj_api.bounds import printable
+from lmj_api.pod_token import PodToken
 from lmj_api.protocol import AgentState, Event, FollowRequest, LookThrough, Recut, RecutRequest, Source, StartWorker, ViewNumber
 from lmj_api.signed import CHALLENGE, digest_of
 from lmj_api.view import Member, View
 from lmj_operator.backend.caller import Caller
-from lmj_operator.backend.event_stream import ChallengedError, StreamError, Turn, lines, next_round
+from lmj_operator.backend.channel import ProofError, shown_at
+from lmj_operator.backend.event_stream import ChallengedError, StrangerError, StreamError, Turn, lines, next_round
 from lmj_operator.backend.reach import is_there
 
 CALL_SECONDS = 5.0
@@ -36,6 +38,7 @@ LONGEST_ANSWER = 1 << 20
 """Bytes: a state of 1,000 checkpoints has a fifth of them."""
 SHOWN_CHARACTERS = 200
 NO_BODY = digest_of(b"")
+_UNKNOWN = "it is not known whose certificate this is"
 
 
 class AgentError(Exception):
@@ -65,7 +68,7 @@ class AgentClient:
         """
         self._session, self._caller, self._view, self._turn = session, caller, view, turn
         self._address = address
-        self._base = f"http://{address}/v1"
+        self._base = f"{'http' if caller.channel is None else 'https'}://{address}"
 
     async def state(self) -> AgentState:
         """What the agent knows. Raises :class:`AgentError`, as all calls do, and :class:`MachineError` when its machine is not there."""
@@ -122,22 +125,25 @@ class AgentClient:
         ``opened`` is called when the agent has answered: from then on nothing is missed.
         """
         path = f"/v1/events?after={after}"
+        pin = await self._met(STATE_SECONDS)
         for last in (False, True):
             signed = self._caller.challenge
-            headers = self._headers("GET", path, NO_BODY)
+            headers = self._headers("GET", path, NO_BODY, pin)
             try:
-                async for line in lines(self._address, path, headers, opened, STATE_SECONDS, QUIET_SECONDS, self._turn):
+                async for line in lines(self._address, path, headers, opened, STATE_SECONDS, QUIET_SECONDS, self._turn, pin):
                     yield Event.model_validate_json(line, extra="ignore")
                     del line
                 return
             except ValidationError as error:
-                raise AnswerError(f"GET {self._base}/events: not an event: {_first(error)}") from error
+                raise AnswerError(f"GET {self._base}/v1/events: not an event: {_first(error)}") from error
             except ChallengedError as error:
                 self._caller.heard(error.challenge)
                 if last or self._caller.challenge == signed:
-                    raise AgentError(f"GET {self._base}/events: {error}") from error
+                    raise AgentError(f"GET {self._base}/v1/events: {error}") from error
             except StreamError as error:
-                raise AgentError(f"GET {self._base}/events: {error}") from error
+                if isinstance(error, StrangerError):
+                    self._forget(pin)
+                raise AgentError(f"GET {self._base}/v1/events: {error}") from error
 
     async def _call(self, method: str, path: str, body: str | None, seconds: float, view: int = 0) -> AgentState:
         """The answer of the agent, for which a slow one has ``seconds``; a machine that is not there is not waited for so long.
@@ -156,31 +162,67 @@ class AgentClient:
             async with asyncio.timeout(None) as waits:
                 return await self._ask(method, path, body, seconds, max(view, self._view))
         except TimeoutError as error:
-            raise MachineError(f"{method} {self._base}/{path}: its machine takes no connection") from error
+            raise MachineError(f"{method} {self._base}/v1/{path}: its machine takes no connection") from error
         finally:
             timer.cancel()
             for task in doubting:
                 task.cancel()
 
     async def _ask(self, method: str, path: str, body: str | None, seconds: float, view: int) -> AgentState:
-        """The answer to the request; once more where the agent wants it signed over a challenge that was not known, or is over."""
         end = time.monotonic() + seconds
         path = f"/v1/{path}?view={view}" if view else f"/v1/{path}"
+        pin = await self._met(seconds)
+        said = await self._asked(method, path, body, end, pin)
+        try:
+            return AgentState.model_validate_json(said, extra="ignore")
+        except ValidationError as error:
+            raise AnswerError(f"{method} {self._base}{path}: not an agent's state: {_first(error)}") from error
+
+    async def _met(self, seconds: float) -> aiohttp.Fingerprint | None:
+        """Of the certificate that the agent has, when it is proven; None: the agent takes requests in the clear. Raises :class:`AgentError`."""
+        channel = self._caller.channel
+        if channel is None:
+            return None
+        if channel.pin is not None:
+            return channel.pin
+        end = time.monotonic() + seconds
+        try:
+            async with asyncio.timeout(seconds), channel.turn:
+                if channel.pin is None:
+                    pin = await shown_at(self._address)
+                    said = await self._asked("GET", "/v1/token", None, end, pin)
+                    await channel.prove(PodToken.model_validate_json(said, extra="ignore").token)
+                    channel.pin = pin
+        except (ValidationError, ProofError) as error:
+            why = _first(error) if isinstance(error, ValidationError) else _shown(str(error))
+            raise AnswerError(f"{self._base}: {_UNKNOWN}: {why}") from error
+        except OSError as error:
+            raise AgentError(f"{self._base}: {_UNKNOWN}: {_shown(str(error)) or type(error).__name__}") from error
+        return channel.pin
+
+    def _forget(self, pin: aiohttp.Fingerprint | None) -> None:
+        if pin is not None and self._caller.channel is not None:
+            self._caller.channel.forget(pin)
+
+    async def _asked(self, method: str, path: str, body: str | None, end: float, pin: aiohttp.Fingerprint | None) -> bytes:
+        """The answer to the request; once more where the agent wants it signed over a challenge that was not known, or is over."""
         signed = self._caller.challenge
         try:
-            return await self._ask_once(method, path, body, seconds)
+            return await self._asked_once(method, path, body, end - time.monotonic(), pin)
         except _RefusedError:
             if self._caller.challenge == signed:
                 raise
-        return await self._ask_once(method, path, body, max(end - time.monotonic(), LEAST_SECONDS))
+        return await self._asked_once(method, path, body, end - time.monotonic(), pin)
 
-    async def _ask_once(self, method: str, path: str, body: str | None, seconds: float) -> AgentState:
+    async def _asked_once(
+        self, method: str, path: str, body: str | None, seconds: float, pin: aiohttp.Fingerprint | None
+    ) -> bytes:
         data, digest = _encoded(body) if body is not None else (None, NO_BODY)
-        headers = self._headers(method, path, digest)
+        headers = self._headers(method, path, digest, pin)
         if data is not None:
             headers["Content-Type"] = "application/json"
         # As it was signed.
-        url = URL(f"http://{self._address}{path}", encoded=True)
+        url = URL(f"{self._base}{path}", encoded=True)
         try:
             # As it is, and from nowhere else: what is small when it is compressed may be large, and an agent may send its caller anywhere.
             async with self._session.request(
@@ -188,9 +230,10 @@ class AgentClient:
                 url,
                 data=data,
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=seconds),
+                timeout=aiohttp.ClientTimeout(total=max(seconds, LEAST_SECONDS)),
                 allow_redirects=False,
                 auto_decompress=False,
+                ssl=pin or True,
             ) as answer:
                 said = await _read(answer.content)
                 self._caller.heard(answer.headers.get(CHALLENGE))
@@ -199,14 +242,16 @@ class AgentClient:
                 if answer.status != 200:
                     kind = _RefusedError if answer.status == 401 else AgentError
                     raise kind(f"{method} {url}: HTTP {answer.status}: {_shown(said.decode(errors='replace'))}")
-                return AgentState.model_validate_json(said, extra="ignore")
-        except ValidationError as error:
-            raise AnswerError(f"{method} {url}: not an agent's state: {_first(error)}") from error
+                return said
+        except aiohttp.ServerFingerprintMismatch as error:
+            self._forget(pin)
+            raise AgentError(f"{method} {url}: somebody else answers there: its certificate is another") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise AgentError(f"{method} {url}: {_shown(str(error)) or type(error).__name__}") from error
 
-    def _headers(self, method: str, path: str, digest: str) -> dict[str, str]:
-        return {"Authorization": self._caller.authorization(method, path, digest), "Accept-Encoding": "identity"}
+    def _headers(self, method: str, path: str, digest: str, pin: aiohttp.Fingerprint | None) -> dict[str, str]:
+        certificate = "" if pin is None else pin.fingerprint.hex()
+        return {"Authorization": self._caller.authorization(method, path, digest, certificate), "Accept-Encoding": "identity"}
 
 
 @lru_cache(maxsize=4)

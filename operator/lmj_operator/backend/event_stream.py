@@ -10,7 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import cast
 
+from aiohttp import Fingerprint
+
 from lmj_api.signed import CHALLENGE
+from lmj_operator.backend.channel import CONTEXT, fingerprint
 from lmj_operator.backend.lines import whole_lines
 
 LONGEST = 1 << 20
@@ -56,6 +59,10 @@ class ChallengedError(StreamError):
         self.challenge = challenge
 
 
+class StrangerError(StreamError):
+    """Nothing was sent: who answers is not who was meant."""
+
+
 async def lines(
     address: str,
     path: str,
@@ -64,8 +71,10 @@ async def lines(
     connect_seconds: float,
     quiet_seconds: float,
     turn: Turn = next_round,
+    pin: Fingerprint | None = None,
 ) -> AsyncIterator[bytes]:
-    """Lines of ``GET path`` at ``address`` (``host:port``) as they come, without the empty ones.
+    """Lines of ``GET path`` at ``address`` (``host:port``) as they come, without the empty ones. ``pin``: inside TLS, of who has that
+    certificate.
 
     ``opened`` is called when it was answered. Ends when the other side ends it in good order. Raises :class:`StreamError`, also
     when nothing comes for ``quiet_seconds``, not even an empty line. ``turn`` is waited for before more of many lines are taken.
@@ -73,10 +82,13 @@ async def lines(
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(connect_seconds):
-            transport, got = await asyncio.get_running_loop().create_connection(_Bytes, host.strip("[]"), int(port))
+            tls = None if pin is None else CONTEXT
+            transport, got = await asyncio.get_running_loop().create_connection(_Bytes, host.strip("[]"), int(port), ssl=tls)
     except (OSError, TimeoutError) as error:
         raise StreamError(str(error) or type(error).__name__) from error
     try:
+        if pin is not None and fingerprint(transport).fingerprint != pin.fingerprint:
+            raise StrangerError("somebody else answers there: its certificate is another")
         transport.write(_request(address, path, headers))
         while (head := got.until(b"\r\n\r\n")) is None:
             await got.more(quiet_seconds)

@@ -1,5 +1,6 @@
 """The real ``agent`` command, in processes of its own, with the real worker command."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,13 +14,17 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from jobs import job_document, write_data
 from signing import KEY, POD, ask
 
 from lmj_api.canary import LINE, VARIABLE
+from lmj_api.protocol import AgentState
 from lmj_api.spec import LiveMigrationJob
+from lmj_operator.backend.agent_client import AgentClient
 from lmj_operator.backend.caller import Caller
+from lmj_operator.backend.channel import Channel
 from lmj_trainer.__main__ import main
 
 Start = Callable[..., "Running"]
@@ -132,6 +137,27 @@ def test_it_has_a_canary_where_its_pod_is_to_have_one(start: Start, monkeypatch:
     assert agent.call("GET", "/v1/state")["canary"] is True
     agent.process.send_signal(signal.SIGTERM)
     assert agent.process.wait(30) == 0
+
+
+def test_it_serves_inside_tls_where_its_pod_has_a_token(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("the pod's")
+    agent = start(f"--token={tmp_path / 'token'}")
+    address = f"{agent.place['host']}:{agent.place['port']}"
+    shown: list[str] = []
+
+    async def prove(token: str) -> None:
+        shown.append(token)
+
+    async def probe_and_ask() -> AgentState:
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"https://{address}/healthz", ssl=False) as answer:  # as a kubelet does
+                assert (answer.status, await answer.text()) == (200, "ok\n")
+            return await AgentClient(session, address, Caller(KEY, "", POD, Channel(prove))).state()
+
+    assert asyncio.run(probe_and_ask()).pod == "job-r0-1"
+    assert shown == ["the pod's"]
+    with pytest.raises(OSError, match=r"reset|closed|refused|without"):
+        agent.call("GET", "/v1/state")
 
 
 def test_the_parents_death_leaves_no_process(start: Start) -> None:

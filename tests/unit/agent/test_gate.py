@@ -48,9 +48,22 @@ def test_each_request_counts_once(gate: Gate) -> None:
 
 def test_it_is_of_one_pod_of_one_job(gate: Gate) -> None:
     another = Gate(JOB, "another pod", [KEY.public], gate._challenges)
-    refuse(another, signed(gate), "of another request, or of another pod")
+    refuse(another, signed(gate), "of another request, another pod")
     refuse(gate, signed(gate, pod="another pod"), "another pod")
     refuse(gate, signed(gate, job="another job"), "another pod")
+
+
+def test_it_is_of_the_connection_on_which_it_was_sent() -> None:
+    """Who is between the two shows another certificate, and what is signed over that is of no use to him."""
+    mine, other = digest_of(b"mine"), digest_of(b"other")
+    gate = Gate(JOB, POD, [KEY.public], certificate=mine)
+    caller = Caller(KEY, JOB, POD)
+    caller.heard(gate.challenge)
+    for certificate in ("", other):
+        refuse(gate, caller.authorization("PUT", PATH, digest_of(BODY), certificate), "a connection to somebody else")
+    header = caller.authorization("PUT", PATH, digest_of(BODY), mine)
+    refuse(Gate(JOB, POD, [KEY.public], gate._challenges), header, "a connection to somebody else")
+    assert gate.admit("PUT", PATH, header) == digest_of(BODY)
 
 
 def test_a_sniffed_request_is_worth_nothing_at_a_pod_that_has_its_own_challenges(gate: Gate) -> None:

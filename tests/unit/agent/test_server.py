@@ -26,6 +26,7 @@ Make = Callable[..., Any]
 SCRAPER, TOPOLOGY = "a scraper's", Topology(2, 2)
 PATHS = (
     ("GET", "/v1/state"),
+    ("GET", "/v1/token"),
     ("GET", "/v1/events"),
     ("GET", "/metrics"),
     ("PUT", "/v1/worker"),

@@ -53,6 +53,17 @@ async def test_a_key_is_changed_while_a_job_runs(on_node: Fixture) -> None:
     assert (new.phase, new.keyless, new.agent is not None) == (PodPhase.RUNNING, False, True)
 
 
+async def test_an_agent_whose_pod_has_a_token_is_not_believed_in_the_clear(on_node: Fixture) -> None:
+    at, pod = on_node, running()
+    pod["spec"]["containers"][0]["command"].append("--token=/etc/lmj/token/token")
+    at.cache.put_pod(pod)
+    seen = await only(at)
+    assert (seen.phase, seen.agent, seen.keyless) == (PodPhase.RUNNING, None, False)
+    with pytest.raises(ActionError, match="it is not known whose certificate this is"):
+        await at.backend.apply(Drain("tiny-r0-1"))
+    assert at.told == []
+
+
 async def test_a_pod_of_a_version_with_tokens_is_ended_in_good_order_and_nobody_asks_it(on_node: Fixture) -> None:
     at = on_node
     pod = running(trust="")

@@ -17,6 +17,7 @@ from lmj_operator.backend.kubernetes.build import children
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.kubernetes.trust import shows_token
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -271,10 +272,28 @@ def test_a_volume_of_the_template_will_do() -> None:
 
 def test_a_pod_with_a_relay() -> None:
     parts: tuple[dict[str, Any], ...] = ({}, {"network": {"encryption": "Required"}})
-    plain, made = (build_pod(job(**part), SETTINGS, 0, 1)["spec"]["containers"][0] for part in parts)
-    assert [word for word in made["command"] if word not in plain["command"]] == ["--relay", "9463"]
+    specs = [build_pod(job(**part), SETTINGS, 0, 1)["spec"] for part in parts]
+    plain, made = (spec["containers"][0] for spec in specs)
+    assert [word for word in made["command"] if word not in plain["command"]] == [
+        "--relay",
+        "9463",
+        "--token=/etc/lmj/token/token",
+    ]
     assert [port["containerPort"] for port in plain["ports"]] == [9461]
     assert made["ports"] == [*plain["ports"], {"name": "relay", "containerPort": 9463, "protocol": "TCP"}]
+    assert [each["livenessProbe"]["httpGet"].get("scheme") for each in (plain, made)] == [None, "HTTPS"]
+    assert [shows_token(spec) for spec in specs] == [False, True]
+
+
+def test_the_token_of_a_pod_is_for_the_operator_alone() -> None:
+    spec = build_pod(job(network={"encryption": "Required"}), SETTINGS, 0, 1)["spec"]
+    (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "token")
+    (source,) = volume["projected"]["sources"]
+    assert source["serviceAccountToken"]["audience"] == "agents.lmj.dev"
+    (mount,) = (mount for mount in spec["containers"][0]["volumeMounts"] if mount["name"] == "token")
+    assert f"--token={mount['mountPath']}/{source['serviceAccountToken']['path']}" in spec["containers"][0]["command"]
+    assert mount["readOnly"]
+    assert spec["automountServiceAccountToken"] is False
 
 
 def test_a_pod_may_have_a_relay_and_demand_a_policy() -> None:

@@ -17,9 +17,13 @@ class RefusedError(Exception):
 class Gate:
     """Of one agent. It has public keys alone: what can be stolen from it commands nobody."""
 
-    def __init__(self, job: str, pod: str, trusted: Sequence[str], challenges: Challenges | None = None) -> None:
-        """``job``, ``pod``: their uids. ``trusted``: public keys. Raises UserError: one of them is none."""
-        self._job, self._pod = job, pod
+    def __init__(
+        self, job: str, pod: str, trusted: Sequence[str], challenges: Challenges | None = None, certificate: str = ""
+    ) -> None:
+        """``job``, ``pod``: their uids. ``trusted``: public keys. ``certificate``: the digest of the agent's own, which whoever asks must have
+        seen; empty: requests come in the clear. Raises UserError: one of the keys is none.
+        """
+        self._job, self._pod, self._certificate = job, pod, certificate
         self._keys = {text: _public_key(text) for text in trusted}
         self._challenges = challenges or Challenges()
 
@@ -43,9 +47,9 @@ class Gate:
         if not self._challenges.is_open(credential.challenge, credential.nonce):
             raise RefusedError("it was signed over a challenge that is over, or was sent before")
         try:
-            key.verify(signature, credential.statement(self._job, self._pod, method, path))
+            key.verify(signature, credential.statement(self._job, self._pod, method, path, self._certificate))
         except (InvalidSignature, ValueError):
-            raise RefusedError("its signature is of another request, or of another pod") from None
+            raise RefusedError("its signature is of another request, another pod, or a connection to somebody else") from None
         self._challenges.use(credential.challenge, credential.nonce)
         return credential.digest
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from lmj_api.protocol import CheckpointInfo
 from lmj_api.run import Run
+from lmj_api.signed import digest_of
 from lmj_api.spec import LiveMigrationJob, Training
 from lmj_api.spec.migration import Cloud as CloudName
 from lmj_api.tokens import METRICS
@@ -46,6 +47,8 @@ from lmj_trainer.store.port import Ref
 from lmj_trainer.store.registry import checkpoints_of
 
 if TYPE_CHECKING:
+    import ssl
+
     from aiohttp import web
 
 log = logging.getLogger(__name__)
@@ -86,6 +89,12 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         metavar="PORT",
         help="encrypt what workers say to each other: other pods reach this one at PORT of --address, and RPC listens on loopback",
+    )
+    result.add_argument(
+        "--token",
+        type=Path,
+        metavar="FILE",
+        help="the pod's own token: serve inside TLS, and let the operator see by it whose certificate this is (default: in the clear)",
     )
     result.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="time to leave after SIGTERM (default: 30)")
     result.add_argument("--cold", action="store_true", help="keep no process to fork workers from: less memory, slower restarts")
@@ -245,9 +254,10 @@ async def _listen(supervisor: Supervisor, arguments: argparse.Namespace, job: Li
     from lmj_trainer.agent.server import make_app
 
     host, port = arguments.listen
-    gate = Gate(job.metadata.uid or "", arguments.uid, arguments.trust)
+    tls, certificate = (None, "") if arguments.token is None else _certified()
+    gate = Gate(job.metadata.uid or "", arguments.uid, arguments.trust, certificate=certificate)
     scraper = os.environ.get(METRICS, "").strip() or None
-    app = make_app(supervisor, gate, job.spec.topology, scraper)
+    app = make_app(supervisor, gate, job.spec.topology, scraper, arguments.token)
     # Before anybody can ask whether it listens.
     canary = open_canary(host, supervisor.warn)
     if canary is not None:
@@ -260,11 +270,21 @@ async def _listen(supervisor: Supervisor, arguments: argparse.Namespace, job: Li
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host, port, ssl_context=tls).start()
     except OSError as error:
         await runner.cleanup()
         raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
     return runner
+
+
+def _certified() -> "tuple[ssl.SSLContext, str]":
+    """What the agent serves TLS by, with a key that is made now and never leaves its memory, and the digest of its certificate."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from lmj_trainer.certificate import certified
+
+    tls, certificate = certified(Ed25519PrivateKey.generate(), "lmj agent")
+    return tls, digest_of(certificate)
 
 
 async def _until(stopping: asyncio.Task[bool], *others: asyncio.Future[None]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import json
+from pathlib import Path
 from typing import TypeVar
 
 from aiohttp import web
@@ -10,6 +11,7 @@ from aiohttp.typedefs import Handler, Middleware
 from pydantic import ValidationError
 
 from lmj_api.base import Message
+from lmj_api.pod_token import PodToken
 from lmj_api.protocol import FollowRequest, LookThrough, RecutRequest, Source, StartWorker, ViewNumber
 from lmj_api.signed import CHALLENGE, SCHEME
 from lmj_api.topology import Topology
@@ -27,12 +29,15 @@ KEEP_ALIVE_SECONDS = 5.0
 M = TypeVar("M", bound=Message)
 
 
-def make_app(supervisor: Supervisor, gate: Gate, topology: Topology, scraper: str | None = None) -> web.Application:
+def make_app(
+    supervisor: Supervisor, gate: Gate, topology: Topology, scraper: str | None = None, token: Path | None = None
+) -> web.Application:
     """The application; every path but ``/healthz`` wants a signature (see :mod:`lmj_api.signed`). Errors are JSON: ``{"error": reason}``.
 
     ``topology``: of the job. ``scraper``: who sends this as a bearer token may read ``/metrics``, and nothing else; None: nobody may by that.
+    ``token``: the pod's own, which the operator is shown (see :mod:`lmj_api.pod_token`); None: it has none.
     """
-    routes = Routes(supervisor, topology)
+    routes = Routes(supervisor, topology, token)
     app = web.Application(client_max_size=LARGEST_BODY, middlewares=[_errors, _admitted(gate, scraper)])
 
     async def challenge(_: web.Request, answer: web.StreamResponse) -> None:
@@ -43,6 +48,7 @@ def make_app(supervisor: Supervisor, gate: Gate, topology: Topology, scraper: st
         [
             web.get("/healthz", routes.healthz),
             web.get("/metrics", routes.metrics),
+            web.get("/v1/token", routes.token),
             web.get("/v1/state", routes.state),
             web.get("/v1/events", routes.events),
             web.put("/v1/worker", routes.worker),
@@ -64,8 +70,8 @@ def make_app(supervisor: Supervisor, gate: Gate, topology: Topology, scraper: st
 class Routes:
     """What each path does."""
 
-    def __init__(self, supervisor: Supervisor, topology: Topology) -> None:
-        self._supervisor, self._topology = supervisor, topology
+    def __init__(self, supervisor: Supervisor, topology: Topology, token: Path | None) -> None:
+        self._supervisor, self._topology, self._token = supervisor, topology, token
 
     async def healthz(self, _: web.Request) -> web.Response:
         """The event loop turns: that is all that it says."""
@@ -76,6 +82,16 @@ class Routes:
         supervisor = self._supervisor
         body = metrics.render(supervisor.state, self._topology, supervisor.log.newest, supervisor.launcher.server_bytes)
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def token(self, _: web.Request) -> web.Response:
+        """The PodToken, as it is now: the kubelet renews it. 404: the pod has none; 503: it cannot be read."""
+        if self._token is None:
+            return _error(404, "this pod has no token")
+        try:
+            text = await asyncio.to_thread(self._token.read_text)
+        except (OSError, ValueError) as error:
+            return _error(503, f"{self._token}: the pod's token cannot be read: {error}")
+        return web.Response(text=PodToken(token=text.strip()).to_json(), content_type="application/json")
 
     async def state(self, request: web.Request) -> web.Response:
         """The AgentState. With ``?view=NUMBER``, as in all answers that are one: without that view, which whoever asks knows."""

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import ssl
-from datetime import UTC, datetime
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from lmj_api.signed import decoded, encoded
-
-_BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
-_END = datetime(9999, 12, 31, tzinfo=UTC)
-"""Nobody looks at them: which keys count is said by views, and nodes' clocks may be wrong."""
+from lmj_trainer.certificate import certified, context
 
 
 class Identity:
@@ -26,11 +19,9 @@ class Identity:
         self._private = Ed25519PrivateKey.generate()
         self.key = encoded(self._private.public_key().public_bytes_raw())
         """The public half."""
-        self.server = _context(ssl.PROTOCOL_TLS_SERVER)
+        self.server, _ = certified(self._private, "lmj relay")
         """For those who connect to it."""
-        self.server.num_tickets = 0
-        _load(self.server, self._private)
-        self.client = _context(ssl.PROTOCOL_TLS_CLIENT)
+        self.client = context(ssl.PROTOCOL_TLS_CLIENT)
         """For those whom it connects to. Whose key theirs is, is looked at when the handshake is done: see :func:`key_of`."""
 
     def sign(self, statement: bytes) -> bytes:
@@ -56,23 +47,3 @@ def is_signed(statement: bytes, signature: bytes, key: str) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def _context(protocol: int) -> ssl.SSLContext:
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _load(context: ssl.SSLContext, private: Ed25519PrivateKey) -> None:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lmj relay")])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(private.public_key())
-    builder = builder.serial_number(x509.random_serial_number()).not_valid_before(_BEGIN).not_valid_after(_END)
-    certificate = builder.sign(private, None).public_bytes(Encoding.PEM)
-    # The ssl module reads files alone. This one has no name, is never on a disk, and is gone at the end.
-    with open(os.memfd_create("identity", os.MFD_CLOEXEC), "r+b") as file:
-        file.write(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + certificate)
-        file.flush()
-        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")

@@ -14,7 +14,7 @@ from kubernetes.aio.client import ApiClient
 from lmj_api.bounds import printable
 from lmj_operator.backend.kubernetes.nesting import parsed
 from lmj_operator.backend.kubernetes.pages import page
-from lmj_operator.backend.kubernetes.resources import Resource
+from lmj_operator.backend.kubernetes.resources import TOKEN_KEYS, Resource
 from lmj_operator.backend.kubernetes.trimming import EVENT, OBJECT, trimmed
 from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.backend.lines import whole_lines
@@ -112,6 +112,11 @@ class Api:
                 return False
             raise
         return any(kind.get("name") == resource.plural for kind in kinds.get("resources") or ())
+
+    async def token_keys(self) -> Object:
+        """The public keys of the tokens that the server signs, as a JSON Web Key Set. Raises :class:`ApiError`."""
+        accept = f"application/jwk-set+json, {JSON}"
+        return await self._call("get", "GET", TOKEN_KEYS, "/openid/v1/jwks", accept=accept)
 
     async def list(
         self, resource: Resource, namespace: str | None, query: Mapping[str, str], *, metadata: bool = False

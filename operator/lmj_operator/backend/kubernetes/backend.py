@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import aiohttp
 
@@ -18,6 +19,7 @@ from lmj_api.status import JobStatus, Phase, StandbyState
 from lmj_api.topology import Topology
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.caller import Caller
+from lmj_operator.backend.channel import Channel
 from lmj_operator.backend.event_stream import Turn, next_round
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
@@ -41,6 +43,7 @@ from lmj_operator.backend.kubernetes.pod_state import (
     pod_observed,
     with_notice,
 )
+from lmj_operator.backend.kubernetes.pod_tokens import PodTokens
 from lmj_operator.backend.kubernetes.resources import PODS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.sightings import Sightings
@@ -118,6 +121,7 @@ class KubernetesBackend:
         self._session = session
         self._settings = settings
         self._keys = keys
+        self._tokens = PodTokens(api, clock)
         self._callers: dict[str, Caller] = {}
         """By uid of the pod."""
         self._clock = clock
@@ -424,7 +428,8 @@ class KubernetesBackend:
             return None
         known = self._callers.get(uid)
         if known is None or known.key.public != key.public:
-            known = self._callers[uid] = Caller(key, self.job.metadata.uid or "", uid)
+            channel = Channel(partial(self._tokens.check, uid)) if pod["token"] else None
+            known = self._callers[uid] = Caller(key, self.job.metadata.uid or "", uid, channel)
         return known
 
     async def _delete(self, name: str) -> None:

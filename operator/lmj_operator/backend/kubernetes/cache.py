@@ -12,7 +12,7 @@ from lmj_api.names import parse_pod_name
 from lmj_operator.backend.kubernetes.child_cache import ChildCache
 from lmj_operator.backend.kubernetes.labels import CONTAINER, DIGEST, JOB, ROLE, SPEC
 from lmj_operator.backend.kubernetes.pod_state import NodeState, node_state
-from lmj_operator.backend.kubernetes.trust import trusted_by
+from lmj_operator.backend.kubernetes.trust import shows_token, trusted_by
 
 Object = Mapping[str, Any]
 Key = tuple[str, str]
@@ -55,6 +55,7 @@ def slim(pod: Object) -> Object:
         # Of the job that it carries, which is long.
         "cut": cut_of((metadata.get("annotations") or {}).get(SPEC)),
         "trust": trusted_by(spec),
+        "token": shows_token(spec),
     }
 
 

@@ -29,3 +29,5 @@ CLAIMS = Resource("", "v1", "persistentvolumeclaims")
 EVENTS = Resource("", "v1", "events")
 POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies")
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+TOKEN_KEYS = Resource("", "openid", "jwks")
+"""Not a kind, but counted as one: the public keys of the API server's tokens."""

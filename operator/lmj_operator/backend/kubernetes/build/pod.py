@@ -7,6 +7,7 @@ from typing import Any
 from lmj_api import canary
 from lmj_api.layout import Layout
 from lmj_api.names import API_VERSION, KIND, pod_name, standby_name
+from lmj_api.pod_token import AUDIENCE
 from lmj_api.problems import SpecError
 from lmj_api.spec import Encryption, LiveMigrationJob, PolicyMode, Volume
 from lmj_api.tokens import STORE_FOLDER, STORE_SECRET, references
@@ -17,7 +18,7 @@ from lmj_operator.backend.kubernetes.build.spreading import affinity, constraint
 from lmj_operator.backend.kubernetes.build.template import merge
 from lmj_operator.backend.kubernetes.build.template_check import check_template
 from lmj_operator.backend.kubernetes.settings import Settings
-from lmj_operator.backend.kubernetes.trust import trust_options
+from lmj_operator.backend.kubernetes.trust import token_options, trust_options
 
 Object = dict[str, Any]
 
@@ -29,6 +30,9 @@ to take all of the node's memory. And where it does not: what container runtimes
 _RUN = "/run/lmj"
 _JOB = "/etc/lmj/job"
 _STORE = "/etc/lmj/store"
+_TOKEN_FOLDER, _TOKEN = "/etc/lmj/token", "token"
+_TOKEN_SECONDS = 3600
+"""After which a token ends; the kubelet renews it before. Nobody looks at it, but the API server makes none without an end."""
 
 
 def owner(job: LiveMigrationJob) -> Object:
@@ -159,21 +163,10 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
     command += ["--dir", _RUN, "--listen", f"0.0.0.0:{labels.AGENT_PORT}", "--address", "$(POD_IP)"]
     command += ["--uid", "$(POD_UID)", "--grace", str(agent_seconds(job, settings))]
     ports = [{"name": "agent", "containerPort": labels.AGENT_PORT, "protocol": "TCP"}]
-    if job.spec.network.encryption is Encryption.REQUIRED:
-        command += ["--relay", str(labels.RELAY_PORT)]
+    encrypted = _encrypted(job)
+    if encrypted:
+        command += ["--relay", str(labels.RELAY_PORT), *token_options(f"{_TOKEN_FOLDER}/{_TOKEN}")]
         ports.append({"name": "relay", "containerPort": labels.RELAY_PORT, "protocol": "TCP"})
-    mounts: list[Object] = [
-        {"name": "job", "mountPath": _JOB, "readOnly": True},
-        {"name": "run", "mountPath": _RUN},
-        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of this pod
-        {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
-    ]
-    if job.spec.storage.output is not None or _alone(job):
-        mounts.append({"name": "output", "mountPath": labels.OUTPUT})
-    if job.spec.checkpoint.secret_name is not None:
-        mounts.append({"name": "store-keys", "mountPath": _STORE, "readOnly": True})
-    if job.spec.storage.data is not None:
-        mounts.append({"name": "data", "mountPath": labels.DATA, "readOnly": True})
     container: Object = {
         "name": labels.CONTAINER,
         "command": command,
@@ -190,7 +183,7 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
         "ports": ports,
         # The agent's own health: it answers while its worker computes, and does not when its event loop is stuck.
         "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": "agent"},
+            "httpGet": {"path": "/healthz", "port": "agent", **({"scheme": "HTTPS"} if encrypted else {})},
             "initialDelaySeconds": 30,
             "periodSeconds": 20,
             "timeoutSeconds": 10,
@@ -203,13 +196,35 @@ def _container(job: LiveMigrationJob, settings: Settings, rank: int | None, name
         },
         # The last lines of a failed agent become the message that status shows.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": mounts,
+        "volumeMounts": _mounts(job),
     }
     if settings.trainer_image is not None:
         container["image"] = settings.trainer_image
         if settings.image_pull_policy is not None:
             container["imagePullPolicy"] = settings.image_pull_policy
     return container
+
+
+def _encrypted(job: LiveMigrationJob) -> bool:
+    return job.spec.network.encryption is Encryption.REQUIRED
+
+
+def _mounts(job: LiveMigrationJob) -> list[Object]:
+    mounts: list[Object] = [
+        {"name": "job", "mountPath": _JOB, "readOnly": True},
+        {"name": "run", "mountPath": _RUN},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of this pod
+        {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
+    ]
+    if _encrypted(job):
+        mounts.append({"name": "token", "mountPath": _TOKEN_FOLDER, "readOnly": True})
+    if job.spec.storage.output is not None or _alone(job):
+        mounts.append({"name": "output", "mountPath": labels.OUTPUT})
+    if job.spec.checkpoint.secret_name is not None:
+        mounts.append({"name": "store-keys", "mountPath": _STORE, "readOnly": True})
+    if job.spec.storage.data is not None:
+        mounts.append({"name": "data", "mountPath": labels.DATA, "readOnly": True})
+    return mounts
 
 
 def _canary(job: LiveMigrationJob) -> list[Object]:
@@ -262,6 +277,10 @@ def _volumes(job: LiveMigrationJob) -> list[Object]:
         {"name": "tmp", "emptyDir": {}},
         {"name": "dshm", "emptyDir": {"medium": "Memory", **_shared_memory(job)}},
     ]
+    if _encrypted(job):
+        # It says which pod this is, to the operator alone: the API server takes it for no other purpose.
+        token = {"audience": AUDIENCE, "expirationSeconds": _TOKEN_SECONDS, "path": _TOKEN}
+        volumes.append({"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}})
     if (secret := job.spec.checkpoint.secret_name) is not None:
         # As files, and the whole folder, because these are replaced when the Secret changes, which variables and single files are not. It
         # must be there: a pod waits for it, and says so.
