@@ -167,12 +167,14 @@ def measured(options: argparse.Namespace, say: Say) -> list[Move]:
         operator = OperatorProcess(own.kubeconfig, folder / "operator.log", IMAGE)
         operator.start()
         try:
-            for way, count in turns(options):
+            # The first move in a job after the first takes some seconds more, whatever its way is: all that count are of such jobs.
+            for place, (way, count) in enumerate([(LIVE, 1), *turns(options)]):
                 with training(target, operator, way, options.stages) as (job, steps):
                     wait_for("a first step", lambda steps=steps: steps.look() > 0, job.describe, START_SECONDS)  # type: ignore[misc]
                     for number in range(count):
-                        moves.append(moved(target, job, steps, (number + 1) % options.stages, way, options.stages))
-                        say(f"{way}, {moves[-1]}")
+                        found = moved(target, job, steps, (number + 1) % options.stages, way, options.stages)
+                        say(f"{way}{'' if place else ', to warm up'}, {found}")
+                        moves += [found] if place else []
         finally:
             operator.kill(signal.SIGTERM)
     finally:

@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from figures.form import number, results, span, table
+from figures.form import NONE, number, results, span, table
 
 
 def checkpoints() -> str:
@@ -12,17 +12,19 @@ def checkpoints() -> str:
     for name in details["rounds"][0]:
         each = [took[name] for took in details["rounds"]]
         whole = median(saved["whole"] for saved in each)
+        beside = [stalls[name] for stalls in details["overlapped"] if name in stalls]
         rows.append(
             (
                 f"**{name}**" if name == "this project" else f"`{name}`" if "." in name else name,
                 number(1000 * median(saved["stall"] for saved in each), " ms"),
                 span((1000 * saved["stall"] for saved in each), " ms"),
+                number(1000 * median(beside), " ms") if beside else NONE,
                 number(whole, " s"),
                 number(details["bytes"] / whole / 1e9, " GB/s"),
                 number(median(saved["processor"] for saved in each), " s"),
             )
         )
-    head = ("Way", "Stall, median", "Shortest and longest", "Until it is on the disk", "Rate", "Processor time")
+    head = ("Way", "Stall, median", "Shortest and longest", "Beside a step", "Until it is on the disk", "Rate", "Processor time")
     return table(head, rows)
 
 
