@@ -13,7 +13,8 @@ from lmj_api.protocol import AgentState, CheckpointTrouble, Copied, Event, Event
 from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError, AnswerError, MachineError
 from lmj_operator.backend.kubernetes import agents as module
-from lmj_operator.backend.kubernetes.agents import Agents, _Known, _Urgency, said_already, with_event
+from lmj_operator.backend.kubernetes.agents import MOST_NEWS, Agents, News, _Known, _Urgency, said_already, with_event
+from lmj_operator.backend.port import PodEvent
 
 pytestmark = pytest.mark.integration
 
@@ -439,3 +440,13 @@ def test_what_is_kept_of_an_event_can_be_read_again(event: dict[str, object], ph
     known.hears(heard)
     kept = known.state
     assert kept == with_event(before, heard)
+
+
+async def test_news_that_nobody_hears_are_bounded() -> None:
+    news = News()
+    for _ in range(3):
+        for number in range(2 * MOST_NEWS):
+            news.put(PodEvent("pod", number, None))
+        heard = [await news.get() for _ in range(MOST_NEWS)]
+        assert [event.rank for event in heard if event is not None] == list(range(MOST_NEWS))
+        assert news.empty()

@@ -26,6 +26,9 @@ SCAN_SECONDS = 1.0
 DARK_SECONDS = 5.0
 """An agent whose machine was not there is asked again after so long, or when it was heard: no other has to wait for it meanwhile."""
 
+MOST_NEWS = 256
+"""News that wait for one who listens: while the API server does not answer nobody may for minutes, and agents may tell without end."""
+
 RECONNECT_SECONDS = 0.2
 LONGEST_RECONNECT_SECONDS = 5.0
 
@@ -126,8 +129,9 @@ class News:
         self._waiting: asyncio.Future[None] | None = None
 
     def put(self, event: PodEvent) -> None:
-        """Tell ``event``."""
-        self._told.append(event)
+        """Tell ``event``. Where much waits already it is left out: who listens looks at everything then, and only a line of a log is missing."""
+        if len(self._told) < MOST_NEWS:
+            self._told.append(event)
         self._wake()
 
     def close(self) -> None:
