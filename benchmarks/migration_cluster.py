@@ -174,7 +174,8 @@ def measured(options: argparse.Namespace, say: Say) -> list[Move]:
                     for number in range(count):
                         found = moved(target, job, steps, (number + 1) % options.stages, way, options.stages)
                         say(f"{way}{'' if place else ', to warm up'}, {found}")
-                        moves += [found] if place else []
+                        if place:
+                            moves.append(found)
         finally:
             operator.kill(signal.SIGTERM)
     finally:

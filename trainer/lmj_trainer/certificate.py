@@ -11,18 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from lmj_api.tls import context
+
 _BEGIN = datetime(2000, 1, 1, tzinfo=UTC)
 _END = datetime(9999, 12, 31, tzinfo=UTC)
 """Whose certificate counts is said elsewhere, and nodes' clocks may be wrong."""
-
-
-def context(protocol: int) -> ssl.SSLContext:
-    """TLS 1.3 that takes any certificate: whose it is, is looked at when the handshake is done."""
-    made = ssl.SSLContext(protocol)
-    made.minimum_version = ssl.TLSVersion.TLSv1_3
-    made.check_hostname = False
-    made.verify_mode = ssl.CERT_NONE
-    return made
 
 
 def certified(private: Ed25519PrivateKey, name: str) -> tuple[ssl.SSLContext, bytes]:

@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import Fingerprint
 
+from lmj_api.tls import context
+from lmj_operator.backend.reach import place
+
 Prove = Callable[[str], Awaitable[None]]
 """Returns when a token is the pod's. Raises :class:`ProofError`."""
 
@@ -37,22 +40,12 @@ class Channel:
             self.pin = None
 
 
-def _context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-CONTEXT = _context()
-"""Takes any certificate: whose it is, is looked at when the handshake is done."""
+CONTEXT = context(ssl.PROTOCOL_TLS_CLIENT)
 
 
 async def shown_at(address: str) -> Fingerprint:
     """Of the certificate that who answers at ``address`` (``host:port``) shows, and has the key of. Raises OSError."""
-    host, _, port = address.rpartition(":")
-    _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=CONTEXT)
+    _, writer = await asyncio.open_connection(*place(address), ssl=CONTEXT)
     try:
         return fingerprint(writer.transport)
     finally:

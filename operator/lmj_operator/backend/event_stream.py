@@ -15,6 +15,7 @@ from aiohttp import Fingerprint
 from lmj_api.signed import CHALLENGE
 from lmj_operator.backend.channel import CONTEXT, fingerprint
 from lmj_operator.backend.lines import whole_lines
+from lmj_operator.backend.reach import place
 
 LONGEST = 1 << 20
 """Bytes of a line."""
@@ -79,11 +80,10 @@ async def lines(
     ``opened`` is called when it was answered. Ends when the other side ends it in good order. Raises :class:`StreamError`, also
     when nothing comes for ``quiet_seconds``, not even an empty line. ``turn`` is waited for before more of many lines are taken.
     """
-    host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(connect_seconds):
             tls = None if pin is None else CONTEXT
-            transport, got = await asyncio.get_running_loop().create_connection(_Bytes, host.strip("[]"), int(port), ssl=tls)
+            transport, got = await asyncio.get_running_loop().create_connection(_Bytes, *place(address), ssl=tls)
     except (OSError, TimeoutError) as error:
         raise StreamError(str(error) or type(error).__name__) from error
     try:

@@ -16,6 +16,12 @@ _TRIED = frozenset({0, errno.EINPROGRESS, errno.EHOSTUNREACH})
 """What a connection that was really tried begins with; all else (no port left, no route, no leave to send) is this machine's own trouble."""
 
 
+def place(address: str) -> tuple[str, int]:
+    """Host and port of ``address`` (``host:port``, an IPv6 address in brackets)."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
 async def is_there(address: str, seconds: float) -> bool:
     """Whether the machine at ``address`` (``host:port``, the host an IP address) takes a connection within ``seconds``, or refuses it.
 
@@ -44,11 +50,10 @@ async def is_there(address: str, seconds: float) -> bool:
 
 def _connecting(address: str) -> socket.socket:
     """A connection that is being made. Raises OSError when none can be tried, or it was refused at once: then the machine is there."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
+    host, port = place(address)
     made = socket.socket(socket.AF_INET6 if ipaddress.ip_address(host).version == 6 else socket.AF_INET, socket.SOCK_STREAM)
     made.setblocking(False)
-    begun = made.connect_ex((host, int(port)))  # what became of it is asked for
+    begun = made.connect_ex((host, port))  # what became of it is asked for
     if begun not in _TRIED:
         made.close()
         raise OSError(begun, os.strerror(begun))

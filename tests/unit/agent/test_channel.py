@@ -15,13 +15,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from signing import KEY, POD
 
 from lmj_api.signed import digest_of
+from lmj_api.tls import context
 from lmj_api.topology import Topology
 from lmj_operator.backend.agent_client import AgentClient, AgentError, AnswerError
 from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.channel import Channel, ProofError
 from lmj_trainer.agent.gate import Gate
 from lmj_trainer.agent.server import make_app
-from lmj_trainer.certificate import certified, context
+from lmj_trainer.certificate import certified
 
 pytestmark = [
     pytest.mark.integration,
@@ -134,9 +135,10 @@ async def test_who_shows_the_pods_token_is_its_agent(agent: Agent, proofs: Proof
 async def test_an_agent_tells_nothing_to_who_is_between(agent: Agent, proofs: Proofs, meet: Callable[[int], AgentClient]) -> None:
     between = Between(agent.port)
     client = meet(await between.open())
-    for call in (client.state, client.drain, lambda: anext(aiter(client.events(0)))):
+    calls: tuple[Callable[[], Any], ...] = (client.state, client.drain, lambda: anext(aiter(client.events(0))))
+    for call in calls:
         with pytest.raises(AgentError, match="a connection to somebody else"):
-            await call()  # type: ignore[operator]
+            await call()
     assert proofs.shown == []
     assert b"401 Unauthorized" in between.heard
     assert TOKEN.encode() not in between.heard

@@ -59,7 +59,7 @@ def now() -> list[float]:
 
 @pytest.fixture
 def tokens(server: Server, now: list[float]) -> PodTokens:
-    return PodTokens(server, lambda: now[0])
+    return PodTokens(server, lambda: now[0])  # type: ignore[arg-type]
 
 
 def token(key: Any = RSA, name: str = "one", algorithm: str = "RS256", **changed: Any) -> str:

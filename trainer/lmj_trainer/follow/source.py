@@ -329,8 +329,6 @@ class Source:
                 self._turn.wait_for(lambda: stream.over or stream.due)
                 if stream.over:
                     return
-                if not stream.due:
-                    continue
                 due, pack = stream.due[0], stream.waits_for_network
             step, span = due
             body: Prepared | Gradients = Prepared(step)

@@ -9,7 +9,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from lmj_api.signed import decoded, encoded
-from lmj_trainer.certificate import certified, context
+from lmj_api.tls import context
+from lmj_trainer.certificate import certified
 
 
 class Identity:

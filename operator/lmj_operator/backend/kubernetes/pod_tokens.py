@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jwt
 from jwt.types import Options
@@ -12,7 +12,7 @@ from jwt.types import Options
 from lmj_api.bounds import printable
 from lmj_api.pod_token import AUDIENCE, LONGEST
 from lmj_operator.backend.channel import ProofError
-from lmj_operator.backend.kubernetes.api import ApiError
+from lmj_operator.backend.kubernetes.api import Api, ApiError
 
 ALGORITHMS = ("RS256", "ES256", "ES384", "ES512")
 """By which Kubernetes signs. None of them has a key that both sides know."""
@@ -24,18 +24,11 @@ AGAIN_SECONDS = 10.0
 SHOWN = 100
 
 
-class Source(Protocol):
-    """Who publishes the keys."""
-
-    async def token_keys(self) -> dict[str, Any]:
-        """A JSON Web Key Set. Raises ApiError."""
-
-
 class PodTokens:
     """Compares tokens with the pods that they are to be of."""
 
-    def __init__(self, source: Source, clock: Callable[[], float] = time.monotonic) -> None:
-        self._source, self._clock = source, clock
+    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._clock = api, clock
         self._keys: dict[str, jwt.PyJWK] = {}
         self._asked: float | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -72,7 +65,7 @@ class PodTokens:
 
     async def _ask(self) -> None:
         try:
-            self._keys = _keys(await self._source.token_keys())
+            self._keys = _keys(await self._api.token_keys())
             self._problem, self._asked = None, self._clock()
         except ApiError as error:
             self._problem, self._asked = str(error), None if error.unknown else self._clock()

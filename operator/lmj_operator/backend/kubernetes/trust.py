@@ -8,7 +8,7 @@ from typing import Any
 from lmj_api.signed import PUBLIC_KEY
 from lmj_operator.backend.kubernetes.labels import CONTAINER
 
-_OPTION, _TOKEN = "--trust=", "--token="
+_TRUST, _TOKEN = "--trust=", "--token="
 """Of the agent. One word with its key, because a key may begin as an option does."""
 _MOST_WORDS = 200
 """Of a command line; ours has some thirty."""
@@ -16,7 +16,7 @@ _MOST_WORDS = 200
 
 def trust_options(keys: tuple[str, ...]) -> list[str]:
     """The words of a command line that say so."""
-    return [_OPTION + key for key in keys]
+    return [_TRUST + key for key in keys]
 
 
 def token_options(path: str) -> list[str]:
@@ -26,7 +26,7 @@ def token_options(path: str) -> list[str]:
 
 def trusted_by(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """The public keys on the command line of the agent in a pod's ``spec``; none: it is of a version before, or no agent's."""
-    keys = (word.removeprefix(_OPTION) for word in _words(spec) if word.startswith(_OPTION))
+    keys = (word.removeprefix(_TRUST) for word in _words(spec) if word.startswith(_TRUST))
     # All pods of an operator name the same one, or few: each is there once.
     return tuple(sys.intern(key) for key in keys if PUBLIC_KEY.fullmatch(key))
 

@@ -214,7 +214,7 @@ def _mounts(job: LiveMigrationJob) -> list[Object]:
         {"name": "job", "mountPath": _JOB, "readOnly": True},
         {"name": "run", "mountPath": _RUN},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of this pod
-        {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108
+        {"name": "dshm", "mountPath": "/dev/shm"},  # noqa: S108 - memory of this pod
     ]
     if _encrypted(job):
         mounts.append({"name": "token", "mountPath": _TOKEN_FOLDER, "readOnly": True})
