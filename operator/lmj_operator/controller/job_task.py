@@ -18,6 +18,7 @@ from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.budget import Budget
+from lmj_operator.backend.kubernetes.build.kept_template import with_kept_template
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.canaries import turns_to_knock
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
@@ -315,7 +316,8 @@ class JobTask:
 
     def _job(self) -> LiveMigrationJob:
         """The job as its object says. Raises SpecError."""
-        return cluster_job({"metadata": self._metadata, "spec": json.loads(self._spec)}, self._place.settings)
+        job = cluster_job({"metadata": self._metadata, "spec": json.loads(self._spec)}, self._place.settings)
+        return with_kept_template(job, self._spec)
 
     def _take(self, body: Mapping[str, Any]) -> None:
         """Keep what is read of the job's object: not its status, which is kept elsewhere."""

@@ -7,11 +7,12 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lmj_api.spec import LiveMigrationJob
-from lmj_operator.backend.kubernetes.api import CALL_SECONDS, ApiError
+from lmj_operator.backend.kubernetes.api import CALL_SECONDS, LARGE_AT_ONCE, ApiError
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.settings import Settings
+from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.backend.signing_key import SigningKey
 from lmj_operator.plan.observe.times import rfc3339
 
@@ -108,6 +109,7 @@ class MemoryApi:
         self.version = 1
         self.deadlines: list[float] = []
         """Seconds that each apply had."""
+        self.large = Turns(LARGE_AT_ONCE, LARGE_AT_ONCE)
 
     def _enter(self, verb: str, resource: Resource, name: str) -> tuple[str, str]:
         self.calls.append((verb, resource.plural, name))

@@ -1,18 +1,22 @@
 """Jobs share calls, starts and events: one that wants many of them waits behind one that wants one."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from aiohttp import web
 from cluster_jobs import SETTINGS, MemoryApi, job, job_body
 from served import served
 
-from lmj_operator.backend.kubernetes.api import CALLS_OF_ONE
+from lmj_operator.backend.kubernetes.api import CALLS_OF_ONE, LARGE_AT_ONCE
+from lmj_operator.backend.kubernetes.build.kept_template import LARGE, with_kept_template
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
+from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.creation import POD_SECONDS, PODS_BESIDES, PODS_OF_A_RANK, Creation
-from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.backend.kubernetes.resources import PODS, Resource
 from lmj_operator.backend.kubernetes.turns import JOB, Key, Turns
 from lmj_operator.controller import notes as notes_module
 from lmj_operator.controller.notes import NOTE_SECONDS, NOTES_AT_ONCE, Note, Notebook
@@ -212,3 +216,35 @@ async def test_a_job_that_grows_by_a_rank_again_and_again_makes_as_many_pods_as_
 
 def test_what_one_job_may_post_is_far_less_than_all_may() -> None:
     assert NOTES_AT_ONCE * 10 < notes_module.WAITING_NOTES
+
+
+async def test_of_large_pods_few_are_in_memory_at_once_and_small_ones_do_not_wait_for_them() -> None:
+    held, most, over = 0, 0, asyncio.Event()
+
+    class SlowApi(MemoryApi):
+        async def create(self, resource: Resource, body: dict[str, Any]) -> dict[str, Any]:
+            nonlocal held, most
+            if resource is PODS and body["metadata"]["name"].startswith("large"):
+                held += 1
+                most = max(most, held)
+                await over.wait()
+                held -= 1
+            return await super().create(resource, body)
+
+    api, cache = SlowApi(), Cache()
+
+    def making(name: str, template: dict[str, Any]) -> list[asyncio.Task[None]]:
+        spec = job_body(name, template=template)
+        made = with_kept_template(cluster_job(spec, SETTINGS), json.dumps(spec["spec"]))
+        creation = Creation(api, cache, Children(api, cache.children, SETTINGS), SETTINGS)  # type: ignore[arg-type]
+        return [asyncio.create_task(creation.create(made, CreatePod(rank, 1))) for rank in range(2)]
+
+    label = {"metadata": {"annotations": {"note": "x" * LARGE}}}
+    large = [task for number in range(4) for task in making(f"large-{number}", label)]
+    await asyncio.wait_for(asyncio.gather(*making("small", {})), 10)
+    assert sorted(api.names("pods")) == ["small-r0-1", "small-r1-1"]
+    assert held == most == LARGE_AT_ONCE
+    over.set()
+    await asyncio.wait_for(asyncio.gather(*large), 10)
+    assert len(api.names("pods")) == 10
+    assert most == LARGE_AT_ONCE

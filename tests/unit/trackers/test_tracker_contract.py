@@ -126,7 +126,7 @@ def test_a_server_that_does_not_answer_is_told_in_a_line(tmp_path: Path) -> None
     port = mlflow_server.free_port()
     place = Place({"kind": "MLflow", "project": "proof", "uri": f"http://127.0.0.1:{port}"}, tmp_path / "out")
     place.run.commit(1, 2)
-    script = "import lmj_trainer.trackers.main as m, sys; m.ALL_SECONDS = 1.0; sys.exit(m.main(sys.argv[1:]))"
+    script = "import lmj_trainer.run_commands.track as m, sys; m.ALL_SECONDS = 1.0; sys.exit(m.main(sys.argv[1:]))"
     done = _python("-c", script, str(place.folder))
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

@@ -30,6 +30,8 @@ CALLS_AT_ONCE = 20
 """The server does not get faster by more of them, and each has a connection with buffers of its own for TLS."""
 CALLS_OF_ONE = 16
 """Of one job: some are left for the others."""
+LARGE_AT_ONCE = 2
+"""A pod of the largest template takes a megabyte here, and its answer another."""
 BUSY_TRIES = 3
 """A server that is too busy is asked so often, each time after the wait that it asks for."""
 QUIET_SECONDS = 120.0
@@ -86,6 +88,8 @@ class Api:
         self._client = client
         self._count = count or (lambda verb, resource, code: None)
         self._turns = Turns(CALLS_AT_ONCE, CALLS_OF_ONE)
+        self.large = Turns(LARGE_AT_ONCE, LARGE_AT_ONCE)
+        """Turns to have a large object in memory, and to make it; small ones never wait for them."""
         self._answered = 0.0
         """When the last call was answered."""
 

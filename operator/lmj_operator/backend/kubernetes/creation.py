@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from lmj_api.clock import steady_time
@@ -12,6 +13,7 @@ from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.event_stream import Turn, next_round
 from lmj_operator.backend.kubernetes.api import Api, ApiError, Object
 from lmj_operator.backend.kubernetes.budget import Budget
+from lmj_operator.backend.kubernetes.build.kept_template import is_large
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
@@ -87,12 +89,9 @@ class Creation:
         name = standby_name(owner, serial) if rank is None else pod_name(owner, rank, serial)
         if now < self._hold[1] or name in self.unmade or not self._may_make(job.spec.world_size):
             return
-        # All of a job's pods are made at the same time, and a template may be large.
-        await self._turn()
         try:
-            pod = self._build(job, action)
             await self._ensure(job)
-            made = await self._api.create(PODS, pod)
+            made = await self._made(job, action)
         except SpecError as error:
             self.unmade[name] = Unmade(action, now, "Invalid", str(error), True, 1, now)
         except ApiError as error:
@@ -113,7 +112,7 @@ class Creation:
             try:
                 # What was refused may be one of them and not the pod.
                 await self._ensure(job)
-                made = await self._api.create(PODS, self._build(job, unmade.action))
+                made = await self._made(job, unmade.action)
             except ActionError:
                 del self.unmade[name]
                 self._wait(now)
@@ -133,8 +132,13 @@ class Creation:
             self._ranks = ranks
         return self._pods.take(time.monotonic())
 
-    def _build(self, job: LiveMigrationJob, action: CreatePod) -> Object:
-        return build_pod(job.cut_into(action.cut), self.settings, action.rank, action.serial, action.avoid, action.node)
+    async def _made(self, job: LiveMigrationJob, action: CreatePod) -> Object:
+        """The pod as the API server has made it. Raises SpecError and ApiError."""
+        # All of a job's pods are made at the same time, those of many jobs are, and a template may be large.
+        async with self._api.large.taken() if is_large(job) else nullcontext():
+            await self._turn()
+            cut, settings = job.cut_into(action.cut), self.settings
+            return await self._api.create(PODS, build_pod(cut, settings, action.rank, action.serial, action.avoid, action.node))
 
     def forget(self, name: str) -> None:
         """The pod is not wanted any more."""

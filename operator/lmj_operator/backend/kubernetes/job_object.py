@@ -41,7 +41,7 @@ def _kept(thing: Any) -> Any:
         return thing
     made, spec, metadata = dict(thing), thing.get("spec"), thing.get("metadata")
     if isinstance(spec, dict):
-        made["spec"] = {_TEXT: spec_text(spec).decode(), "dataParallel": spec.get("dataParallel")}
+        made["spec"] = {_TEXT: spec_text(spec), "dataParallel": spec.get("dataParallel")}
     if isinstance(metadata, dict):
         request = move_request(metadata)
         made["metadata"] = kept_metadata(metadata) | ({"annotations": {MIGRATE: request}} if request is not None else {})
@@ -59,16 +59,16 @@ def move_request(metadata: Mapping[str, Any]) -> str | None:
     return request if isinstance(request, str) and len(request) <= _LONGEST_REQUEST else None
 
 
-def spec_text(spec: Mapping[str, Any]) -> bytes:
+def spec_text(spec: Mapping[str, Any]) -> str:
     """``spec``, or what :func:`kept` has in its place, as JSON; of one that is too large why it is refused, and for how long the job stays."""
-    if isinstance(spec.get(_TEXT), str):
-        return str(spec[_TEXT]).encode()
+    if isinstance(text := spec.get(_TEXT), str):
+        return text  # the same one that others keep of this object
     try:
         check_size({"spec": spec})
     except SpecError as error:
         seconds = spec.get(_TTL)
         spec = {_REFUSED: str(error)} | ({_TTL: seconds} if isinstance(seconds, int) else {})
-    return json.dumps(spec, ensure_ascii=False).encode(errors="replace")
+    return json.dumps(spec, ensure_ascii=False).encode(errors="replace").decode()
 
 
 def refuse(spec: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from lmj_api.tokens import STORE_FOLDER, STORE_SECRET, references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
 from lmj_operator.backend.kubernetes.build.grace import agent_seconds, grace_seconds
+from lmj_operator.backend.kubernetes.build.kept_template import template_of
 from lmj_operator.backend.kubernetes.build.spreading import affinity, constraints
 from lmj_operator.backend.kubernetes.build.template import merge
 from lmj_operator.backend.kubernetes.build.template_check import check_template
@@ -59,8 +60,8 @@ def build_pod(
 
     Raises SpecError when the job cannot be run in pods: no image, no shared volume, a wrong template.
     """
-    check_template(job.spec.template)
-    template = job.spec.template or {}
+    template = template_of(job)
+    check_template(template)
     base = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(job, settings, rank, serial)}
     pod = merge(base, template)
     own = {**labels.job_labels(job), **labels.of_pod(_name(job, rank, serial), job.spec.topology)}
@@ -110,7 +111,7 @@ def _name(job: LiveMigrationJob, rank: int | None, serial: int) -> str:
 
 def node_selector(job: LiveMigrationJob, rank: int | None) -> dict[str, str]:
     """Labels that the node of ``rank``'s pod, or (None) of a standby, must have when the pod is made."""
-    of_template = ((job.spec.template or {}).get("spec") or {}).get("nodeSelector", {})
+    of_template = (template_of(job).get("spec") or {}).get("nodeSelector", {})
     selector: dict[str, str] = merge({"it": _selector(job, rank)}, {"it": of_template}).get("it", {})
     return selector
 
@@ -229,7 +230,7 @@ def _mounts(job: LiveMigrationJob) -> list[Object]:
 
 def _canary(job: LiveMigrationJob) -> list[Object]:
     """Where the agent is to listen although the job's NetworkPolicy lets nobody but its ranks in. On a node's own network no policy holds."""
-    if _on_node_network((job.spec.template or {}).get("spec") or {}):
+    if _on_node_network(template_of(job).get("spec") or {}):
         return []
     return [{"name": canary.VARIABLE, "value": str(canary.PORT)}]
 
@@ -309,7 +310,7 @@ def _shared_memory(job: LiveMigrationJob) -> dict[str, str]:
     """
     if job.spec.command is None and job.spec.model.python is None:
         return {"sizeLimit": _NO_SHARED_MEMORY}
-    containers = ((job.spec.template or {}).get("spec") or {}).get("containers") or []
+    containers = (template_of(job).get("spec") or {}).get("containers") or []
     trainer: Object = next((container for container in containers if container["name"] == labels.CONTAINER), {})
     limits = (trainer.get("resources") or {}).get("limits") or {}
     return {} if "memory" in limits else {"sizeLimit": _SHARED_MEMORY}

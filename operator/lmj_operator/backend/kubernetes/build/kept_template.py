@@ -1,0 +1,52 @@
+"""A job's pod template, kept as text: parsed it takes four times as much memory, and it is read only when a pod is made or compared."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from lmj_api.spec import LiveMigrationJob
+
+LARGE = 16 << 10
+"""Characters of a job's spec; the template of one that has fewer is left as it is."""
+
+
+class KeptTemplate(Mapping[str, Any]):
+    """The template in ``spec``, JSON of a job's spec that has one. It is parsed for each question; :func:`template_of` parses it once."""
+
+    __slots__ = ("_spec",)
+
+    def __init__(self, spec: str) -> None:
+        self._spec = spec
+
+    def parsed(self) -> dict[str, Any]:
+        """The template itself."""
+        template: dict[str, Any] = from_json(self._spec)["template"]
+        return template
+
+    def __getitem__(self, key: str) -> Any:
+        return self.parsed()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parsed())
+
+    def __len__(self) -> int:
+        return len(self.parsed())
+
+
+def with_kept_template(job: LiveMigrationJob, spec: str) -> LiveMigrationJob:
+    """``job`` with a large template as ``spec`` has it, the JSON that ``job`` was made of."""
+    if not job.spec.template or len(spec) <= LARGE:
+        return job
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"template": KeptTemplate(spec)})})
+
+
+def is_large(job: LiveMigrationJob) -> bool:
+    """Whether the template of ``job`` is kept as text."""
+    return isinstance(job.spec.template, KeptTemplate)
+
+
+def template_of(job: LiveMigrationJob) -> Mapping[str, Any]:
+    """The template of ``job``, empty where it has none."""
+    template: Mapping[str, Any] | None = job.spec.template
+    return template.parsed() if isinstance(template, KeptTemplate) else template or {}
