@@ -17,9 +17,9 @@ from lmj_operator.backend.channel import CONTEXT, fingerprint
 from lmj_operator.backend.lines import whole_lines
 from lmj_operator.backend.reach import place
 
-LONGEST = 1 << 18
-"""Bytes of a line."""
-MOST_UNREAD = 1 << 15
+LONGEST = 1 << 17
+"""Bytes of a line. Those of stderr, of an agent whose worker has ended, may be 100 KB."""
+MOST_UNREAD = 1 << 14
 """Bytes that came and were not taken yet, after which the other side waits."""
 LONGEST_HEAD = 1 << 14
 """Bytes of an answer before its body."""
@@ -29,7 +29,7 @@ EMPTY_LINE, BETWEEN = b"1\r\n\n\r\n", b"\r\n"
 """An empty line as a chunk of its own, and what is left when all chunks before it were taken: nobody has to be woken for it."""
 _CHALLENGE = CHALLENGE.lower().encode()
 _read = memoryview(bytearray(MOST_UNREAD))
-"""What the loop reads at once, of any stream: it is copied before the next is read. A loop's own buffer is eight times as large."""
+"""What the loop reads at once, of any stream: it is copied before the next is read. A loop's own buffer is 16 times as large."""
 
 TURNS = 16
 """Lines, or KiB of them, after which others have their turn."""

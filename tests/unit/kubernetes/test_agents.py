@@ -9,11 +9,22 @@ import pytest
 
 from lmj_api.bounds import LARGEST
 from lmj_api.fold import fold
-from lmj_api.protocol import AgentState, CheckpointTrouble, Copied, Event, EventKind, Holding, Progress, WorkerPhase, WorkerState
+from lmj_api.protocol import (
+    AgentState,
+    CheckpointInfo,
+    CheckpointTrouble,
+    Copied,
+    Event,
+    EventKind,
+    Holding,
+    Progress,
+    WorkerPhase,
+    WorkerState,
+)
 from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError, AnswerError, MachineError
 from lmj_operator.backend.kubernetes import agents as module
-from lmj_operator.backend.kubernetes.agents import MOST_NEWS, Agents, News, _Known, _Urgency, said_already, with_event
+from lmj_operator.backend.kubernetes.agents import LONG, MOST_NEWS, Agents, News, _Known, _Urgency, said_already, with_event
 from lmj_operator.backend.port import PodEvent
 
 pytestmark = pytest.mark.integration
@@ -450,3 +461,16 @@ async def test_news_that_nobody_hears_are_bounded() -> None:
         heard = [await news.get() for _ in range(MOST_NEWS)]
         assert [event.rank for event in heard if event is not None] == list(range(MOST_NEWS))
         assert news.empty()
+
+
+async def test_what_an_agent_says_at_length_is_kept_small_and_whole() -> None:
+    names = [CheckpointInfo(name=f"step-{step:09d}", step=step, problem="no manifest " * 40) for step in range(1000)]
+    long = AgentState(pod="p", rank=0, started=0.0, scanned=True, worker=RUNNING, checkpoints=names)
+    short = long.model_copy(update={"checkpoints": names[:3]})
+    known = _Known(asyncio.create_task(asyncio.sleep(0)))
+    for state in (long, short):
+        known.says(state)
+        assert known.text is not None
+        assert len(known.text) < LONG
+        assert known.state == state
+    await known.listener

@@ -4,15 +4,18 @@ import pytest
 from full_status import LINE, STAGES, TIME, full, pod, size, stored, view
 from tests.unit.operator.seen import facts
 
-from lmj_api.protocol import MOST_CHECKPOINTS, MOST_LINES, AgentState, CheckpointInfo, Exit, WorkerState
+from lmj_api.protocol import MOST_CHECKPOINTS, MOST_LINES, AgentState, CheckpointInfo, Event, EventKind, Exit, WorkerState
 from lmj_api.status import RankStatus
 from lmj_api.topology import Topology
 from lmj_api.view import MOST_RANKS
 from lmj_operator.backend.agent_client import LONGEST_ANSWER
+from lmj_operator.backend.event_stream import LONGEST
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.pods.wants import Want
 from lmj_operator.plan.report.report import EXIT_BYTES, rank_table
+from lmj_trainer.agent.exits import describe
 from lmj_trainer.agent.server import LARGEST_BODY
+from lmj_trainer.agent.tail import Tail
 
 ONE_MIB = 1 << 20
 
@@ -36,6 +39,18 @@ def test_what_is_told_of_the_largest_view_fits_into_a_request_and_an_answer() ->
         evaluations=full().evaluations,
     )
     assert len(state.to_json().encode()) < LONGEST_ANSWER
+
+
+def test_the_longest_events_of_an_agent_fit_into_a_line() -> None:
+    tail = Tail()
+    for _ in range(MOST_LINES):
+        tail.add(("\N{WHITE HEAVY CHECK MARK}\N{GRINNING FACE}" * 1000).encode())
+    ended = Event(time=TIME, kind=EventKind.WORKER_EXITED, message=LINE, exit=describe(1, tail.lines()))
+    assert ended.exit is not None
+    assert len(ended.exit.stderr) > 10
+    names = [f"step-{step:09d}-v{step}-1a2b3c4d" for step in range(MOST_CHECKPOINTS)]
+    removed = Event(time=TIME, kind=EventKind.CHECKPOINTED, message=LINE, removed=names)
+    assert all(len(event.to_json().encode()) < LONGEST for event in (ended, removed))
 
 
 def failed(rank: int, message: str) -> RankFacts:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -25,6 +26,9 @@ SCAN_SECONDS = 1.0
 
 DARK_SECONDS = 5.0
 """An agent whose machine was not there is asked again after so long, or when it was heard: no other has to wait for it meanwhile."""
+
+LONG = 16 << 10
+"""Bytes of what an agent said: a thousand checkpoints, or a view of as many ranks, may be half a million, and all alike."""
 
 MOST_NEWS = 256
 """News that wait for one who listens: while the API server does not answer nobody may for minutes, and agents may tell without end."""
@@ -65,8 +69,8 @@ class _Known:
     listener: asyncio.Task[None]
     heard: bool = False
     """Its stream of events is open."""
-    json: str | None = None
-    """:attr:`state`: text is a fifth of the objects, and there are thousands who say nothing for long."""
+    text: bytes | None = None
+    """:attr:`state`: text is a fifth of the objects, and there are thousands who say nothing for long. A long one is compressed."""
     said: float = 0.0
     """When it was asked for that, on the monotonic clock,"""
     answered: float = 0.0
@@ -85,11 +89,15 @@ class _Known:
     @property
     def state(self) -> AgentState | None:
         """What it said last; None: it must be asked."""
-        return None if self.json is None else AgentState.model_validate_json(self.json)
+        text = self.text
+        if text is None:
+            return None
+        return AgentState.model_validate_json(text if text.startswith(b"{") else zlib.decompress(text))
 
     def says(self, state: AgentState) -> None:
         """It has said this, or told it by an event."""
-        self.json = state.model_dump_json(exclude_defaults=True)
+        text = state.model_dump_json(exclude_defaults=True).encode()
+        self.text = text if len(text) <= LONG else zlib.compress(text, 1)
 
     def hears(self, event: Event) -> _Urgency:
         """Whether ``event`` is news; what is known then has it in it, or is in doubt."""
@@ -114,7 +122,7 @@ class _Known:
 
     def doubt(self) -> None:
         """What it said may be out of date."""
-        self.json = None
+        self.text = None
         self.doubts += 1
 
 
@@ -228,7 +236,7 @@ class Agents:
             known.doubt()
 
     async def _ask(self, known: _Known, client: AgentClient, question: Call) -> AgentState:
-        known.json, known.said, doubts = None, time.monotonic(), known.doubts
+        known.text, known.said, doubts = None, time.monotonic(), known.doubts
         known.asked += 1
         try:
             state = await question(client)
@@ -248,7 +256,7 @@ class Agents:
         def opened() -> None:
             known = self._known[key]
             known.heard, known.dark_until = True, 0.0
-            if known.json is None and not known.asked:
+            if known.text is None and not known.asked:
                 # It did not answer when it was asked; from now on its events report everything, those of before too.
                 self.news.put(PodEvent(pod, rank, None))
 
