@@ -174,8 +174,9 @@ class _Bytes(asyncio.BufferedProtocol):
         """The body comes in chunks."""
         self.whole = False
         """All lines that were taken had their end."""
-        self.ended: Exception | None = None
-        """Why no more comes."""
+        self.ended: str | None = None
+        """Why no more comes. As text: an error that is kept and raised has all that was under way then, and that has it, until garbage is
+        collected."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.ReadTransport, transport)
@@ -195,15 +196,15 @@ class _Bytes(asyncio.BufferedProtocol):
         self._wake(None)
 
     def eof_received(self) -> None:
-        self._end(EOFError("it was ended by the other side"))
+        self._end("it was ended by the other side")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(exc or EOFError("it was cut"))
+        self._end("it was cut" if exc is None else str(exc) or type(exc).__name__)
 
     async def more(self, seconds: float) -> None:
         """Wait until more came. Raises TimeoutError, and, when no more comes, what ended it."""
         if self.ended is not None:
-            raise self.ended
+            raise EOFError(self.ended)
         if self._transport is not None and self._paused:
             # Only then: it may be closing, and a loop may refuse it for one that is.
             self._transport.resume_reading()
@@ -261,7 +262,7 @@ class _Bytes(asyncio.BufferedProtocol):
         del self._bytes[:size]
         return taken
 
-    def _end(self, why: Exception) -> None:
+    def _end(self, why: str) -> None:
         self.ended = self.ended or why
         self._wake(None)
 

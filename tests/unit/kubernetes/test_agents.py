@@ -1,6 +1,7 @@
 """Agents are asked when there may be news, and not when there is none."""
 
 import asyncio
+import gc
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +25,16 @@ from lmj_api.protocol import (
 from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError, AnswerError, MachineError
 from lmj_operator.backend.kubernetes import agents as module
-from lmj_operator.backend.kubernetes.agents import LONG, MOST_NEWS, Agents, News, _Known, _Urgency, said_already, with_event
+from lmj_operator.backend.kubernetes.agents import (
+    LONG,
+    MOST_NEWS,
+    Agents,
+    News,
+    _Known,
+    _Urgency,
+    said_already,
+    with_event,
+)
 from lmj_operator.backend.port import PodEvent
 
 pytestmark = pytest.mark.integration
@@ -474,3 +484,22 @@ async def test_what_an_agent_says_at_length_is_kept_small_and_whole() -> None:
         assert len(known.text) < LONG
         assert known.state == state
     await known.listener
+
+
+async def test_an_agent_that_is_forgotten_leaves_nothing_for_the_garbage_collector(
+    at: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONGEST_RECONNECT_SECONDS", 1000.0)
+    monkeypatch.setattr(module, "RECONNECT_SECONDS", 1000.0)
+    for client in at.clients:
+        client.happens(EventKind.WARNING)  # after one the next wait is the first again
+        client.sent.put_nowait(None)
+    await asyncio.sleep(0.05)  # the streams have ended, and are not opened again
+    gc.collect()
+    gc.disable()
+    try:
+        at.agents.keep(set())
+        await asyncio.sleep(0.01)
+        assert not [known for known in gc.get_objects() if type(known) is _Known]
+    finally:
+        gc.enable()

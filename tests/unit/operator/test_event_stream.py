@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -223,3 +224,17 @@ async def test_a_turn_is_waited_for_before_more_of_many_lines_are_taken(server: 
     turn.set()
     await taking
     assert len(taken) == 10 * TURNS
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+async def test_a_stream_that_ended_leaves_nothing_for_the_garbage_collector(server: Server, cuts: bool) -> None:
+    server.answer, server.cuts = [CHUNKED + b"3\r\nab\n\r\n"], cuts
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(StreamError):
+            await read(server)
+        await asyncio.sleep(0)
+        assert not [kept for kept in gc.get_objects() if type(kept) is module._Bytes]
+    finally:
+        gc.enable()

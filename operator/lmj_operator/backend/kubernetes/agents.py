@@ -272,11 +272,15 @@ class Agents:
                 self._doubt_all()
                 self.news.put(PodEvent(pod, rank, None))
             finally:
-                known = self._known.get(key)
-                if known is not None and known.listener is asyncio.current_task():
-                    known.heard = False
+                self._left(key)
             await asyncio.sleep(wait)
             wait = min(2 * wait, LONGEST_RECONNECT_SECONDS)
+
+    def _left(self, key: str) -> None:
+        """The stream of events that the current task listened to is over."""
+        known = self._known.get(key)
+        if known is not None and known.listener is asyncio.current_task():
+            known.heard = False
 
     def _hear(self, key: str, told: PodEvent, event: Event) -> None:
         self._known[key].dark_until = 0.0
