@@ -96,7 +96,7 @@ class Recovery(Message):
     """When a node is avoided. One machine has no others: there it does nothing."""
     backoff_seconds: Annotated[float, Field(ge=0)] = 1.0
     """Wait before the second restart in a row that brought no new step; doubles with each, up to ``maxBackoffSeconds``. The first is at once. From
-    the eleventh on each waits at least 0.25 s, which doubles too, up to 8 s."""
+    the eleventh on each waits at least 1 s, which doubles too, up to 300 s."""
     max_backoff_seconds: Annotated[float, Field(ge=0)] = 60.0
     """Longest wait before a restart."""
     start_timeout_seconds: Annotated[float, Field(gt=0)] = 600.0

@@ -33,16 +33,16 @@ def test_every_phase_has_a_row_and_terminal_ones_have_no_way_out() -> None:
 
 def test_backoff_doubles_to_its_limit() -> None:
     recovery = Recovery(backoff_seconds=1, max_backoff_seconds=10)
-    assert [backoff(recovery, n) for n in range(7)] == [0, 0, 1, 2, 4, 8, 10]
-    assert backoff(recovery, 10_000) == 10
+    assert [backoff(recovery, n) for n in range(11)] == [0, 0, 1, 2, 4, 8, 10, 10, 10, 10, 10]
+    assert [backoff(recovery, n) for n in (14, 15)] == [10, 16], "what every job waits, where that is longer"
 
 
 def test_who_fails_again_and_again_waits_in_the_end_whatever_the_spec_says() -> None:
     recovery = Recovery(backoff_seconds=0, max_restarts=1_000_000_000)
     assert [backoff(recovery, n) for n in range(11)] == [0] * 11
-    assert [backoff(recovery, n) for n in range(11, 18)] == [0.25, 0.5, 1, 2, 4, 8, 8]
-    assert backoff(recovery, 10_000) == 8
-    assert backoff(Recovery(max_backoff_seconds=0), 12) == 0.5
+    assert [backoff(recovery, n) for n in range(11, 21)] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    assert backoff(recovery, 10_000) == 300
+    assert backoff(Recovery(max_backoff_seconds=0), 12) == 2
     assert backoff(Recovery(), 12) == 60, "what the job wants, where that is longer"
 
 

@@ -35,9 +35,10 @@ class Charge:
 
 FREE_RESTARTS = 10
 """So many restarts in a row without a new step wait for as long as the job wants, be it not at all."""
-LEAST_SECONDS = 0.25
-LONGEST_LEAST_SECONDS = 8.0
-"""The next waits at least the first, and each further one twice as long as the one before, up to the second."""
+LEAST_SECONDS = 1.0
+LONGEST_LEAST_SECONDS = 300.0
+"""The next waits at least the first, and each further one twice as long as the one before, up to the second, which is a kubelet's longest
+too: each new pod takes the time of the API server, a scheduler and a kubelet from other jobs' pods."""
 
 
 def backoff(recovery: Recovery, without_progress: int) -> float:
