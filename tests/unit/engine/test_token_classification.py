@@ -205,12 +205,15 @@ def test_a_broken_view_and_a_resume_change_no_bit(trained: LiveMigrationJob, tmp
 
 def test_low_rank_adapters_train_the_head_too(job: LiveMigrationJob, tmp_path: Path) -> None:
     make(job, Line()).run(view(1, start()))
-    model = Model.model_validate({"source": str(tmp_path / "out" / "model"), "task": "TokenClassification", "lora": {}})
+    names = ["value", "query", "key", "dense"]
+    source = str(tmp_path / "out" / "model")
+    model = Model.model_validate({"source": source, "task": "TokenClassification", "lora": {"targetModules": names}})
     adapted = elsewhere(job, tmp_path / "adapted")
     spec = adapted.spec.model_copy(update={"model": model})
     assert make(adapted.model_copy(update={"spec": spec}), Line()).run(view(1, start())) is WorkerPhase.COMPLETED
     config = json.loads((tmp_path / "adapted" / "adapter" / "adapter_config.json").read_text())
     assert config["task_type"] == "TOKEN_CLS"
+    assert config["target_modules"] == sorted(names), "in the same order in every process"
     before, after = weights(job), weights(adapted)
     assert {name for name in after if not torch.equal(before[name], after[name])} >= {"classifier.weight", "classifier.bias"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,12 @@ def save_adapter(stage: Stage, folder: Path, revision: str | None) -> None:
     # Without looking for what else might have been changed: that would ask the hub.
     tensors = get_peft_model_state_dict(stage.peft, adapter_name=ADAPTER, save_embedding_layers=False)
     save_file({n: t.contiguous() for n, t in tensors.items()}, folder / "adapter_model.safetensors", metadata={"format": "pt"})
-    config = stage.peft.peft_config[ADAPTER]
+    config = copy(stage.peft.peft_config[ADAPTER])
     config.inference_mode, config.revision = True, revision
+    # peft keeps names of modules as sets, which are in another order in each process.
+    for name, value in vars(config).items():
+        if isinstance(value, set):
+            setattr(config, name, sorted(value))
     config.save_pretrained(folder)
 
 
