@@ -35,10 +35,13 @@ from lmj_api.names import parse_pod_name
 JOBS, SAMPLES = 1000, 240
 """The 99th percentile of so many samples is not the highest of them."""
 TINY_JOBS, TINY_SAMPLES = 40, 10
-PAUSE_SECONDS = 0.5
+PAUSE_SECONDS = 1.0
 """Between two jobs of the neighbour."""
-CHANGE_SECONDS = 0.5
-"""Between two changes of large objects, each of which the operator hears of in full."""
+CHANGE_SECONDS = 2.0
+"""Between two changes of large objects, each of which the operator hears of in full. An API server takes up to 2 s for one: with more of
+them the neighbour waits for it alone."""
+SETTLE_SECONDS = 30.0
+"""Between the last hostile job and the first of the neighbour's that is judged: an API server works off what it was sent for so long."""
 AT_ONCE = 4
 """Hostile jobs that are made: an API server works for seconds on the largest, and gives up those that wait for half a minute."""
 START_SECONDS = 60.0
@@ -126,6 +129,7 @@ async def _besieged(load: Load, neighbour: Neighbour, samples: int, say: Say) ->
     say(f"all hostile jobs are made; meanwhile the neighbour's started within {_spread(flood)}")
     changing = asyncio.create_task(_change_large(load))
     try:
+        await asyncio.sleep(SETTLE_SECONDS)
         siege = await neighbour.starts(PAUSE_SECONDS, lambda number: number < samples)
     finally:
         changing.cancel()

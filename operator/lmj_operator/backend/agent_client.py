@@ -19,7 +19,17 @@ from lmj_api.signed import CHALLENGE, digest_of
 from lmj_api.view import Member, View
 from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.channel import ProofError, shown_at
-from lmj_operator.backend.event_stream import ChallengedError, StrangerError, StreamError, Turn, lines, next_round
+from lmj_operator.backend.event_stream import (
+    ChallengedError,
+    Excess,
+    Pace,
+    StrangerError,
+    StreamError,
+    Turn,
+    lines,
+    next_round,
+    slowly,
+)
 from lmj_operator.backend.reach import is_there
 
 CALL_SECONDS = 5.0
@@ -61,12 +71,20 @@ class AgentClient:
     """One agent at ``address`` (``host:port``)."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, address: str, caller: Caller, view: int = 0, turn: Turn = next_round
+        self,
+        session: aiohttp.ClientSession,
+        address: str,
+        caller: Caller,
+        view: int = 0,
+        turn: Turn = next_round,
+        excess: Excess = slowly,
     ) -> None:
         """``caller``: signs for this agent. ``view``: the number of the newest view that the caller knows; an agent that is in it does not list
-        its members again. ``turn``: waited for before more of many events are taken.
+        its members again. ``turn``: waited for before more of many events are taken, ``excess`` before more than any agent tells.
         """
-        self._session, self._caller, self._view, self._turn = session, caller, view, turn
+        self._session, self._caller, self._view = session, caller, view
+        self._turn, self._excess = turn, excess
+        self._pace: Pace | None = None
         self._address = address
         self._base = f"{'http' if caller.channel is None else 'https'}://{address}"
 
@@ -125,12 +143,13 @@ class AgentClient:
         ``opened`` is called when the agent has answered: from then on nothing is missed.
         """
         path = f"/v1/events?after={after}"
+        self._pace = pace = self._pace or Pace(self._turn, self._excess)
         pin = await self._met(STATE_SECONDS)
         for last in (False, True):
             signed = self._caller.challenge
             headers = self._headers("GET", path, NO_BODY, pin)
             try:
-                async for line in lines(self._address, path, headers, opened, STATE_SECONDS, QUIET_SECONDS, self._turn, pin):
+                async for line in lines(self._address, path, headers, opened, STATE_SECONDS, QUIET_SECONDS, pace, pin):
                     yield Event.model_validate_json(line, extra="ignore")
                     del line
                 return

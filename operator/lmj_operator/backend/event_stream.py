@@ -33,20 +33,28 @@ _read = memoryview(bytearray(MOST_UNREAD))
 
 TURNS = 16
 """Lines, or KiB of them, after which others have their turn."""
-MANY_TURNS = 20_000
-"""So many at once: all that an agent keeps of its life's events, and more."""
-WINDOW_SECONDS = 10.0
-SLOW_SECONDS = 1 / 800
-"""For each that is more in a window: what comes without end is read slower than that, but faster than any worker tells."""
+MANY_TURNS = 2_000
+"""So many as fast as they come: more than an agent tells of all its life, whose commits are thinned out."""
+EARNED_SECONDS = 0.05
+"""In which each becomes one of the many again: faster than any worker tells."""
+SLOW_SECONDS = 1 / 500
+"""For each that is more."""
 
 
 Turn = Callable[[], Awaitable[None]]
 """Lets others have their turn."""
+Excess = Callable[[int], Awaitable[None]]
+"""Waited for before so many lines, or KiB of them, are read that are more than any agent tells."""
 
 
 async def next_round() -> None:
     """Others have their turn in this round of the loop, all of them."""
     await asyncio.sleep(0)
+
+
+async def slowly(turns: int) -> None:
+    """They are read, but slowly."""
+    await asyncio.sleep(turns * SLOW_SECONDS)
 
 
 class StreamError(Exception):
@@ -66,6 +74,33 @@ class StrangerError(StreamError):
     """Nothing was sent: who answers is not who was meant."""
 
 
+class Pace:
+    """How fast one is read, over all of its streams: whoever always has more lets others have their turn, and whoever tells more than any
+    agent does waits with the rest.
+    """
+
+    __slots__ = ("_at", "_excess", "_left", "_turn", "_unpaid")
+
+    def __init__(self, turn: Turn = next_round, excess: Excess = slowly) -> None:
+        self._turn, self._excess = turn, excess
+        self._left, self._at = float(MANY_TURNS), 0.0
+        self._unpaid = 0
+
+    async def taken(self, turns: int) -> None:
+        """So many were taken."""
+        self._unpaid += turns
+        if self._unpaid < TURNS:
+            return
+        now = asyncio.get_running_loop().time()
+        self._left = min(float(MANY_TURNS), self._left + (now - self._at) / EARNED_SECONDS)
+        self._at, turns, self._unpaid = now, self._unpaid, 0
+        if self._left < turns:
+            await self._excess(turns)
+        else:
+            self._left -= turns
+        await self._turn()
+
+
 async def lines(
     address: str,
     path: str,
@@ -73,14 +108,14 @@ async def lines(
     opened: Callable[[], None],
     connect_seconds: float,
     quiet_seconds: float,
-    turn: Turn = next_round,
+    pace: Pace | None = None,
     pin: Fingerprint | None = None,
 ) -> AsyncIterator[bytes]:
     """Lines of ``GET path`` at ``address`` (``host:port``) as they come, without the empty ones. ``pin``: inside TLS, of who has that
     certificate.
 
     ``opened`` is called when it was answered. Ends when the other side ends it in good order. Raises :class:`StreamError`, also
-    when nothing comes for ``quiet_seconds``, not even an empty line. ``turn`` is waited for before more of many lines are taken.
+    when nothing comes for ``quiet_seconds``, not even an empty line. ``pace``: of all streams of the same agent.
     """
     try:
         async with asyncio.timeout(connect_seconds):
@@ -96,7 +131,7 @@ async def lines(
             await got.more(quiet_seconds)
         got.chunked = _is_chunked(head)
         opened()
-        rest, turns = bytearray(), _Turns(turn)
+        rest, pace = bytearray(), pace or Pace()
         while True:
             while (part := got.part()) is None:
                 if got.ended and not got.chunked:
@@ -107,41 +142,16 @@ async def lines(
             for line in whole_lines(rest, part):
                 if line := line.strip():
                     yield line
-                await turns.taken(1)
+                await pace.taken(1)
             if len(rest) > LONGEST:
                 raise StreamError(f"a line of more than {LONGEST} bytes")
             got.whole = not rest
-            await turns.taken(1 + (len(part) >> 10))
+            await pace.taken(1 + (len(part) >> 10))
             part = line = b""  # nothing is kept while nothing comes
     except (OSError, TimeoutError, EOFError, ValueError) as error:
         raise StreamError(str(error) or type(error).__name__) from error
     finally:
         transport.abort()  # there is nothing to say goodbye with
-
-
-class _Turns:
-    """Makes one who always has more to read let others have their turn, and, when it is without end, read slowly."""
-
-    __slots__ = ("_began", "_taken", "_turn", "_unpaid")
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._began = 0.0
-        self._taken = self._unpaid = 0
-
-    async def taken(self, turns: int) -> None:
-        """So many were taken."""
-        self._unpaid += turns
-        if self._unpaid < TURNS:
-            return
-        now = asyncio.get_running_loop().time()
-        if now - self._began >= WINDOW_SECONDS:
-            self._began, self._taken = now, 0
-        self._taken += self._unpaid
-        turns, self._unpaid = self._unpaid, 0
-        if self._taken > MANY_TURNS:
-            await asyncio.sleep(turns * SLOW_SECONDS)
-        await self._turn()
 
 
 class _Bytes(asyncio.BufferedProtocol):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import kopf
 from kubernetes.aio.client import Configuration
@@ -136,12 +136,22 @@ def registry(controller: Controller) -> kopf.OperatorRegistry:
         return await session_of(made)
 
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=made)
-    async def job(type: str | None, body: kopf.Body, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
+    async def job(type: str | None, body: kopf.Body, event: kopf.RawEvent, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
         # With a pod that it does not know of, a job would make it again.
         await controller.informed.wait()
-        await controller.job_seen(type, _plain(body))
+        try:
+            await controller.job_seen(type, _plain(body))
+        finally:
+            _let_go(cast(dict[str, Any], event["object"]))
 
     return made
+
+
+def _let_go(thing: dict[str, Any]) -> None:
+    """Drop what is large of an object that was seen. Kopf's views of it refer to each other, and so keep it until garbage is collected."""
+    for part in ("spec", "status"):
+        thing.pop(part, None)
+    thing["metadata"].pop("managedFields", None)
 
 
 def _plain(body: kopf.Body) -> dict[str, Any]:

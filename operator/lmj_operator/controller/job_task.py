@@ -15,15 +15,17 @@ from lmj_api.layout import Layout
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
-from lmj_operator.backend.kubernetes.api import Api, ApiError
+from lmj_operator.backend.kubernetes.api import LARGE_AT_ONCE, Api, ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.budget import Budget
-from lmj_operator.backend.kubernetes.build.kept_template import with_kept_template
+from lmj_operator.backend.kubernetes.build.kept_template import is_large, share_text, with_kept_template
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.canaries import turns_to_knock
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
-from lmj_operator.backend.kubernetes.job_object import kept_metadata, move_request, spec_text
+from lmj_operator.backend.kubernetes.job_object import kept_metadata, move_request, packed_spec
 from lmj_operator.backend.kubernetes.keys import Keys
+from lmj_operator.backend.kubernetes.lane import Lane
+from lmj_operator.backend.kubernetes.packed import unpacked
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
@@ -36,6 +38,7 @@ from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected, refused, with_problem
 from lmj_operator.controller.unreadable import leave_alone
 from lmj_operator.plan import Action, Plan
+from lmj_operator.plan.failures.budget import is_stuck
 from lmj_operator.plan.report.phases import AT_REST, TERMINAL
 from lmj_operator.reconcile import Reconciler
 
@@ -52,6 +55,11 @@ PASSES_AT_ONCE = 200
 PASS_SECONDS = 0.2
 """One job makes so many passes as fast as its pods bring news, far more than any recovery takes, and then one in so long: each takes the loop
 from all others, and may store a status."""
+STUCK_PASSES, STUCK_PASSES_AT_ONCE = 5.0, 50
+"""Passes in a second, and at once after a rest, of all jobs together that fail again and again: each may cost pods, events and a status, and
+so the time of the API server, a scheduler and kubelets."""
+EXCESS_LINES = 500.0
+"""A second, of agents who tell more than any agent does, all of them together: a few hundredths of a processor."""
 REST_SECONDS = 30.0
 """A job of which nothing is heard is looked at so often: watches and agents report what happens."""
 
@@ -69,9 +77,15 @@ class Place:
     notebook: Notebook
     clock: Callable[[], float] = steady_time
     starts: Turns = field(default_factory=lambda: Turns(STARTS_AT_ONCE, STARTS_AT_ONCE))
-    """Turns to make a first pass."""
+    """Turns to make a first pass,"""
+    large_starts: Turns = field(default_factory=lambda: Turns(LARGE_AT_ONCE, LARGE_AT_ONCE))
+    """and those of jobs with a large template, whose pods are made a few at a time: nobody waits behind them."""
     slices: Turns = field(default_factory=lambda: Turns(1, 1))
     """Turns at the loop itself, for all that takes it for long: a thousand jobs may have something to compute at once."""
+    excess: Lane = field(default_factory=lambda: Lane(EXCESS_LINES))
+    """For what agents tell that is more than any agent does."""
+    stuck: Lane = field(default_factory=lambda: Lane(STUCK_PASSES, STUCK_PASSES_AT_ONCE))
+    """For passes of jobs that fail again and again."""
     lists: Budget = field(default_factory=event_lists)
     knocks: Turns = field(default_factory=turns_to_knock)
     """Turns to knock at a pod."""
@@ -101,6 +115,11 @@ class JobTask:
         """How many replicas it has; None: it is at rest, or is one that has one and no more."""
         return self._store.replicas if self._shared and self.phase not in AT_REST else None
 
+    @property
+    def leaving(self) -> bool:
+        """It is being deleted."""
+        return "deletionTimestamp" in self._metadata
+
     def wake(self) -> None:
         """One of its pods changed."""
         if self._reconciler is not None:
@@ -110,6 +129,8 @@ class JobTask:
         """The job's object changed."""
         before, request = self._metadata, self._request
         self._take(body)
+        if self._backend is not None:
+            share_text(self._backend.job, self._spec)
         self._store.seen(body)
         if self._request != request and self._backend is not None:
             self._backend.move_request = self._request
@@ -195,6 +216,8 @@ class JobTask:
 
     async def close(self) -> None:
         """Let go of the agents."""
+        # It refers to this task: together they would stay until garbage is collected.
+        self._reconciler = None
         if self._backend is not None:
             await self._backend.close()
             self._backend = None
@@ -247,6 +270,7 @@ class JobTask:
                 place.knocks,
                 place.clock,
                 place.slices.slice,
+                place.excess.wait,
             )
         self._backend.job = job
         self._backend.deleted = "deletionTimestamp" in self._metadata
@@ -269,7 +293,7 @@ class JobTask:
                 await self._backend.children.release(job)
                 await self._store.write(status.model_copy(update={"cleaned": True}))
             # A refused spec has a time to live too.
-            ttl = json.loads(self._spec).get("ttlSecondsAfterFinished")
+            ttl = json.loads(unpacked(self._spec)).get("ttlSecondsAfterFinished")
             if ttl is not None and status.finished is not None:
                 seconds = max(0.0, status.finished + ttl - place.clock())
         try:
@@ -316,7 +340,7 @@ class JobTask:
 
     def _job(self) -> LiveMigrationJob:
         """The job as its object says. Raises SpecError."""
-        job = cluster_job({"metadata": self._metadata, "spec": json.loads(self._spec)}, self._place.settings)
+        job = cluster_job({"metadata": self._metadata, "spec": json.loads(unpacked(self._spec))}, self._place.settings)
         return with_kept_template(job, self._spec)
 
     def _take(self, body: Mapping[str, Any]) -> None:
@@ -324,7 +348,7 @@ class JobTask:
         metadata, spec = body["metadata"], body.get("spec") or {}
         self._request = move_request(metadata)
         self._metadata = kept_metadata(metadata)
-        self._spec = spec_text(spec)  # as text, which is small: it is seldom read
+        self._spec = packed_spec(spec)  # as text, which is small: it is seldom read
         shards = (spec.get("dataParallel") or {}).get("shards", 1)
         self._shared = isinstance(shards, int) and shards > 1
 
@@ -341,22 +365,27 @@ class MeasuredReconciler(Reconciler):
 
     def __init__(self, backend: KubernetesBackend, listener: JobTask, store: StatusStore, place: Place) -> None:
         super().__init__(backend, listener, place.clock, REST_SECONDS, START_SECONDS)
+        self._kubernetes = backend
         self._task = listener
         self._store = store
         self._place = place
         self._started = False
         self._passes = Budget(PASSES_AT_ONCE, PASS_SECONDS)
+        self._stuck = False
 
     async def step(self) -> Plan:
         """As the base says."""
         if (wait := self._passes.wait(time.monotonic())) > 0:
             await asyncio.sleep(wait)
         self._passes.take(time.monotonic())
+        if self._stuck and not self._task.leaving:
+            await self._place.stuck.wait()
         await self.turn()
         self._started = self._started or self._store.status.started is not None
         if self._started:
             return await self._measured()
-        async with self._place.starts.taken():
+        starts = self._place.large_starts if is_large(self._kubernetes.job) else self._place.starts
+        async with starts.taken():
             return await self._measured()
 
     async def turn(self) -> None:
@@ -369,4 +398,5 @@ class MeasuredReconciler(Reconciler):
         await self._task.worked()
         self._place.metrics.pass_seconds.observe(time.monotonic() - begin)
         self._place.metrics.passes.labels("done").inc()
+        self._stuck = is_stuck(made.status, self._place.clock())
         return made

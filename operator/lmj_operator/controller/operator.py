@@ -27,7 +27,9 @@ from lmj_operator.controller.notes import Notebook
 from lmj_operator.controller.served import Served
 
 IDENTITY = "lmj"
-GC_THRESHOLDS = (50_000, 10, 20)
+GC_THRESHOLDS = (5_000, 5, 20_000)
+"""New objects until the new ones are looked through for garbage, which takes a microsecond or more for each and stops the loop; such times until
+those that stayed are; and times of those until all are."""
 JOBS_AT_ONCE = 25
 """Jobs in a page of their list."""
 AGENT_SECONDS = 2.0

@@ -62,13 +62,36 @@ def test_commits_are_thinned_out_and_the_newest_wins() -> None:
     log = EventLog()
     for step in range(1, 31):  # ten a second
         log.add(event(EventKind.COMMITTED, step), step / 10)
-    assert told(log) == [(1, "1"), (2, "11"), (3, "21")]
+        if step == 15:
+            assert told(log) == [(1, "1"), (2, "11")]
+    assert told(log, 2) == [(3, "21")]
     assert log.due == pytest.approx(3.1)
     log.flush(3.0)
     assert log.newest == 3
     log.flush(3.2)
     assert told(log, 3) == [(4, "30")]
     assert log.due is None
+
+
+def test_who_reads_late_is_told_the_first_and_the_newest_of_many_commits() -> None:
+    log = EventLog(size=5, commit_interval=1.0)
+    log.add(event(EventKind.JOINED, 0), 0.0)
+    for step in range(1, 10_001):
+        log.add(event(EventKind.COMMITTED, step), float(step))
+    assert told(log) == [(1, "0"), (2, "1"), (10_001, "10000")]
+    assert [told(log, after) for after in (1, 2, 3, 10_000, 10_001)] == [
+        [(2, "1"), (10_001, "10000")],
+        [(10_001, "10000")],
+        [(10_001, "10000")],
+        [(10_001, "10000")],
+        [],
+    ]
+    log.add(event(step=7), 10_001.0)
+    log.add(event(EventKind.COMMITTED, 10_001), 10_002.0)
+    log.add(event(EventKind.COMMITTED, 10_002), 10_003.0)
+    assert [message for _, message in told(log, 2)] == ["10000", "7", "10001", "10002"]
+    assert told(log, 0)[0] == (1, "1 events were dropped: nobody read them in time")
+    assert [seq for seq, _ in told(log, 1)] == [2, 10_001, 10_002, 10_003, 10_004]
 
 
 def test_a_commit_that_waits_is_told_before_what_followed_it() -> None:

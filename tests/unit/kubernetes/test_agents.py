@@ -35,6 +35,7 @@ from lmj_operator.backend.kubernetes.agents import (
     said_already,
     with_event,
 )
+from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.port import PodEvent
 
 pytestmark = pytest.mark.integration
@@ -159,6 +160,21 @@ async def test_steps_are_told_together_and_a_little_later(at: Fixture) -> None:
     assert at.agents.news.empty()
     await at.look()
     assert at.asked == [2, 2]
+
+
+async def test_who_has_urgent_news_without_end_is_told_of_a_little_later(at: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for known in at.agents._known.values():
+        known.urgent = Budget(3, module.URGENT_SECONDS)
+    for seq in range(1, 101):
+        at.clients[0].happens(EventKind.LOST_PEER, seq)
+    begin = time.monotonic()
+    assert [await at.news() for _ in range(4)] == [EventKind.LOST_PEER] * 4
+    assert time.monotonic() - begin > 0.8 * DELAY
+    assert at.agents.news.empty()
+    at.clients[1].happens(EventKind.LOST_PEER)
+    begin = time.monotonic()
+    assert await at.news() is EventKind.LOST_PEER
+    assert time.monotonic() - begin < 0.8 * DELAY, "another has its own"
 
 
 async def test_what_was_said_already_is_no_news(at: Fixture) -> None:

@@ -1,5 +1,6 @@
 """The job's objects besides its pods are as they should be, whoever deletes or changes them; a job at rest costs no call."""
 
+import asyncio
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -57,6 +58,22 @@ async def begun(at: Fixture) -> Fixture:
     at.woken.clear()
     at.api.calls.clear()
     return at
+
+
+async def test_they_are_made_at_the_same_time(at: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    apply, begun, everything = at.api.apply, set[str](), asyncio.Event()
+
+    async def together(resource: Resource, body: dict[str, Any], **options: Any) -> dict[str, Any]:
+        begun.add(resource.plural)
+        if begun == KINDS.keys():
+            everything.set()
+        await everything.wait()
+        return await apply(resource, body, **options)
+
+    monkeypatch.setattr(at.api, "apply", together)
+    async with asyncio.timeout(10):
+        await at.backend.apply(CreatePod(0, 1))
+    assert at.api.names("pods") == ["tiny-r0-1"]
 
 
 async def test_a_job_at_rest_costs_no_call(begun: Fixture) -> None:

@@ -1,11 +1,14 @@
 """What is kept of jobs that are large: little, and of those that are too large why they are refused."""
 
 import asyncio
+import contextlib
+import copy
 import json
 import time
 import tracemalloc
 from typing import Any
 
+import kopf
 import pytest
 from cluster_jobs import SETTINGS, job_body
 from hypothesis import given
@@ -15,8 +18,10 @@ from lmj_api.names import MIGRATE
 from lmj_api.problems import SpecError
 from lmj_operator.backend.kubernetes import pages
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
-from lmj_operator.backend.kubernetes.job_object import LARGE, kept, kept_event, spec_text
+from lmj_operator.backend.kubernetes.job_object import LARGE, kept, kept_event, packed_spec, spec_text
+from lmj_operator.backend.kubernetes.packed import LONG, unpacked
 from lmj_operator.backend.kubernetes.pages import page
+from lmj_operator.controller.controller import Controller, registry
 
 TOO_LARGE = r"^spec\.template: more than 256 KiB, the most that a job may have: put what is large into a ConfigMap"
 
@@ -118,3 +123,37 @@ def test_a_large_page_is_what_it_is_as_a_whole(found: list[dict[str, Any]], meta
         assert asyncio.run(page(data, json.loads)) == value
     finally:
         pages.LARGE_PAGE = before
+
+
+def test_a_long_spec_is_packed_and_read_again() -> None:
+    small, large = job_body(), job_body(template={"metadata": {"annotations": {"note": "é" * LONG}}})
+    assert json.loads(packed_spec(small["spec"])) == small["spec"]
+    text = packed_spec(large["spec"])
+    assert len(text) < LONG / 10
+    assert json.loads(unpacked(text)) == large["spec"] == json.loads(spec_text(large["spec"]))
+    held = kept(json.dumps({"kind": "LiveMigrationJob", **large, "status": {"message": "x" * LARGE}}).encode())
+    assert packed_spec(held["spec"]) == text
+    assert packed_spec(held["spec"]) is packed_spec(held["spec"])
+    assert json.loads(spec_text(held["spec"])) == large["spec"]
+
+
+async def test_kopf_keeps_nothing_large_of_a_job_that_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller, seen = Controller(), list[dict[str, Any]]()
+    controller.informed.set()
+
+    async def job_seen(kind: str | None, body: dict[str, Any]) -> None:
+        seen.append(copy.deepcopy(body))
+        if kind == "ADDED":
+            raise RuntimeError("some mistake")
+
+    monkeypatch.setattr(controller, "job_seen", job_seen)
+    (handler,) = registry(controller)._watching.get_all_handlers()
+    for kind in ("MODIFIED", "ADDED"):
+        thing = {**job_body(), "status": {"phase": "Running"}}
+        thing["metadata"] = {**thing["metadata"], "managedFields": [{"manager": "x"}]}
+        whole = copy.deepcopy(thing)
+        with contextlib.suppress(RuntimeError):
+            await handler.fn(type=kind, body=kopf.Body(thing), event={"type": kind, "object": thing})  # type: ignore[typeddict-item]
+        del whole["metadata"]["managedFields"]
+        assert seen.pop() == whole
+        assert thing == {key: whole[key] for key in ("apiVersion", "kind", "metadata") if key in whole}

@@ -1,10 +1,13 @@
 """A job's task: from the first sight of the job to its deletion."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
 import aiohttp
 import pytest
@@ -15,13 +18,15 @@ from lmj_api.protocol import Evaluation, Progress
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, Phase, RankStatus
 from lmj_api.view import Resume, View
+from lmj_operator.backend.kubernetes.api import LARGE_AT_ONCE
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.lane import Lane
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.status_store import Replicas, read_status
-from lmj_operator.backend.kubernetes.turns import Turns
+from lmj_operator.backend.kubernetes.turns import JOB, Turns
 from lmj_operator.controller import job_task
 from lmj_operator.controller.controller import Controller
 from lmj_operator.controller.job_task import JobTask, Place
@@ -58,7 +63,10 @@ class World:
 
     @property
     def status(self) -> JobStatus:
-        return read_status(self.api.objects["livemigrationjobs", "tiny"])
+        return self.status_of("tiny")
+
+    def status_of(self, name: str) -> JobStatus:
+        return read_status(self.api.objects["livemigrationjobs", name])
 
     def notes(self) -> list[str]:
         return [body["reason"] for (kind, _), body in self.api.objects.items() if kind == "events"]
@@ -149,6 +157,52 @@ async def test_a_job_whose_pods_bring_news_without_end_makes_few_passes_and_anot
     noise.cancel()
 
 
+async def test_passes_of_jobs_that_fail_again_and_again_are_few_of_all_of_them_together(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = Lane(10.0)
+    world.controller.place = replace(world.controller.place, stuck=lane)  # type: ignore[type-var]
+    monkeypatch.setattr(job_task, "START_SECONDS", 0.0)
+    row = {"restartsWithoutProgress": 4, "restartStep": 7, "restarts": 4, "phase": "Recovering", "started": 1.0}
+    names = [f"stuck-{number}" for number in range(3)]
+    for name in [*names, "tiny"]:
+        body = job_body(name)
+        body["metadata"]["uid"] = str(uuid5(NAMESPACE_URL, name))
+        body["status"] = row if name != "tiny" else {}
+        world.api.objects["livemigrationjobs", name] = body
+        await world.controller.job_seen("ADDED", body)
+    jobs = [world.controller._tasks["team", name].job for name in [*names, "tiny"]]
+    waited = list[str]()
+    wait = lane.wait
+
+    async def noted(pieces: int = 1) -> None:
+        waited.append(JOB.get()[1])
+        await wait(pieces)
+
+    monkeypatch.setattr(lane, "wait", noted)
+
+    async def make_noise() -> None:
+        while True:
+            for job in jobs:
+                job.wake()
+            await asyncio.sleep(0.01)
+
+    noise = asyncio.create_task(make_noise())
+    await until(lambda: len(waited) >= 9)
+    noise.cancel()
+    assert set(waited) == set(names)
+    assert max(waited.count(name) for name in names) <= 4, "in turns"
+    leaving = {**job_body(names[0])["metadata"], "uid": jobs[0]._metadata["uid"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    before = waited.count(names[0])
+    await world.controller.job_seen("MODIFIED", {**job_body(names[0]), "metadata": leaving, "status": row})
+    done = count(world, "done")
+    for _ in range(5):
+        jobs[0].wake()
+        await asyncio.sleep(0.1)
+    assert count(world, "done") > done
+    assert waited.count(names[0]) <= before + 1, "one that is deleted need not wait"
+
+
 async def test_of_many_jobs_that_have_news_at_once_one_computes_in_a_round_of_the_loop(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +235,47 @@ async def test_of_many_jobs_that_have_news_at_once_one_computes_in_a_round_of_th
         await counting
     assert {what for what, _ in seen} == {"plan", "read"}
     assert len({at for _, at in seen}) == len(seen) >= 40
+
+
+async def test_a_job_that_is_gone_leaves_nothing_for_the_garbage_collector(world: World) -> None:
+    await world.put(job_body())
+    await until(lambda: len(world.api.names("pods")) == 2)
+    job = world.controller._tasks["team", "tiny"].job
+    left = [weakref.ref(job), weakref.ref(job._backend), weakref.ref(job._reconciler)]
+    del job
+    gc.collect()
+    gc.disable()
+    try:
+        await world.controller.job_seen("DELETED", world.api.objects.pop(("livemigrationjobs", "tiny")))
+        await asyncio.sleep(0)
+        assert [ref() for ref in left] == [None] * 3
+    finally:
+        gc.enable()
+
+
+async def test_nobody_waits_behind_first_passes_of_jobs_with_large_templates(world: World) -> None:
+    place = replace(world.controller.place, starts=Turns(1, 1))  # type: ignore[type-var]
+    world.controller.place = place
+    ended = asyncio.Event()
+
+    async def hold() -> None:
+        JOB.set(("elsewhere", "slow"))
+        async with world.api.large.taken():
+            await ended.wait()
+
+    holding = [asyncio.create_task(hold()) for _ in range(LARGE_AT_ONCE)]
+    note = {"metadata": {"annotations": {"note": "x" * 20_000}}}
+    for name, template in {"large": note, "second": note, "tiny": {}}.items():
+        body = job_body(name, template=template)
+        body["metadata"]["uid"] = str(uuid5(NAMESPACE_URL, name))
+        world.api.objects["livemigrationjobs", name] = body
+        await world.controller.job_seen("ADDED", body)
+        if template:
+            await until(lambda name=name: bool(world.status_of(name).serials))  # type: ignore[misc]
+    await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])
+    ended.set()
+    await asyncio.gather(*holding)
+    await until(lambda: len(world.api.names("pods")) == 6)
 
 
 async def test_a_job_waits_for_its_turn_to_make_its_objects(world: World) -> None:

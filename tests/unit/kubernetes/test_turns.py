@@ -11,11 +11,12 @@ from cluster_jobs import SETTINGS, MemoryApi, job, job_body
 from served import served
 
 from lmj_operator.backend.kubernetes.api import CALLS_OF_ONE, LARGE_AT_ONCE
-from lmj_operator.backend.kubernetes.build.kept_template import LARGE, with_kept_template
+from lmj_operator.backend.kubernetes.build.kept_template import with_kept_template
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.creation import POD_SECONDS, PODS_BESIDES, PODS_OF_A_RANK, Creation
+from lmj_operator.backend.kubernetes.packed import LONG, packed
 from lmj_operator.backend.kubernetes.resources import PODS, Resource
 from lmj_operator.backend.kubernetes.turns import JOB, Key, Turns
 from lmj_operator.controller import notes as notes_module
@@ -235,11 +236,11 @@ async def test_of_large_pods_few_are_in_memory_at_once_and_small_ones_do_not_wai
 
     def making(name: str, template: dict[str, Any]) -> list[asyncio.Task[None]]:
         spec = job_body(name, template=template)
-        made = with_kept_template(cluster_job(spec, SETTINGS), json.dumps(spec["spec"]))
+        made = with_kept_template(cluster_job(spec, SETTINGS), packed(json.dumps(spec["spec"])))
         creation = Creation(api, cache, Children(api, cache.children, SETTINGS), SETTINGS)  # type: ignore[arg-type]
         return [asyncio.create_task(creation.create(made, CreatePod(rank, 1))) for rank in range(2)]
 
-    label = {"metadata": {"annotations": {"note": "x" * LARGE}}}
+    label = {"metadata": {"annotations": {"note": "x" * LONG}}}
     large = [task for number in range(4) for task in making(f"large-{number}", label)]
     await asyncio.wait_for(asyncio.gather(*making("small", {})), 10)
     assert sorted(api.names("pods")) == ["small-r0-1", "small-r1-1"]

@@ -10,7 +10,7 @@ from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, Phase, 
 from lmj_api.view import Resume, View
 from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.plan import PodObserved, PodPhase
-from lmj_operator.plan.failures.budget import backoff, charge
+from lmj_operator.plan.failures.budget import STEADY_SECONDS, STUCK_RESTARTS, backoff, charge, is_stuck
 from lmj_operator.plan.failures.incidents import settle
 from lmj_operator.plan.observe.facts import RankFacts
 from lmj_operator.plan.observe.times import epoch_seconds, rfc3339
@@ -44,6 +44,22 @@ def test_who_fails_again_and_again_waits_in_the_end_whatever_the_spec_says() -> 
     assert backoff(recovery, 10_000) == 300
     assert backoff(Recovery(max_backoff_seconds=0), 12) == 2
     assert backoff(Recovery(), 12) == 60, "what the job wants, where that is longer"
+
+
+def test_who_failed_again_and_again_is_stuck_until_it_gets_on() -> None:
+    def status(restarts: int, step: int | None, phase: Phase = Phase.RECOVERING, since: float = 100.0) -> JobStatus:
+        progress = None if step is None else Progress(step=step, steps=100, epoch=0)
+        row = {"restarts_without_progress": restarts, "restart_step": 7}
+        return JobStatus(**row, progress=progress, phase=phase, phase_since=since)
+
+    assert [is_stuck(status(restarts, 7), 110.0) for restarts in (0, STUCK_RESTARTS, STUCK_RESTARTS + 1)] == [False, False, True]
+    assert is_stuck(status(9, None), 110.0)
+    assert not is_stuck(status(9, 8), 110.0), "a new step"
+    assert [is_stuck(status(9, 7, Phase.RUNNING), 100 + seconds) for seconds in (STEADY_SECONDS - 1, STEADY_SECONDS)] == [
+        True,
+        False,
+    ]
+    assert is_stuck(status(9, 7, Phase.RECOVERING), 1000.0), "it waits"
 
 
 def test_a_new_step_resets_the_backoff_and_not_the_budget() -> None:

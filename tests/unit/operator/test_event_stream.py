@@ -187,25 +187,46 @@ async def test_one_who_always_has_more_to_read_lets_others_have_their_turn(serve
     assert turns > 8192 / TURNS
 
 
-async def test_a_stream_without_end_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_tells_more_than_any_agent_waits_with_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MANY_TURNS", 100)
+    given, waited = 0, list[int]()
+
+    async def turn() -> None:
+        nonlocal given
+        given += 1
+
+    async def excess(turns: int) -> None:
+        waited.append(turns)
+
+    clock = [1000.0]
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: clock[0])
+    pace = module.Pace(turn, excess)
+    for _ in range(100):
+        await pace.taken(1)
+    assert (given, waited) == (6, [])
+    for _ in range(28):
+        await pace.taken(1)
+    await pace.taken(256)  # a part of a long line
+    assert (given, waited) == (9, [TURNS, TURNS, 256])
+    clock[0] += 2 * TURNS * module.EARNED_SECONDS
+    for _ in range(4 * TURNS):
+        await pace.taken(1)
+    assert waited == [TURNS, TURNS, 256, TURNS, TURNS]
+    clock[0] += 1e6
+    for _ in range(100 + TURNS):
+        await pace.taken(1)
+    assert waited == [TURNS, TURNS, 256, TURNS, TURNS, TURNS], "no more than at first"
+
+
+async def test_more_than_any_agent_tells_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
-    turns = module._Turns(module.next_round)
-    for _ in range(100):
-        await turns.taken(1)
-    assert slept == [0.0] * 6
-    for _ in range(28):
-        await turns.taken(1)
-    await turns.taken(256)  # a part of a long line
-    assert [seconds for seconds in slept if seconds] == [TURNS * module.SLOW_SECONDS] * 2 + [256 * module.SLOW_SECONDS]
-    monkeypatch.setattr(module, "WINDOW_SECONDS", 0.0)
-    await turns.taken(TURNS)
-    assert slept[-1] == 0.0
+    await module.slowly(TURNS)
+    assert slept == [TURNS * module.SLOW_SECONDS]
 
 
 async def test_a_turn_is_waited_for_before_more_of_many_lines_are_taken(server: Server) -> None:
@@ -213,7 +234,7 @@ async def test_a_turn_is_waited_for_before_more_of_many_lines_are_taken(server: 
     turn, taken = asyncio.Event(), list[bytes]()
 
     async def take() -> None:
-        async for line in lines(server.address, "/v1/events?after=0", {}, lambda: None, SECONDS, SECONDS, turn.wait):
+        async for line in lines(server.address, "/v1/events?after=0", {}, lambda: None, SECONDS, SECONDS, module.Pace(turn.wait)):
             taken.append(line)
 
     taking = asyncio.create_task(take())

@@ -5,7 +5,7 @@ import logging
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from lmj_api.clock import steady_time
@@ -13,6 +13,7 @@ from lmj_api.fold import alive, fold
 from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
 from lmj_operator.backend.agent_client import AgentClient, AgentError, AnswerError, MachineError
 from lmj_operator.backend.ages import by_own_clock
+from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.backend.telling import Call
 
@@ -32,6 +33,10 @@ LONG = 16 << 10
 
 MOST_NEWS = 256
 """News that wait for one who listens: while the API server does not answer nobody may for minutes, and agents may tell without end."""
+
+URGENT_AT_ONCE = 100
+URGENT_SECONDS = 2.0
+"""So much urgent news of one agent is told at once, and then one in so long; what is more waits as if it could."""
 
 RECONNECT_SECONDS = 0.2
 LONGEST_RECONNECT_SECONDS = 5.0
@@ -83,6 +88,7 @@ class _Known:
     """Times that there was news: an answer that was asked for before it is not kept."""
     complained: bool = False
     """It was told that what it says is nothing that an agent says."""
+    urgent: Budget = field(default_factory=lambda: Budget(URGENT_AT_ONCE, URGENT_SECONDS))
     joined: bool = False
     """It has joined a view that followed another, and told of no step since."""
 
@@ -283,13 +289,14 @@ class Agents:
             known.heard = False
 
     def _hear(self, key: str, told: PodEvent, event: Event) -> None:
-        self._known[key].dark_until = 0.0
-        urgency = self._known[key].hears(event)
+        known = self._known[key]
+        known.dark_until = 0.0
+        urgency = known.hears(event)
         if urgency is _Urgency.NONE:
             return
         if event.kind in _OF_OTHERS:
             self._doubt_all()
-        if urgency is _Urgency.NOW:
+        if urgency is _Urgency.NOW and known.urgent.take(time.monotonic()):
             self.news.put(told)
         elif self._waiting is None:
             self._waiting = asyncio.get_running_loop().call_later(self._delay, self._tell_late, told)

@@ -20,7 +20,7 @@ from lmj_api.topology import Topology
 from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.channel import Channel
-from lmj_operator.backend.event_stream import Turn, next_round
+from lmj_operator.backend.event_stream import Excess, Turn, next_round, slowly
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
@@ -102,9 +102,10 @@ class KubernetesBackend:
         knocks: Turns,
         clock: Callable[[], float] = steady_time,
         turn: Turn = next_round,
+        excess: Excess = slowly,
     ) -> None:
         """``lists``: of events, by all jobs. ``knocks``: at canaries, by all jobs. ``turn``: waited for before each thing that takes the loop
-        for long.
+        for long. ``excess``: before more is read than any agent tells.
         """
         self.job = job
         """The job; its watcher sets it again when its spec changes."""
@@ -125,7 +126,7 @@ class KubernetesBackend:
         self._callers: dict[str, Caller] = {}
         """By uid of the pod."""
         self._clock = clock
-        self._turn = turn
+        self._turn, self._excess = turn, excess
         self._labels = PodLabels(api, cache, clock)
         self._trouble = StartTrouble(api, lists, clock)
         self._creation = Creation(api, cache, self.children, self._trusting(settings), clock, turn)
@@ -141,7 +142,8 @@ class KubernetesBackend:
         self._there: set[str] = set()
         """Names of pods that were there in the last pass, and not about to go."""
         self._agents = Agents(settings.status_seconds, clock)
-        self._canaries = Canaries(knocks, lambda pod: self._agents.news.put(PodEvent(pod, None, None)))
+        news = self._agents.news
+        self._canaries = Canaries(knocks, lambda pod: news.put(PodEvent(pod, None, None)))
         self._telling = Telling()
         self._view = 0
         """Number of the newest view that is stored."""
@@ -420,7 +422,7 @@ class KubernetesBackend:
         address, caller = pod_address(pod), self._caller(pod)
         if address is None or caller is None:
             return None
-        return AgentClient(self._session, f"{address}:{AGENT_PORT}", caller, self._view, self._turn)
+        return AgentClient(self._session, f"{address}:{AGENT_PORT}", caller, self._view, self._turn, self._excess)
 
     def _caller(self, pod: Object) -> Caller | None:
         key, uid = self._keys.of(pod["trust"]), pod["metadata"]["uid"]

@@ -127,20 +127,21 @@ class Children:
         return self._wanted_by[1]
 
     async def _make(self, job: LiveMigrationJob, children: list[_Child]) -> None:
-        first: ApiError | None = None
-        for child in children:
-            resource = child[0]
-            wanted = self._wanted(job)[child]
-            try:
-                made = await self._steps(job)[resource](wanted.body)
-            except ApiError as error:
-                first = first or error
-                continue
-            if self._made_as(wanted, child) is not None:
-                self._mended(job, child)
-            self._made[child] = _Made(wanted.digest, self._cache.made(resource, made) if made is not None else None)
-        if first is not None:
+        # At the same time: each costs an answer of the API server, and pods wait for all of them.
+        made = await asyncio.gather(*(self._make_one(job, child) for child in children))
+        if (first := next((error for error in made if error is not None), None)) is not None:
             raise first
+
+    async def _make_one(self, job: LiveMigrationJob, child: _Child) -> ApiError | None:
+        resource, wanted = child[0], self._wanted(job)[child]
+        try:
+            made = await self._steps(job)[resource](wanted.body)
+        except ApiError as error:
+            return error
+        if self._made_as(wanted, child) is not None:
+            self._mended(job, child)
+        self._made[child] = _Made(wanted.digest, self._cache.made(resource, made) if made is not None else None)
+        return None
 
     def _mended(self, job: LiveMigrationJob, child: _Child) -> None:
         now, before = self._clock(), self._last_mended(child)

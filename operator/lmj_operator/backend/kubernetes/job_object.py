@@ -8,6 +8,7 @@ from lmj_api.names import KIND, MIGRATE
 from lmj_api.problems import SpecError
 from lmj_api.size import check_size
 from lmj_operator.backend.kubernetes.nesting import parsed, shallow
+from lmj_operator.backend.kubernetes.packed import packed, unpacked
 
 LARGE = 64 << 10
 """Bytes of an object: one that is smaller is left as it is, for all that is done with it costs little."""
@@ -15,13 +16,13 @@ _LONGEST_REQUEST = 8 << 10
 _METADATA = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _TTL = "ttlSecondsAfterFinished"
 _TEXT, _REFUSED = "lmj.dev/text", "lmj.dev/refused"
-"""In the place of a spec, which has no such fields: the spec as text, and why it is not kept."""
+"""In the place of a spec, which has no such fields: the spec as packed text, and why it is not kept."""
 
 Object = dict[str, Any]
 
 
 def kept(data: bytes) -> Any:
-    """An object in JSON, parsed; of a large one that is a job what is read alone, its spec as text. Raises ValueError: it is no JSON."""
+    """An object in JSON, parsed; of a large one that is a job what is read alone, its spec as packed text. Raises ValueError: it is no JSON."""
     value = parsed(data)
     return _kept(value) if len(data) > LARGE else value
 
@@ -41,7 +42,7 @@ def _kept(thing: Any) -> Any:
         return thing
     made, spec, metadata = dict(thing), thing.get("spec"), thing.get("metadata")
     if isinstance(spec, dict):
-        made["spec"] = {_TEXT: spec_text(spec), "dataParallel": spec.get("dataParallel")}
+        made["spec"] = {_TEXT: packed_spec(spec), "dataParallel": spec.get("dataParallel")}
     if isinstance(metadata, dict):
         request = move_request(metadata)
         made["metadata"] = kept_metadata(metadata) | ({"annotations": {MIGRATE: request}} if request is not None else {})
@@ -59,10 +60,17 @@ def move_request(metadata: Mapping[str, Any]) -> str | None:
     return request if isinstance(request, str) and len(request) <= _LONGEST_REQUEST else None
 
 
+def packed_spec(spec: Mapping[str, Any]) -> str:
+    """The text of ``spec`` (:func:`spec_text`), packed."""
+    if isinstance(text := spec.get(_TEXT), str):
+        return text  # the same one that others keep of this object
+    return packed(spec_text(spec))
+
+
 def spec_text(spec: Mapping[str, Any]) -> str:
     """``spec``, or what :func:`kept` has in its place, as JSON; of one that is too large why it is refused, and for how long the job stays."""
     if isinstance(text := spec.get(_TEXT), str):
-        return text  # the same one that others keep of this object
+        return unpacked(text)
     try:
         check_size({"spec": spec})
     except SpecError as error:

@@ -33,6 +33,8 @@ class Charge:
     """One clause for people."""
 
 
+STUCK_RESTARTS = 3
+"""After more in a row without a new step a job is one that fails again and again."""
 FREE_RESTARTS = 10
 """So many restarts in a row without a new step wait for as long as the job wants, be it not at all."""
 LEAST_SECONDS = 1.0
@@ -58,6 +60,16 @@ def backoff(recovery: Recovery, without_progress: int) -> float:
 def in_row(status: JobStatus, step: int) -> int:
     """Restarts in a row without a new step, at ``step`` committed steps: a new step ends the row, though only the next failure stores that."""
     return 0 if step > status.restart_step else status.restarts_without_progress
+
+
+def is_stuck(status: JobStatus, now: float) -> bool:
+    """Whether the job failed again and again and has not got on since, by a new step or, as a script may, by running for long."""
+    step = status.progress.step if status.progress is not None else 0
+    return not _is_steady(status, now) and in_row(status, step) > STUCK_RESTARTS
+
+
+def _is_steady(status: JobStatus, now: float) -> bool:
+    return status.phase is Phase.RUNNING and now - (status.phase_since or now) >= STEADY_SECONDS
 
 
 def counted(failures: Sequence[Failure], incidents: Sequence[Incident]) -> int:
@@ -91,7 +103,7 @@ def charge(
     """
     own = failures - len(taken)
     restarts, uncounted = status.restarts + failures, status.restarts_before + len(taken)
-    steady = scripts and status.phase is Phase.RUNNING and now - (status.phase_since or now) >= STEADY_SECONDS
+    steady = scripts and _is_steady(status, now)
     fresh = step > status.restart_step or steady
     row = (0 if steady else in_row(status, step)) + (1 if own else 0)
     disrupted = (0 if fresh else status.disruptions_without_progress) + (1 if taken else 0)

@@ -6,13 +6,11 @@ from typing import Any
 from pydantic_core import from_json
 
 from lmj_api.spec import LiveMigrationJob
-
-LARGE = 16 << 10
-"""Characters of a job's spec; the template of one that has fewer is left as it is."""
+from lmj_operator.backend.kubernetes.packed import is_packed, unpacked
 
 
 class KeptTemplate(Mapping[str, Any]):
-    """The template in ``spec``, JSON of a job's spec that has one. It is parsed for each question; :func:`template_of` parses it once."""
+    """The template in ``spec``, packed JSON of a job's spec that has one. It is parsed for each question; :func:`template_of` parses it once."""
 
     __slots__ = ("_spec",)
 
@@ -21,8 +19,13 @@ class KeptTemplate(Mapping[str, Any]):
 
     def parsed(self) -> dict[str, Any]:
         """The template itself."""
-        template: dict[str, Any] = from_json(self._spec)["template"]
+        template: dict[str, Any] = from_json(unpacked(self._spec))["template"]
         return template
+
+    def share(self, spec: str) -> None:
+        """``spec`` is kept by others too: of two that are equal it is the one to keep."""
+        if spec == self._spec:
+            self._spec = spec
 
     def __getitem__(self, key: str) -> Any:
         return self.parsed()[key]
@@ -35,10 +38,23 @@ class KeptTemplate(Mapping[str, Any]):
 
 
 def with_kept_template(job: LiveMigrationJob, spec: str) -> LiveMigrationJob:
-    """``job`` with a large template as ``spec`` has it, the JSON that ``job`` was made of."""
-    if not job.spec.template or len(spec) <= LARGE:
+    """``job`` with the template as ``spec`` has it, the JSON that ``job`` was made of, where that was long enough to be packed."""
+    if not job.spec.template or not is_packed(spec):
         return job
     return job.model_copy(update={"spec": job.spec.model_copy(update={"template": KeptTemplate(spec)})})
+
+
+def share_text(job: LiveMigrationJob, spec: str) -> None:
+    """The template of ``job`` has the text ``spec`` that others keep, if it is the same."""
+    if isinstance(template := job.spec.template, KeptTemplate):
+        template.share(spec)
+
+
+def with_parsed_template(job: LiveMigrationJob) -> LiveMigrationJob:
+    """``job`` with its template parsed, for one who asks more than one question of it."""
+    if not is_large(job):
+        return job
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"template": template_of(job)})})
 
 
 def is_large(job: LiveMigrationJob) -> bool:

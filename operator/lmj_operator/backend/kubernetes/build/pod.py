@@ -14,7 +14,7 @@ from lmj_api.tokens import STORE_FOLDER, STORE_SECRET, references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
 from lmj_operator.backend.kubernetes.build.grace import agent_seconds, grace_seconds
-from lmj_operator.backend.kubernetes.build.kept_template import template_of
+from lmj_operator.backend.kubernetes.build.kept_template import template_of, with_parsed_template
 from lmj_operator.backend.kubernetes.build.spreading import affinity, constraints
 from lmj_operator.backend.kubernetes.build.template import merge
 from lmj_operator.backend.kubernetes.build.template_check import check_template
@@ -60,6 +60,7 @@ def build_pod(
 
     Raises SpecError when the job cannot be run in pods: no image, no shared volume, a wrong template.
     """
+    job = with_parsed_template(job)
     template = template_of(job)
     check_template(template)
     base = {"metadata": {"labels": {}, "annotations": {}}, "spec": _spec(job, settings, rank, serial)}

@@ -1,0 +1,24 @@
+"""A text of which one is kept for each of many jobs: compressed where it is long, for it is seldom read."""
+
+import zlib
+from base64 import b64decode, b64encode
+
+LONG = 16 << 10
+"""Characters; a text that has fewer is left as it is."""
+_MARK = "zlib:"
+"""No JSON begins so."""
+
+
+def packed(text: str) -> str:
+    """``text``, which is JSON, or what :func:`unpacked` makes ``text`` of."""
+    return text if len(text) <= LONG else _MARK + b64encode(zlib.compress(text.encode(), 1)).decode()
+
+
+def unpacked(text: str) -> str:
+    """What was packed."""
+    return zlib.decompress(b64decode(text[len(_MARK) :])).decode() if is_packed(text) else text
+
+
+def is_packed(text: str) -> bool:
+    """Whether it was long."""
+    return text.startswith(_MARK)
