@@ -1,6 +1,8 @@
 """Starts the operator, and ends it."""
 
 import asyncio
+import contextlib
+import ctypes
 import gc
 import logging
 from collections.abc import Sequence
@@ -30,6 +32,8 @@ IDENTITY = "lmj"
 GC_THRESHOLDS = (5_000, 5, 20_000)
 """New objects until the new ones are looked through for garbage, which takes a microsecond or more for each and stops the loop; such times until
 those that stayed are; and times of those until all are."""
+LARGE_BLOCK, _M_MMAP_THRESHOLD = 128 << 10, -3
+"""Bytes, and the number of this setting in ``malloc.h``."""
 JOBS_AT_ONCE = 25
 """Jobs in a page of their list."""
 AGENT_SECONDS = 2.0
@@ -100,6 +104,14 @@ def client_configuration() -> Configuration:
     return made
 
 
+def _return_large_blocks() -> None:
+    """Have glibc give large blocks back to the system as soon as they are free. It would keep those of sizes that were free before for the
+    next, between others that stay: a megabyte of JSON now and then is tens of megabytes that nobody uses.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # another C library has no such call
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK)
+
+
 async def operate(options: Options) -> None:
     """Run until SIGTERM or SIGINT. Raises :class:`StartError`."""
     await _find_cluster()
@@ -108,6 +120,7 @@ async def operate(options: Options) -> None:
         keys = open_keys(options.keys, make=options.settings.namespace is None)
     except KeysError as error:
         raise StartError(str(error)) from error
+    _return_large_blocks()
     # What is imported stays, and thousands of jobs and pods are young for long: to look through them all the time finds nothing.
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)

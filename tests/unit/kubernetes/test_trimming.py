@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lmj_api.problems import SpecError
 from lmj_operator.backend.kubernetes import trimming as module
 from lmj_operator.backend.kubernetes.job_object import kept, refuse, spec_text
-from lmj_operator.backend.kubernetes.trimming import EVENT, MOST, OBJECT, trimmed
+from lmj_operator.backend.kubernetes.trimming import EVENT, LONG, MOST, OBJECT, trimmed
 
 TEXT = st.text(alphabet='ab"\\[]{},:é', max_size=5)
 JSON = st.recursive(
@@ -94,3 +94,24 @@ async def test_the_status_of_a_thousand_ranks_is_kept_whole() -> None:
     data = json.dumps(body).encode()
     assert data.count(b"[") > MOST
     assert await trimmed(data, OBJECT) == data
+
+
+async def test_of_many_long_texts_one_is_parsed_in_a_round_of_the_loop() -> None:
+    rounds, done = 0, list[tuple[int, int]]()
+
+    async def count() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    async def parse(size: int) -> None:
+        data = json.dumps({"x": "a" * size}).encode()
+        assert await trimmed(data, OBJECT) == data
+        done.append((size, rounds))
+
+    counting = asyncio.create_task(count())
+    await asyncio.gather(*(parse(size) for size in [LONG, LONG // 2] * 10))
+    counting.cancel()
+    assert len({at for size, at in done if size == LONG}) == 10
+    assert len({at for size, at in done if size < LONG}) == 1, "what is short waits for none of them"

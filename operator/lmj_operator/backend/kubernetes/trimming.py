@@ -6,8 +6,10 @@ stops the loop for a tenth of a second, whenever somebody touches it. A job that
 
 import asyncio
 import re
+from weakref import WeakKeyDictionary
 
 from lmj_api.size import MOST_VALUES
+from lmj_operator.backend.kubernetes.turns import NOBODY, Turns
 
 FEW = 30_000
 """Parts of an object that is parsed as it is, in some milliseconds."""
@@ -15,6 +17,8 @@ MOST = 2 * MOST_VALUES + 10
 """Parts of a field that is kept whole. A value has a bracket and a comma at most, so one that is cut has more than a job may have."""
 OBJECT, EVENT = 2, 3
 """Levels at which fields begin, such as ``spec.template``: in an object, and in an event of a watch, which has one."""
+LONG = 64 << 10
+"""Bytes of what is parsed alone in a round of the loop: that takes some milliseconds, and a dozen watches may bring one at the same time."""
 TURN = 10_000
 """Tokens after which others have their turn."""
 # Possessive, for else it remembers a way back for each of a million escapes.
@@ -26,15 +30,25 @@ _STATUS = b'"status"'
 """It is the operator's own, and of bounded size: half of it would be another."""
 
 
+_rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+
+
 def few(data: bytes) -> bool:
     """Whether ``data``, JSON, has few parts for sure."""
     return len(data) <= FEW or data.count(b",") + data.count(b"[") + data.count(b"{") <= FEW
 
 
 async def trimmed(data: bytes, level: int) -> bytes:
-    """``data``, which is JSON, where fields at ``level`` end early that have too many parts; not those of a status."""
-    if few(data):
-        return data
+    """``data``, which is JSON, where fields at ``level`` end early that have too many parts; not those of a status. It is to be parsed next: of
+    what is long, one in a round of the loop.
+    """
+    kept = data if few(data) else await _shortened(data, level)
+    if len(kept) > LONG:
+        await _rounds.setdefault(asyncio.get_running_loop(), Turns(1, 1)).slice(NOBODY)
+    return kept
+
+
+async def _shortened(data: bytes, level: int) -> bytes:
     kept, begin = list[bytes](), 0
     opened, parts, parent, key, cut = bytearray(), 0, b"", b"", -1
     for number, token in enumerate(_TOKEN.finditer(data)):
