@@ -35,7 +35,7 @@ TURNS = 16
 """Lines, or KiB of them, after which others have their turn."""
 MANY_TURNS = 2_000
 """So many as fast as they come: more than an agent tells of all its life, whose commits are thinned out."""
-EARNED_SECONDS = 0.05
+EARNED_SECONDS = 0.2
 """In which each becomes one of the many again: faster than any worker tells."""
 SLOW_SECONDS = 1 / 500
 """For each that is more."""

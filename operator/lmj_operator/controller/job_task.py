@@ -25,8 +25,9 @@ from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.job_object import kept_metadata, move_request, packed_spec
 from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.lane import Lane
-from lmj_operator.backend.kubernetes.packed import unpacked
+from lmj_operator.backend.kubernetes.packed import is_packed, unpacked
 from lmj_operator.backend.kubernetes.resources import JOBS
+from lmj_operator.backend.kubernetes.rounds import alone
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
 from lmj_operator.backend.kubernetes.status_store import JobGone, Replicas, StatusConflict, StatusStore, StatusUnreadable
@@ -49,6 +50,9 @@ LONGEST_RETRY_SECONDS = 30.0
 STARTS_AT_ONCE = 16
 """So many jobs make all of their objects at the same time. The server does not get faster by more, and of a thousand that come at once
 the first is to train while the last waits, rather than all of them have a part of their objects."""
+SLICES_A_ROUND = 4
+"""Each is a few milliseconds. With one alone, a thousand jobs that have news all the time make others wait for seconds. That of a job with a
+large template takes longer, and a round has one of these."""
 START_SECONDS = 0.25
 """Pods come one by one, and so do their agents and their workers: what comes in so long is looked at in one pass."""
 PASSES_AT_ONCE = 200
@@ -80,7 +84,7 @@ class Place:
     """Turns to make a first pass,"""
     large_starts: Turns = field(default_factory=lambda: Turns(LARGE_AT_ONCE, LARGE_AT_ONCE))
     """and those of jobs with a large template, whose pods are made a few at a time: nobody waits behind them."""
-    slices: Turns = field(default_factory=lambda: Turns(1, 1))
+    slices: Turns = field(default_factory=lambda: Turns(SLICES_A_ROUND, 1))
     """Turns at the loop itself, for all that takes it for long: a thousand jobs may have something to compute at once."""
     excess: Lane = field(default_factory=lambda: Lane(EXCESS_LINES))
     """For what agents tell that is more than any agent does."""
@@ -233,6 +237,8 @@ class JobTask:
     async def _accepted(self) -> LiveMigrationJob | None:
         """The job, or None when it cannot be run: its status says so then."""
         await self._place.slices.slice()
+        if is_packed(self._spec):
+            await alone()
         store, now = self._store, self._place.clock()
         generation = self._metadata["generation"]
         try:
@@ -391,6 +397,8 @@ class MeasuredReconciler(Reconciler):
     async def turn(self) -> None:
         """As the base says."""
         await self._place.slices.slice()
+        if is_large(self._kubernetes.job):
+            await alone()
 
     async def _measured(self) -> Plan:
         begin = time.monotonic()

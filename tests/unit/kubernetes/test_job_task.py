@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from dataclasses import replace
@@ -20,6 +21,7 @@ from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, Phase, 
 from lmj_api.view import Resume, View
 from lmj_operator.backend.kubernetes.api import LARGE_AT_ONCE
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
+from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.lane import Lane
@@ -29,7 +31,7 @@ from lmj_operator.backend.kubernetes.status_store import Replicas, read_status
 from lmj_operator.backend.kubernetes.turns import JOB, Turns
 from lmj_operator.controller import job_task
 from lmj_operator.controller.controller import Controller
-from lmj_operator.controller.job_task import JobTask, Place
+from lmj_operator.controller.job_task import SLICES_A_ROUND, JobTask, Place
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
 from lmj_operator.controller.refusal import corrected
@@ -203,8 +205,11 @@ async def test_passes_of_jobs_that_fail_again_and_again_are_few_of_all_of_them_t
     assert waited.count(names[0]) <= before + 1, "one that is deleted need not wait"
 
 
-async def test_of_many_jobs_that_have_news_at_once_one_computes_in_a_round_of_the_loop(
-    world: World, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("template", "most"), [(None, SLICES_A_ROUND), ({"metadata": {"annotations": {"note": "x" * 20_000}}}, 1)]
+)
+async def test_of_many_jobs_that_have_news_at_once_few_compute_in_a_round_of_the_loop(
+    world: World, monkeypatch: pytest.MonkeyPatch, template: dict[str, Any] | None, most: int
 ) -> None:
     rounds, seen = 0, list[tuple[str, int]]()
 
@@ -216,7 +221,12 @@ async def test_of_many_jobs_that_have_news_at_once_one_computes_in_a_round_of_th
         seen.append(("read", rounds))
         return cluster_job(body, settings)
 
+    def build(*arguments: Any) -> dict[str, Any]:
+        seen.append(("build", rounds))
+        return build_pod(*arguments)
+
     monkeypatch.setattr("lmj_operator.reconcile.plan", noted)
+    monkeypatch.setattr("lmj_operator.backend.kubernetes.creation.build_pod", build)
 
     async def count() -> None:
         nonlocal rounds
@@ -226,15 +236,16 @@ async def test_of_many_jobs_that_have_news_at_once_one_computes_in_a_round_of_th
 
     monkeypatch.setattr(job_task, "cluster_job", read)
     counting = asyncio.create_task(count())
-    bodies = [job_body(f"job-{number}") for number in range(20)]
+    bodies = [job_body(f"job-{number}", template=template) for number in range(20)]
     for number, body in enumerate(bodies):
         body["metadata"]["uid"] = f"22222222-2222-3333-4444-{number:012}"
         world.api.objects["livemigrationjobs", body["metadata"]["name"]] = body
     async with asyncio.timeout(SECONDS):
         await asyncio.gather(*(world.controller.job_seen("ADDED", body) for body in bodies))
         await counting
-    assert {what for what, _ in seen} == {"plan", "read"}
-    assert len({at for _, at in seen}) == len(seen) >= 40
+    assert {what for what, _ in seen} == {"plan", "read", "build"}
+    assert len(seen) >= 80
+    assert max(Counter(at for _, at in seen).values()) == most
 
 
 async def test_a_job_that_is_gone_leaves_nothing_for_the_garbage_collector(world: World) -> None:

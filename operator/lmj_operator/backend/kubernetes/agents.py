@@ -35,7 +35,7 @@ MOST_NEWS = 256
 """News that wait for one who listens: while the API server does not answer nobody may for minutes, and agents may tell without end."""
 
 URGENT_AT_ONCE = 100
-URGENT_SECONDS = 2.0
+URGENT_SECONDS = 5.0
 """So much urgent news of one agent is told at once, and then one in so long; what is more waits as if it could."""
 
 RECONNECT_SECONDS = 0.2

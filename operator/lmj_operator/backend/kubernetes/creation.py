@@ -19,6 +19,7 @@ from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.pod_state import owner_uid
 from lmj_operator.backend.kubernetes.resources import PODS
+from lmj_operator.backend.kubernetes.rounds import alone
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.port import ActionError
 from lmj_operator.plan import CreatePod, PodObserved, PodPhase, PodWait
@@ -137,6 +138,8 @@ class Creation:
         # All of a job's pods are made at the same time, those of many jobs are, and a template may be large.
         async with self._api.large.taken() if is_large(job) else nullcontext():
             await self._turn()
+            if is_large(job):
+                await alone()
             cut, settings = job.cut_into(action.cut), self.settings
             return await self._api.create(PODS, build_pod(cut, settings, action.rank, action.serial, action.avoid, action.node))
 

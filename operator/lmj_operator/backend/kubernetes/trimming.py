@@ -6,10 +6,9 @@ stops the loop for a tenth of a second, whenever somebody touches it. A job that
 
 import asyncio
 import re
-from weakref import WeakKeyDictionary
 
 from lmj_api.size import MOST_VALUES
-from lmj_operator.backend.kubernetes.turns import NOBODY, Turns
+from lmj_operator.backend.kubernetes.rounds import alone
 
 FEW = 30_000
 """Parts of an object that is parsed as it is, in some milliseconds."""
@@ -18,7 +17,7 @@ MOST = 2 * MOST_VALUES + 10
 OBJECT, EVENT = 2, 3
 """Levels at which fields begin, such as ``spec.template``: in an object, and in an event of a watch, which has one."""
 LONG = 64 << 10
-"""Bytes of what is parsed alone in a round of the loop: that takes some milliseconds, and a dozen watches may bring one at the same time."""
+"""Bytes of what is parsed alone in a round of the loop, which takes some milliseconds."""
 TURN = 10_000
 """Tokens after which others have their turn."""
 # Possessive, for else it remembers a way back for each of a million escapes.
@@ -28,9 +27,6 @@ _OPEN = b"[{"
 _CLOSERS = bytes.maketrans(b"[{", b"]}")
 _STATUS = b'"status"'
 """It is the operator's own, and of bounded size: half of it would be another."""
-
-
-_rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
 
 
 def few(data: bytes) -> bool:
@@ -44,7 +40,7 @@ async def trimmed(data: bytes, level: int) -> bytes:
     """
     kept = data if few(data) else await _shortened(data, level)
     if len(kept) > LONG:
-        await _rounds.setdefault(asyncio.get_running_loop(), Turns(1, 1)).slice(NOBODY)
+        await alone()
     return kept
 
 
