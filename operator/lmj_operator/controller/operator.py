@@ -29,7 +29,7 @@ from lmj_operator.controller.notes import Notebook
 from lmj_operator.controller.served import Served
 
 IDENTITY = "lmj"
-GC_THRESHOLDS = (5_000, 5, 20_000)
+GC_THRESHOLDS = (2_000, 5, 50_000)
 """New objects until the new ones are looked through for garbage, which takes a microsecond or more for each and stops the loop; such times until
 those that stayed are; and times of those until all are."""
 LARGE_BLOCK, _M_MMAP_THRESHOLD = 128 << 10, -3
