@@ -13,6 +13,7 @@ from typing import cast
 from aiohttp import Fingerprint
 
 from lmj_api.signed import CHALLENGE
+from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.channel import CONTEXT, fingerprint
 from lmj_operator.backend.lines import whole_lines
 from lmj_operator.backend.reach import place
@@ -79,25 +80,20 @@ class Pace:
     agent does waits with the rest.
     """
 
-    __slots__ = ("_at", "_excess", "_left", "_turn", "_unpaid")
+    __slots__ = ("_budget", "_excess", "_turn", "_unpaid")
 
     def __init__(self, turn: Turn = next_round, excess: Excess = slowly) -> None:
         self._turn, self._excess = turn, excess
-        self._left, self._at = float(MANY_TURNS), 0.0
-        self._unpaid = 0
+        self._budget, self._unpaid = Budget(MANY_TURNS, EARNED_SECONDS), 0
 
     async def taken(self, turns: int) -> None:
         """So many were taken."""
         self._unpaid += turns
         if self._unpaid < TURNS:
             return
-        now = asyncio.get_running_loop().time()
-        self._left = min(float(MANY_TURNS), self._left + (now - self._at) / EARNED_SECONDS)
-        self._at, turns, self._unpaid = now, self._unpaid, 0
-        if self._left < turns:
+        turns, self._unpaid = self._unpaid, 0
+        if not self._budget.take(asyncio.get_running_loop().time(), turns):
             await self._excess(turns)
-        else:
-            self._left -= turns
         await self._turn()
 
 

@@ -136,26 +136,20 @@ def registry(controller: Controller) -> kopf.OperatorRegistry:
         return await session_of(made)
 
     @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=made)
-    async def job(type: str | None, body: kopf.Body, event: kopf.RawEvent, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
+    async def job(type: str | None, event: kopf.RawEvent, **_: Any) -> None:  # noqa: A002 - Kopf calls it so
         # With a pod that it does not know of, a job would make it again.
         await controller.informed.wait()
-        try:
-            await controller.job_seen(type, _plain(body))
-        finally:
-            _let_go(cast(dict[str, Any], event["object"]))
+        await controller.job_seen(type, _taken_out(cast(dict[str, Any], event["object"])))
 
     return made
 
 
-def _let_go(thing: dict[str, Any]) -> None:
-    """Drop what is large of an object that was seen. Kopf's views of it refer to each other, and so keep it until garbage is collected."""
+def _taken_out(thing: dict[str, Any]) -> dict[str, Any]:
+    """The object itself, without what only the API server needs. What is large of it is dropped from ``thing``: Kopf's views of that refer to
+    each other, and so keep it until garbage is collected.
+    """
+    thing["metadata"].pop("managedFields", None)
+    taken = {**thing, "metadata": {**thing["metadata"]}}
     for part in ("spec", "status"):
         thing.pop(part, None)
-    thing["metadata"].pop("managedFields", None)
-
-
-def _plain(body: kopf.Body) -> dict[str, Any]:
-    """The object itself, without what only the API server needs."""
-    value = dict(body)
-    value["metadata"] = {key: part for key, part in dict(value["metadata"]).items() if key != "managedFields"}
-    return value
+    return taken

@@ -15,9 +15,9 @@ from lmj_api.layout import Layout
 from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
+from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.kubernetes.api import LARGE_AT_ONCE, Api, ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
-from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.build.kept_template import is_large, share_text, with_kept_template
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.canaries import turns_to_knock
@@ -131,7 +131,7 @@ class JobTask:
 
     def seen(self, body: Mapping[str, Any]) -> None:
         """The job's object changed."""
-        before, request = self._metadata, self._request
+        before, request, left = self._metadata, self._request, self.leaving
         self._take(body)
         if self._backend is not None:
             share_text(self._backend.job, self._spec)
@@ -139,11 +139,10 @@ class JobTask:
         if self._request != request and self._backend is not None:
             self._backend.move_request = self._request
             self.wake()
-        leaving = "deletionTimestamp" in body["metadata"]
-        if body["metadata"]["generation"] == before["generation"] and leaving == ("deletionTimestamp" in before):
+        if body["metadata"]["generation"] == before["generation"] and self.leaving == left:
             return
         if self._backend is not None:
-            self._backend.deleted = leaving
+            self._backend.deleted = self.leaving
             try:
                 self._backend.job = self._job()
                 self._backend.problem = None
@@ -247,7 +246,7 @@ class JobTask:
             problem = self._complain(error)
             if self._backend is not None:
                 return self._backend.job
-            if store.status.started is not None or "deletionTimestamp" in self._metadata:
+            if store.status.started is not None or self.leaving:
                 # It trains on by itself. What its spec was before is not known any more, so nothing is done to it.
                 await store.write(with_problem(store.status, problem, now))
                 return None
@@ -279,7 +278,7 @@ class JobTask:
                 place.excess.wait,
             )
         self._backend.job = job
-        self._backend.deleted = "deletionTimestamp" in self._metadata
+        self._backend.deleted = self.leaving
         self._backend.move_request = self._request
         kept = job.spec.storage.output is not None or Layout.of(job.spec).results is not None
         if self._store.status.started is None and not kept and job.spec.world_size == 1:

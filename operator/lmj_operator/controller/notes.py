@@ -11,8 +11,8 @@ from typing import Any
 
 from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import Incident, IncidentKind, JobStatus, Phase
+from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.kubernetes.api import Api, ApiError
-from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.cache import Key
 from lmj_operator.backend.kubernetes.resources import EVENTS
 from lmj_operator.plan.failures.incidents import NOT_FAILED, OF_REPLICAS, again, cost, proof, whole

@@ -24,9 +24,9 @@ from lmj_api.protocol import (
 )
 from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError, AnswerError, MachineError
+from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.kubernetes import agents as module
 from lmj_operator.backend.kubernetes.agents import (
-    LONG,
     MOST_NEWS,
     Agents,
     News,
@@ -35,7 +35,7 @@ from lmj_operator.backend.kubernetes.agents import (
     said_already,
     with_event,
 )
-from lmj_operator.backend.kubernetes.budget import Budget
+from lmj_operator.backend.kubernetes.packed import LONG
 from lmj_operator.backend.port import PodEvent
 
 pytestmark = pytest.mark.integration

@@ -1,6 +1,6 @@
 """How often all jobs together do something expensive."""
 
-from lmj_operator.backend.kubernetes.budget import Budget
+from lmj_operator.backend.budget import Budget
 
 
 def test_some_at_once_and_then_one_in_a_while() -> None:

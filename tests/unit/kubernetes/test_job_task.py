@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -69,6 +70,14 @@ class World:
 
     def status_of(self, name: str) -> JobStatus:
         return read_status(self.api.objects["livemigrationjobs", name])
+
+    def has_begun(self, name: str) -> bool:
+        return bool(self.status_of(name).serials)
+
+    def share(self, **parts: Any) -> None:
+        """Have jobs share these."""
+        assert self.controller.place is not None
+        self.controller.place = replace(self.controller.place, **parts)
 
     def notes(self) -> list[str]:
         return [body["reason"] for (kind, _), body in self.api.objects.items() if kind == "events"]
@@ -163,7 +172,7 @@ async def test_passes_of_jobs_that_fail_again_and_again_are_few_of_all_of_them_t
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lane = Lane(10.0)
-    world.controller.place = replace(world.controller.place, stuck=lane)  # type: ignore[type-var]
+    world.share(stuck=lane)
     monkeypatch.setattr(job_task, "START_SECONDS", 0.0)
     row = {"restartsWithoutProgress": 4, "restartStep": 7, "restarts": 4, "phase": "Recovering", "started": 1.0}
     names = [f"stuck-{number}" for number in range(3)]
@@ -265,8 +274,7 @@ async def test_a_job_that_is_gone_leaves_nothing_for_the_garbage_collector(world
 
 
 async def test_nobody_waits_behind_first_passes_of_jobs_with_large_templates(world: World) -> None:
-    place = replace(world.controller.place, starts=Turns(1, 1))  # type: ignore[type-var]
-    world.controller.place = place
+    world.share(starts=Turns(1, 1))
     ended = asyncio.Event()
 
     async def hold() -> None:
@@ -282,7 +290,7 @@ async def test_nobody_waits_behind_first_passes_of_jobs_with_large_templates(wor
         world.api.objects["livemigrationjobs", name] = body
         await world.controller.job_seen("ADDED", body)
         if template:
-            await until(lambda name=name: bool(world.status_of(name).serials))  # type: ignore[misc]
+            await until(partial(world.has_begun, name))
     await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])
     ended.set()
     await asyncio.gather(*holding)

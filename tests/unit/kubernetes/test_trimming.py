@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from lmj_api.problems import SpecError
 from lmj_operator.backend.kubernetes import trimming as module
-from lmj_operator.backend.kubernetes.job_object import kept, refuse, spec_text
+from lmj_operator.backend.kubernetes.job_object import kept, packed_spec, refuse
+from lmj_operator.backend.kubernetes.packed import unpacked
 from lmj_operator.backend.kubernetes.trimming import EVENT, LONG, MOST, OBJECT, trimmed
 
 TEXT = st.text(alphabet='ab"\\[]{},:é', max_size=5)
@@ -83,7 +84,7 @@ async def test_a_job_of_half_a_million_parts_is_refused_and_others_have_their_tu
     await looking
     assert (body["metadata"]["name"], body["status"]) == ("tiny", {"phase": "Running", "message": "as it was"})
     with pytest.raises(SpecError, match=r"^spec\.template: more than 10,000 values"):
-        refuse(json.loads(spec_text(body["spec"])))
+        refuse(json.loads(unpacked(packed_spec(body["spec"]))))
     longest = max(after - before for before, after in itertools.pairwise(rounds))
     assert longest < (rounds[-1] - rounds[0]) / 3, "it is done in many rounds of the loop"
 

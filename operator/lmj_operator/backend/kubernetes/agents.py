@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -13,7 +12,8 @@ from lmj_api.fold import alive, fold
 from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase, WorkerState
 from lmj_operator.backend.agent_client import AgentClient, AgentError, AnswerError, MachineError
 from lmj_operator.backend.ages import by_own_clock
-from lmj_operator.backend.kubernetes.budget import Budget
+from lmj_operator.backend.budget import Budget
+from lmj_operator.backend.kubernetes.packed import packed, unpacked
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.backend.telling import Call
 
@@ -27,9 +27,6 @@ SCAN_SECONDS = 1.0
 
 DARK_SECONDS = 5.0
 """An agent whose machine was not there is asked again after so long, or when it was heard: no other has to wait for it meanwhile."""
-
-LONG = 16 << 10
-"""Bytes of what an agent said: a thousand checkpoints, or a view of as many ranks, may be half a million, and all alike."""
 
 MOST_NEWS = 256
 """News that wait for one who listens: while the API server does not answer nobody may for minutes, and agents may tell without end."""
@@ -74,8 +71,9 @@ class _Known:
     listener: asyncio.Task[None]
     heard: bool = False
     """Its stream of events is open."""
-    text: bytes | None = None
-    """:attr:`state`: text is a fifth of the objects, and there are thousands who say nothing for long. A long one is compressed."""
+    text: str | None = None
+    """:attr:`state`, packed: text is a fifth of the objects, and there are thousands who say nothing for long. Of a thousand checkpoints, or a
+    view of as many ranks, it may be half a million bytes, and all alike."""
     said: float = 0.0
     """When it was asked for that, on the monotonic clock,"""
     answered: float = 0.0
@@ -95,15 +93,11 @@ class _Known:
     @property
     def state(self) -> AgentState | None:
         """What it said last; None: it must be asked."""
-        text = self.text
-        if text is None:
-            return None
-        return AgentState.model_validate_json(text if text.startswith(b"{") else zlib.decompress(text))
+        return None if self.text is None else AgentState.model_validate_json(unpacked(self.text))
 
     def says(self, state: AgentState) -> None:
         """It has said this, or told it by an event."""
-        text = state.model_dump_json(exclude_defaults=True).encode()
-        self.text = text if len(text) <= LONG else zlib.compress(text, 1)
+        self.text = packed(state.model_dump_json(exclude_defaults=True))
 
     def hears(self, event: Event) -> _Urgency:
         """Whether ``event`` is news; what is known then has it in it, or is in doubt."""

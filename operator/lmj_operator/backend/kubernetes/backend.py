@@ -18,13 +18,13 @@ from lmj_api.spec.network import PolicyMode
 from lmj_api.status import JobStatus, Phase, StandbyState
 from lmj_api.topology import Topology
 from lmj_operator.backend.agent_client import AgentClient, AgentError
+from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.channel import Channel
 from lmj_operator.backend.event_stream import Excess, Turn, next_round, slowly
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
-from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.build.grace import grace_seconds
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object

@@ -10,9 +10,9 @@ from lmj_api.names import pod_name, standby_name
 from lmj_api.problems import SpecError
 from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import LiveMigrationJob
+from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.event_stream import Turn, next_round
 from lmj_operator.backend.kubernetes.api import Api, ApiError, Object
-from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.build.kept_template import is_large
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache

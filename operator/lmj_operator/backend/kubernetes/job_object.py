@@ -8,7 +8,7 @@ from lmj_api.names import KIND, MIGRATE
 from lmj_api.problems import SpecError
 from lmj_api.size import check_size
 from lmj_operator.backend.kubernetes.nesting import parsed, shallow
-from lmj_operator.backend.kubernetes.packed import packed, unpacked
+from lmj_operator.backend.kubernetes.packed import packed
 
 LARGE = 64 << 10
 """Bytes of an object: one that is smaller is left as it is, for all that is done with it costs little."""
@@ -61,22 +61,17 @@ def move_request(metadata: Mapping[str, Any]) -> str | None:
 
 
 def packed_spec(spec: Mapping[str, Any]) -> str:
-    """The text of ``spec`` (:func:`spec_text`), packed."""
+    """``spec``, or what :func:`kept` has in its place, as packed JSON; of one that is too large why it is refused, and for how long the job
+    stays.
+    """
     if isinstance(text := spec.get(_TEXT), str):
         return text  # the same one that others keep of this object
-    return packed(spec_text(spec))
-
-
-def spec_text(spec: Mapping[str, Any]) -> str:
-    """``spec``, or what :func:`kept` has in its place, as JSON; of one that is too large why it is refused, and for how long the job stays."""
-    if isinstance(text := spec.get(_TEXT), str):
-        return unpacked(text)
     try:
         check_size({"spec": spec})
     except SpecError as error:
         seconds = spec.get(_TTL)
         spec = {_REFUSED: str(error)} | ({_TTL: seconds} if isinstance(seconds, int) else {})
-    return json.dumps(spec, ensure_ascii=False).encode(errors="replace").decode()
+    return packed(json.dumps(spec, ensure_ascii=False).encode(errors="replace").decode())
 
 
 def refuse(spec: Mapping[str, Any]) -> None:

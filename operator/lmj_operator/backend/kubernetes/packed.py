@@ -1,4 +1,4 @@
-"""A text of which one is kept for each of many jobs: compressed where it is long, for it is seldom read."""
+"""A text of which one is kept for each of many jobs or agents: compressed where it is long, because it is seldom read."""
 
 import zlib
 from base64 import b64decode, b64encode

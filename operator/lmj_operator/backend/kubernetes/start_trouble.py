@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.kubernetes.api import Api, ApiError
-from lmj_operator.backend.kubernetes.budget import Budget
 from lmj_operator.backend.kubernetes.cache import Key, Object
 from lmj_operator.backend.kubernetes.pod_state import one_line, seconds, word
 from lmj_operator.backend.kubernetes.resources import EVENTS
