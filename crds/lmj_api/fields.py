@@ -63,6 +63,8 @@ class FieldType:
 
     def child(self, name: str) -> "FieldType":
         """The type of the field or key ``name``; :data:`ANY` where it is unknown."""
+        if self.annotation is Any:
+            return ANY  # at once, because a template may have thousands of fields
         if name in (fields := self.fields):
             return field_type(fields[name].annotation)
         return field_type(get_args(self.annotation)[1]) if self.is_mapping else ANY

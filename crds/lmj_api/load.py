@@ -73,19 +73,20 @@ def _check_kind(document: Mapping[object, object]) -> None:
 
 def _plain(value: object, kind: FieldType, path: tuple[str | int, ...]) -> object:
     """``value`` as JSON can carry it. Raises SpecError for what YAML can say and JSON cannot (dates, infinity, keys that are no text)."""
+    if isinstance(value, str):  # first, because most values are
+        return float(value) if kind.is_float and _EXPONENT.fullmatch(value) else value
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise SpecError(f"{dotted(path) or 'the file'}: the key {show(key)} is no text; put it in quotes")
         return {key: _plain(item, kind.child(key), (*path, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, kind.item(), (*path, index)) for index, item in enumerate(value)]
+        items = kind.item()
+        return [_plain(item, items, (*path, index)) for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise SpecError(f"{dotted(path)}: {value} is no finite number")
     if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
         raise SpecError(f"{dotted(path)}: a whole number of more than 64 bits")
-    if isinstance(value, str) and kind.is_float and _EXPONENT.fullmatch(value):
-        return float(value)
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, bool | int | float):
         return value
     raise SpecError(f"{dotted(path)}: {show(value)} is read as a {type(value).__name__}; put it in quotes")

@@ -11,6 +11,8 @@ MOST_VALUES = 10_000
 """In a spec: fields, items, and what holds them."""
 DEEPEST = 64
 """Levels of a document."""
+_HOLDERS = (dict, list, tuple, Mapping)
+"""What holds values, with the most frequent first."""
 _OUTSIDE = 4
 """Times as much is what else a file may hold: the status of an object that was saved, and who manages its fields."""
 
@@ -32,7 +34,7 @@ def _excess(value: object, times: int = 1) -> str | None:
         item, depth = left.pop()
         if isinstance(item, str):
             size += len(item) + 3 if item.isascii() else 4 * len(item)
-        elif isinstance(item, Mapping | list | tuple):
+        elif isinstance(item, _HOLDERS):
             size, values = size + 2, values + len(item)
             if depth > DEEPEST:
                 return f"nested deeper than {DEEPEST} levels"

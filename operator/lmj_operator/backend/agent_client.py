@@ -25,12 +25,11 @@ from lmj_operator.backend.event_stream import (
     Pace,
     StrangerError,
     StreamError,
-    Turn,
     lines,
-    next_round,
     slowly,
 )
 from lmj_operator.backend.reach import is_there
+from lmj_operator.backend.rounds import turn
 
 CALL_SECONDS = 5.0
 STATE_SECONDS = 1.0
@@ -44,6 +43,8 @@ QUIET_SECONDS = 12.0
 """An event stream without a line for so long is opened again: an agent with nothing to tell sends an empty one every 5 s."""
 
 
+LONG_ANSWER = 32 << 10
+"""Bytes of one that takes the loop for long when it is parsed: one in a round is."""
 LONGEST_ANSWER = 1 << 20
 """Bytes: a state of 1,000 checkpoints has a fifth of them."""
 SHOWN_CHARACTERS = 200
@@ -76,14 +77,13 @@ class AgentClient:
         address: str,
         caller: Caller,
         view: int = 0,
-        turn: Turn = next_round,
         excess: Excess = slowly,
     ) -> None:
         """``caller``: signs for this agent. ``view``: the number of the newest view that the caller knows; an agent that is in it does not list
-        its members again. ``turn``: waited for before more of many events are taken, ``excess`` before more than any agent tells.
+        its members again. ``excess``: waited for before more is taken than any agent tells.
         """
         self._session, self._caller, self._view = session, caller, view
-        self._turn, self._excess = turn, excess
+        self._excess = excess
         self._pace: Pace | None = None
         self._address = address
         self._base = f"{'http' if caller.channel is None else 'https'}://{address}"
@@ -143,7 +143,7 @@ class AgentClient:
         ``opened`` is called when the agent has answered: from then on nothing is missed.
         """
         path = f"/v1/events?after={after}"
-        self._pace = pace = self._pace or Pace(self._turn, self._excess)
+        self._pace = pace = self._pace or Pace(excess=self._excess)
         pin = await self._met(STATE_SECONDS)
         for last in (False, True):
             signed = self._caller.challenge
@@ -192,6 +192,8 @@ class AgentClient:
         path = f"/v1/{path}?view={view}" if view else f"/v1/{path}"
         pin = await self._met(seconds)
         said = await self._asked(method, path, body, end, pin)
+        if len(said) > LONG_ANSWER:
+            await turn(long=True)
         try:
             return AgentState.model_validate_json(said, extra="ignore")
         except ValidationError as error:

@@ -13,6 +13,7 @@ from typing import cast
 from aiohttp import Fingerprint
 
 from lmj_api.signed import CHALLENGE
+from lmj_operator.backend import rounds
 from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.channel import CONTEXT, fingerprint
 from lmj_operator.backend.lines import whole_lines
@@ -48,11 +49,6 @@ Excess = Callable[[int], Awaitable[None]]
 """Waited for before so many lines, or KiB of them, are read that are more than any agent tells."""
 
 
-async def next_round() -> None:
-    """Others have their turn in this round of the loop, all of them."""
-    await asyncio.sleep(0)
-
-
 async def slowly(turns: int) -> None:
     """They are read, but slowly."""
     await asyncio.sleep(turns * SLOW_SECONDS)
@@ -82,7 +78,7 @@ class Pace:
 
     __slots__ = ("_budget", "_excess", "_turn", "_unpaid")
 
-    def __init__(self, turn: Turn = next_round, excess: Excess = slowly) -> None:
+    def __init__(self, turn: Turn = rounds.turn, excess: Excess = slowly) -> None:
         self._turn, self._excess = turn, excess
         self._budget, self._unpaid = Budget(MANY_TURNS, EARNED_SECONDS), 0
 

@@ -19,6 +19,7 @@ from lmj_operator.backend.kubernetes.connection import NoCluster, find
 from lmj_operator.backend.kubernetes.resources import BUDGETS, NODES, PODS, POLICIES, SERVICES
 from lmj_operator.backend.kubernetes.status_store import Replicas, StatusUnreadable
 from lmj_operator.backend.kubernetes.watch import Sink, Watch
+from lmj_operator.backend.rounds import turn
 from lmj_operator.controller.job_task import JobTask, Place
 from lmj_operator.controller.session import session_of
 from lmj_operator.controller.unreadable import leave_alone
@@ -65,7 +66,7 @@ class Controller:
             raise RuntimeError("the operator is not set up yet")
         metadata = body["metadata"]
         key, uid = (metadata["namespace"], metadata["name"]), metadata["uid"]
-        await self.place.slices.slice(key)
+        await turn(key)
         known, version = self._tasks.get(key), _version(metadata)
         if known is not None and known.uid != uid and (kind == "DELETED" or version < known.version):
             return  # late news of an earlier job of this name: Kopf keeps the order of each object's news alone

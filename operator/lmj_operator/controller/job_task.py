@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,18 +22,18 @@ from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.build.kept_template import is_large, share_text, with_kept_template
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.canaries import turns_to_knock
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.cluster_job import checked_job, read_job
 from lmj_operator.backend.kubernetes.job_object import kept_metadata, move_request, packed_spec
 from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.lane import Lane
 from lmj_operator.backend.kubernetes.packed import is_packed, unpacked
 from lmj_operator.backend.kubernetes.resources import JOBS
-from lmj_operator.backend.kubernetes.rounds import alone
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.start_trouble import event_lists
 from lmj_operator.backend.kubernetes.status_store import JobGone, Replicas, StatusConflict, StatusStore, StatusUnreadable
-from lmj_operator.backend.kubernetes.turns import JOB, Turns
 from lmj_operator.backend.port import PodEvent
+from lmj_operator.backend.rounds import turn
+from lmj_operator.backend.turns import JOB, Turns
 from lmj_operator.controller.failed_pass import with_error, without_error
 from lmj_operator.controller.metrics import Metrics
 from lmj_operator.controller.notes import Note, Notebook, notes
@@ -50,9 +51,6 @@ LONGEST_RETRY_SECONDS = 30.0
 STARTS_AT_ONCE = 16
 """So many jobs make all of their objects at the same time. The server does not get faster by more, and of a thousand that come at once
 the first is to train while the last waits, rather than all of them have a part of their objects."""
-SLICES_A_ROUND = 4
-"""Each is a few milliseconds. With one alone, a thousand jobs that have news all the time make others wait for seconds. That of a job with a
-large template takes longer, and a round has one of these."""
 START_SECONDS = 0.25
 """Pods come one by one, and so do their agents and their workers: what comes in so long is looked at in one pass."""
 PASSES_AT_ONCE = 200
@@ -84,8 +82,8 @@ class Place:
     """Turns to make a first pass,"""
     large_starts: Turns = field(default_factory=lambda: Turns(LARGE_AT_ONCE, LARGE_AT_ONCE))
     """and those of jobs with a large template, whose pods are made a few at a time: nobody waits behind them."""
-    slices: Turns = field(default_factory=lambda: Turns(SLICES_A_ROUND, 1))
-    """Turns at the loop itself, for all that takes it for long: a thousand jobs may have something to compute at once."""
+    large_reads: Turns = field(default_factory=lambda: Turns(1, 1))
+    """Turns to read a large job: parsed, it has a megabyte until it was checked."""
     excess: Lane = field(default_factory=lambda: Lane(EXCESS_LINES))
     """For what agents tell that is more than any agent does."""
     stuck: Lane = field(default_factory=lambda: Lane(STUCK_PASSES, STUCK_PASSES_AT_ONCE))
@@ -106,6 +104,8 @@ class JobTask:
         self._reconciler: Reconciler | None = None
         self._store = StatusStore(place.api, body, place.settings.status_seconds, place.clock)
         self._complaint = ""
+        self._unread = True
+        """Its spec changed since it was read."""
         self._shown = True
         """The status may say that passes fail; an operator before this one may have written it."""
 
@@ -141,13 +141,9 @@ class JobTask:
             self.wake()
         if body["metadata"]["generation"] == before["generation"] and self.leaving == left:
             return
+        self._unread = True
         if self._backend is not None:
             self._backend.deleted = self.leaving
-            try:
-                self._backend.job = self._job()
-                self._backend.problem = None
-            except SpecError as error:
-                self._backend.problem = self._complain(error)
         self._changed.set()
         self.wake()
 
@@ -235,16 +231,13 @@ class JobTask:
 
     async def _accepted(self) -> LiveMigrationJob | None:
         """The job, or None when it cannot be run: its status says so then."""
-        await self._place.slices.slice()
-        if is_packed(self._spec):
-            await alone()
-        store, now = self._store, self._place.clock()
         generation = self._metadata["generation"]
         try:
-            job = self._job()
+            job = await self._job()
         except SpecError as error:
-            problem = self._complain(error)
+            problem, store, now = self._complain(error), self._store, self._place.clock()
             if self._backend is not None:
+                self._backend.problem = problem
                 return self._backend.job
             if store.status.started is not None or self.leaving:
                 # It trains on by itself. What its spec was before is not known any more, so nothing is done to it.
@@ -256,9 +249,20 @@ class JobTask:
                 await store.write(status)
                 self._note(before, status)
             return None
-        if corrected(store.status, generation):
-            await store.write(JobStatus(observed_generation=generation))
+        if self._backend is not None:
+            self._backend.job, self._backend.problem = job, None
+        if corrected(self._store.status, generation):
+            await self._store.write(JobStatus(observed_generation=generation))
         return job
+
+    async def renew(self) -> None:
+        """Read the job if its spec changed since, while it is reconciled: it goes on as it was if that cannot be run."""
+        if not self._unread or self._backend is None:
+            return
+        try:
+            self._backend.job, self._backend.problem = await self._job(), None
+        except SpecError as error:
+            self._backend.problem = self._complain(error)
 
     async def _reconcile(self, job: LiveMigrationJob) -> None:
         place = self._place
@@ -274,10 +278,8 @@ class JobTask:
                 place.lists,
                 place.knocks,
                 place.clock,
-                place.slices.slice,
                 place.excess.wait,
             )
-        self._backend.job = job
         self._backend.deleted = self.leaving
         self._backend.move_request = self._request
         kept = job.spec.storage.output is not None or Layout.of(job.spec).results is not None
@@ -343,10 +345,16 @@ class JobTask:
     def _extra(self) -> dict[str, Any]:
         return {"job": (self._metadata["namespace"], self._metadata["name"])}
 
-    def _job(self) -> LiveMigrationJob:
-        """The job as its object says. Raises SpecError."""
-        job = cluster_job({"metadata": self._metadata, "spec": json.loads(unpacked(self._spec))}, self._place.settings)
-        return with_kept_template(job, self._spec)
+    async def _job(self) -> LiveMigrationJob:
+        """The job as its object says; a large one is read in one round of the loop and checked in another. Raises SpecError."""
+        self._unread = False
+        metadata, spec, long = self._metadata, self._spec, is_packed(self._spec)
+        async with self._place.large_reads.taken() if long else nullcontext():
+            await turn(long=long)
+            job = read_job({"metadata": metadata, "spec": json.loads(unpacked(spec))})
+            if long:
+                await turn(long=True)
+            return with_kept_template(checked_job(job, self._place.settings), spec)
 
     def _take(self, body: Mapping[str, Any]) -> None:
         """Keep what is read of the job's object: not its status, which is kept elsewhere."""
@@ -385,6 +393,7 @@ class MeasuredReconciler(Reconciler):
         self._passes.take(time.monotonic())
         if self._stuck and not self._task.leaving:
             await self._place.stuck.wait()
+        await self._task.renew()
         await self.turn()
         self._started = self._started or self._store.status.started is not None
         if self._started:
@@ -395,9 +404,7 @@ class MeasuredReconciler(Reconciler):
 
     async def turn(self) -> None:
         """As the base says."""
-        await self._place.slices.slice()
-        if is_large(self._kubernetes.job):
-            await alone()
+        await turn()
 
     async def _measured(self) -> Plan:
         begin = time.monotonic()

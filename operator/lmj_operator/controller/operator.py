@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import ctypes
-import gc
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from lmj_operator.backend.kubernetes.keys import KeysError, open_keys
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.watch import Watch
 from lmj_operator.controller.controller import Controller, registry, watches
+from lmj_operator.controller.garbage import collect_garbage
 from lmj_operator.controller.http import listen
 from lmj_operator.controller.job_task import Place
 from lmj_operator.controller.metrics import Metrics
@@ -29,9 +29,6 @@ from lmj_operator.controller.notes import Notebook
 from lmj_operator.controller.served import Served
 
 IDENTITY = "lmj"
-GC_THRESHOLDS = (2_000, 5, 50_000)
-"""New objects until the new ones are looked through for garbage, which takes a microsecond or more for each and stops the loop; such times until
-those that stayed are; and times of those until all are."""
 LARGE_BLOCK, _M_MMAP_THRESHOLD = 128 << 10, -3
 """Bytes, and the number of this setting in ``malloc.h``."""
 JOBS_AT_ONCE = 25
@@ -121,9 +118,6 @@ async def operate(options: Options) -> None:
     except KeysError as error:
         raise StartError(str(error)) from error
     _return_large_blocks()
-    # What is imported stays, and thousands of jobs and pods are young for long: to look through them all the time finds nothing.
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
     controller = Controller()
     metrics = Metrics(controller.phases, controller.replicas)
     # Agents are reached directly, each by a connection of its own for its events.
@@ -144,6 +138,7 @@ async def operate(options: Options) -> None:
         controller.place = Place(api, controller.cache, session, options.settings, keys, metrics, notebook)
         tasks = [asyncio.create_task(watch.run(), name="watch") for watch in watching]
         tasks += [asyncio.create_task(notebook.run(), name="events"), asyncio.create_task(_inform(controller, watching))]
+        tasks.append(asyncio.create_task(collect_garbage(), name="garbage"))
         log.info("watches %s", ", ".join(options.namespaces) or "all namespaces")
         try:
             await served.wait()

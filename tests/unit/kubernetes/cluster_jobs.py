@@ -12,8 +12,8 @@ from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.settings import Settings
-from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.backend.signing_key import SigningKey
+from lmj_operator.backend.turns import Turns
 from lmj_operator.plan.observe.times import rfc3339
 
 KEY = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(32)))

@@ -37,6 +37,7 @@ from lmj_operator.backend.kubernetes.agents import (
 )
 from lmj_operator.backend.kubernetes.packed import LONG
 from lmj_operator.backend.port import PodEvent
+from lmj_operator.backend.rounds import turn
 
 pytestmark = pytest.mark.integration
 
@@ -90,7 +91,7 @@ class Fixture:
     async def look(self) -> list[AgentState | None]:
         """At both, as a pass does."""
         return [
-            self.agents.recent(f"key-{n}") or await self.agents.state(f"key-{n}", f"p{n}", n, client)  # type: ignore[arg-type]
+            await self.agents.recent(f"key-{n}") or await self.agents.state(f"key-{n}", f"p{n}", n, client)  # type: ignore[arg-type]
             for n, client in enumerate(self.clients)
         ]
 
@@ -500,6 +501,29 @@ async def test_what_an_agent_says_at_length_is_kept_small_and_whole() -> None:
         assert len(known.text) < LONG
         assert known.state == state
     await known.listener
+
+
+async def test_of_what_agents_said_at_length_one_is_read_in_a_round_of_the_loop(
+    at: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = 0
+
+    async def noted(*, long: bool) -> None:
+        nonlocal turns
+        turns += long
+        await turn(long=long)
+
+    monkeypatch.setattr(module, "turn", noted)
+    names = [CheckpointInfo(name=f"step-{step:09d}", step=step, problem="no manifest " * 40) for step in range(1000)]
+    at.clients[1].answer = at.clients[1].answer.model_copy(update={"checkpoints": names})
+    at.agents.keep({"key-0"})
+    await at.look()
+    assert (at.asked, turns) == ([1, 2], 0)
+    await at.look()
+    assert (at.asked, turns) == ([1, 2], 1), "that of one is short"
+    at.clients[1].happens(EventKind.LOST_PEER, view=7)
+    assert await at.news() is EventKind.LOST_PEER
+    assert turns == 2
 
 
 async def test_an_agent_that_is_forgotten_leaves_nothing_for_the_garbage_collector(

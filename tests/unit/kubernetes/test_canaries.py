@@ -24,7 +24,7 @@ from lmj_operator.backend.kubernetes.canaries import (
     turns_to_knock,
 )
 from lmj_operator.backend.kubernetes.knock import Answer
-from lmj_operator.backend.kubernetes.turns import Turns
+from lmj_operator.backend.turns import Turns
 from lmj_operator.plan import CreatePod
 
 pytestmark = pytest.mark.integration

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from lmj_operator.backend.kubernetes.lane import Lane
-from lmj_operator.backend.kubernetes.turns import JOB, Key
+from lmj_operator.backend.turns import JOB, Key
 
 
 class Clock:

@@ -16,7 +16,8 @@ from lmj_api.problems import SpecError
 from lmj_operator.backend.kubernetes import trimming as module
 from lmj_operator.backend.kubernetes.job_object import kept, packed_spec, refuse
 from lmj_operator.backend.kubernetes.packed import unpacked
-from lmj_operator.backend.kubernetes.trimming import EVENT, LONG, MOST, OBJECT, trimmed
+from lmj_operator.backend.kubernetes.trimming import EVENT, LONG, MOST, OBJECT, TURN, trimmed
+from lmj_operator.backend.rounds import turn
 
 TEXT = st.text(alphabet='ab"\\[]{},:é', max_size=5)
 JSON = st.recursive(
@@ -116,3 +117,18 @@ async def test_of_many_long_texts_one_is_parsed_in_a_round_of_the_loop() -> None
     counting.cancel()
     assert len({at for size, at in done if size == LONG}) == 10
     assert len({at for size, at in done if size < LONG}) == 1, "what is short waits for none of them"
+
+
+async def test_of_many_texts_of_too_many_parts_one_is_shortened_in_a_round_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = 0
+
+    async def noted() -> None:
+        nonlocal pieces
+        pieces += 1
+        await turn()
+
+    monkeypatch.setattr(module, "turn", noted)
+    data = large_job(LARGE["lists"])
+    tokens = data.count(b"[")
+    await trimmed(data, OBJECT)
+    assert pieces >= tokens // TURN

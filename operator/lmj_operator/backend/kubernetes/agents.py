@@ -13,8 +13,9 @@ from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase
 from lmj_operator.backend.agent_client import AgentClient, AgentError, AnswerError, MachineError
 from lmj_operator.backend.ages import by_own_clock
 from lmj_operator.backend.budget import Budget
-from lmj_operator.backend.kubernetes.packed import packed, unpacked
+from lmj_operator.backend.kubernetes.packed import is_packed, packed, unpacked
 from lmj_operator.backend.port import PodEvent
+from lmj_operator.backend.rounds import turn
 from lmj_operator.backend.telling import Call
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,11 @@ class _Known:
     def state(self) -> AgentState | None:
         """What it said last; None: it must be asked."""
         return None if self.text is None else AgentState.model_validate_json(unpacked(self.text))
+
+    async def turn(self) -> None:
+        """To be waited for before :attr:`state` is asked for: of those that are long one is parsed in a round of the loop."""
+        if self.text is not None and is_packed(self.text):
+            await turn(long=True)
 
     def says(self, state: AgentState) -> None:
         """It has said this, or told it by an event."""
@@ -178,9 +184,11 @@ class Agents:
         self._known: dict[str, _Known] = {}
         self._waiting: asyncio.TimerHandle | None = None
 
-    def recent(self, key: str) -> AgentState | None:
+    async def recent(self, key: str) -> AgentState | None:
         """What the agent said last, if it is listened to and that was not long ago; None: it is to be asked."""
         known = self._known.get(key)
+        if known is not None:
+            await known.turn()
         state = known.state if known is not None and known.heard and not self.is_dark(key) else None
         if known is None or state is None or time.monotonic() - known.said >= _believed(state):
             return None
@@ -264,6 +272,7 @@ class Agents:
             try:
                 async for event in client.events(after, opened):
                     after, wait = max(after, event.seq), RECONNECT_SECONDS
+                    await self._known[key].turn()
                     self._hear(key, PodEvent(pod, rank, event), event)
                     del event  # the next may be long in coming, and there are thousands who wait for theirs
             except AgentError as error:

@@ -16,8 +16,8 @@ from lmj_operator.backend.kubernetes.nesting import parsed
 from lmj_operator.backend.kubernetes.pages import page
 from lmj_operator.backend.kubernetes.resources import TOKEN_KEYS, Resource
 from lmj_operator.backend.kubernetes.trimming import EVENT, OBJECT, trimmed
-from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.backend.lines import whole_lines
+from lmj_operator.backend.turns import Turns
 
 Object = dict[str, Any]
 Count = Callable[[str, str, int], None]
@@ -39,6 +39,8 @@ QUIET_SECONDS = 120.0
 WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=QUIET_SECONDS)
 TEXT_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
 """A log may be silent for as long as nothing is logged: who follows it has a deadline, or another source that says when it ends."""
+MOST_IN_A_ROUND = 16 << 10
+"""Bytes of lines that a watch takes before others have their turn."""
 LONGEST_MESSAGE = 1000
 """Characters of what the server says of a call that it refuses. It lists all that is wrong with an object, in the words of whoever made it."""
 JSON = "application/json"
@@ -332,11 +334,15 @@ def _error(
 
 async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
     """Lines of any length: an object may be larger than the buffer that a reader of lines has."""
-    rest = bytearray()
+    rest, taken = bytearray(), 0
     async for part in content.iter_any():
         for line in whole_lines(rest, part):
+            taken += len(line)
             yield line
             del line
+            if taken > MOST_IN_A_ROUND:
+                await asyncio.sleep(0)
+                taken = 0
         await asyncio.sleep(0)  # who always has more to read lets others have their turn
 
 

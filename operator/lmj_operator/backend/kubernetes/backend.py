@@ -21,11 +21,12 @@ from lmj_operator.backend.agent_client import AgentClient, AgentError
 from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.channel import Channel
-from lmj_operator.backend.event_stream import Excess, Turn, next_round, slowly
+from lmj_operator.backend.event_stream import Excess, slowly
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.agents import Agents
 from lmj_operator.backend.kubernetes.api import Api, ApiError
 from lmj_operator.backend.kubernetes.build.grace import grace_seconds
+from lmj_operator.backend.kubernetes.build.kept_template import is_large
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
 from lmj_operator.backend.kubernetes.cache import Cache, Key, Object
 from lmj_operator.backend.kubernetes.canaries import Canaries, Door
@@ -50,9 +51,10 @@ from lmj_operator.backend.kubernetes.sightings import Sightings
 from lmj_operator.backend.kubernetes.start_trouble import StartTrouble
 from lmj_operator.backend.kubernetes.status_store import StatusStore
 from lmj_operator.backend.kubernetes.trainer_image import joining
-from lmj_operator.backend.kubernetes.turns import Turns
 from lmj_operator.backend.port import ActionError, PodEvent
+from lmj_operator.backend.rounds import turn
 from lmj_operator.backend.telling import Call, Telling
+from lmj_operator.backend.turns import Turns
 from lmj_operator.plan import (
     Action,
     CreatePod,
@@ -101,12 +103,9 @@ class KubernetesBackend:
         lists: Budget,
         knocks: Turns,
         clock: Callable[[], float] = steady_time,
-        turn: Turn = next_round,
         excess: Excess = slowly,
     ) -> None:
-        """``lists``: of events, by all jobs. ``knocks``: at canaries, by all jobs. ``turn``: waited for before each thing that takes the loop
-        for long. ``excess``: before more is read than any agent tells.
-        """
+        """``lists``: of events, by all jobs. ``knocks``: at canaries, by all jobs. ``excess``: before more is read than any agent tells."""
         self.job = job
         """The job; its watcher sets it again when its spec changes."""
         self.deleted = False
@@ -126,10 +125,10 @@ class KubernetesBackend:
         self._callers: dict[str, Caller] = {}
         """By uid of the pod."""
         self._clock = clock
-        self._turn, self._excess = turn, excess
+        self._excess = excess
         self._labels = PodLabels(api, cache, clock)
         self._trouble = StartTrouble(api, lists, clock)
-        self._creation = Creation(api, cache, self.children, self._trusting(settings), clock, turn)
+        self._creation = Creation(api, cache, self.children, self._trusting(settings), clock)
         self._children_not_before = 0.0
         self._sightings = Sightings(clock)
         self._unreachable: dict[str, float] = {}
@@ -274,7 +273,7 @@ class KubernetesBackend:
 
     async def _with_agents(self, pods: list[tuple[Object, PodObserved]], stored: "_Stored") -> list[PodObserved]:
         """``pods`` with what the agents say; those of which nothing is known are asked at the same time."""
-        known = {seen.name: self._agents.recent(_agent_key(pod)) for pod, seen in pods if self._is_asked(pod, seen, stored)}
+        known = {seen.name: await self._agents.recent(_agent_key(pod)) for pod, seen in pods if self._is_asked(pod, seen, stored)}
         asked = [(pod, seen) for pod, seen in pods if seen.name in known and known[seen.name] is None]
         at = self._clock()
         if asked:
@@ -387,7 +386,7 @@ class KubernetesBackend:
         known, settings = self._digests.get(seen.name), self._creation.settings
         if known is None or known[0] is not self.job or known[1] != settings:
             # A template may be large, a job have many pods, and all of them wait.
-            await self._turn()
+            await turn(long=is_large(self.job))
             pod = build_pod(self.job.cut_into(seen.cut), settings, seen.rank, seen.serial)
             known = self._digests[seen.name] = self.job, settings, pod["metadata"]["annotations"][DIGEST]
         return known[2]
@@ -422,7 +421,7 @@ class KubernetesBackend:
         address, caller = pod_address(pod), self._caller(pod)
         if address is None or caller is None:
             return None
-        return AgentClient(self._session, f"{address}:{AGENT_PORT}", caller, self._view, self._turn, self._excess)
+        return AgentClient(self._session, f"{address}:{AGENT_PORT}", caller, self._view, self._excess)
 
     def _caller(self, pod: Object) -> Caller | None:
         key, uid = self._keys.of(pod["trust"]), pod["metadata"]["uid"]

@@ -14,7 +14,7 @@ from lmj_api.canary import PORT
 from lmj_api.protocol import AgentState
 from lmj_operator.backend.agent_client import AgentError
 from lmj_operator.backend.kubernetes.knock import Answer, knock
-from lmj_operator.backend.kubernetes.turns import Turns
+from lmj_operator.backend.turns import Turns
 
 log = logging.getLogger(__name__)
 

@@ -19,6 +19,11 @@ _METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp")
 
 def cluster_job(body: Mapping[str, Any], settings: Settings) -> LiveMigrationJob:
     """The job in ``body`` with its paths as pods see them. Raises SpecError for what the schema cannot refuse."""
+    return checked_job(read_job(body), settings)
+
+
+def read_job(body: Mapping[str, Any]) -> LiveMigrationJob:
+    """The first half of :func:`cluster_job`. Raises SpecError."""
     spec = dict(body.get("spec") or {})
     refuse(spec)
     storage = spec.get("storage") or {}
@@ -26,8 +31,11 @@ def cluster_job(body: Mapping[str, Any], settings: Settings) -> LiveMigrationJob
     metadata = {key: value for key, value in body["metadata"].items() if key in _METADATA}
     document = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     job = load_job(document, base=Path(base), outputs=Path(labels.OUTPUT), here=False)
-    if not job.spec.strategy.stateless:
-        job = _with_threads(job)
+    return job if job.spec.strategy.stateless else _with_threads(job)
+
+
+def checked_job(job: LiveMigrationJob, settings: Settings) -> LiveMigrationJob:
+    """The second half: ``job`` as it is kept, of which a pod can be made. Raises SpecError."""
     build_pod(job, settings, 0, 1)  # what it refuses is refused before anything is made
     sections = {name: _one_of_a_kind(value) for name, value in job.spec if isinstance(value, Message)}
     return job.model_copy(update={"spec": job.spec.model_copy(update=sections)})

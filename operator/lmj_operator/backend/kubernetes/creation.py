@@ -11,7 +11,6 @@ from lmj_api.problems import SpecError
 from lmj_api.protocol import USER_ERROR
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.budget import Budget
-from lmj_operator.backend.event_stream import Turn, next_round
 from lmj_operator.backend.kubernetes.api import Api, ApiError, Object
 from lmj_operator.backend.kubernetes.build.kept_template import is_large
 from lmj_operator.backend.kubernetes.build.pod import build_pod
@@ -19,9 +18,9 @@ from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.pod_state import owner_uid
 from lmj_operator.backend.kubernetes.resources import PODS
-from lmj_operator.backend.kubernetes.rounds import alone
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.port import ActionError
+from lmj_operator.backend.rounds import turn
 from lmj_operator.plan import CreatePod, PodObserved, PodPhase, PodWait
 
 PODS_OF_A_RANK = 4
@@ -66,7 +65,6 @@ class Creation:
         children: Children,
         settings: Settings,
         clock: Callable[[], float] = steady_time,
-        turn: Turn = next_round,
     ) -> None:
         self._api = api
         self._cache = cache
@@ -74,7 +72,6 @@ class Creation:
         self.settings = settings
         """Of the next pod: whoever knows the job's pods says what it joins."""
         self._clock = clock
-        self._turn = turn
         self.unmade: dict[str, Unmade] = {}
         self._hold: tuple[int, float] = (0, 0.0)
         self._ranks = 0
@@ -137,11 +134,12 @@ class Creation:
         """The pod as the API server has made it. Raises SpecError and ApiError."""
         # All of a job's pods are made at the same time, those of many jobs are, and a template may be large.
         async with self._api.large.taken() if is_large(job) else nullcontext():
-            await self._turn()
-            if is_large(job):
-                await alone()
+            await turn(long=is_large(job))
             cut, settings = job.cut_into(action.cut), self.settings
-            return await self._api.create(PODS, build_pod(cut, settings, action.rank, action.serial, action.avoid, action.node))
+            pod = build_pod(cut, settings, action.rank, action.serial, action.avoid, action.node)
+            if is_large(job):
+                await turn()  # for it is written as JSON now
+            return await self._api.create(PODS, pod)
 
     def forget(self, name: str) -> None:
         """The pod is not wanted any more."""

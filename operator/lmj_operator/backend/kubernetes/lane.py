@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from lmj_operator.backend.kubernetes.turns import Turns
+from lmj_operator.backend.turns import Turns
 
 
 class Lane:

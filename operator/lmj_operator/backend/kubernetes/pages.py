@@ -6,6 +6,7 @@ from typing import Any
 
 from lmj_operator.backend.kubernetes.nesting import TOKEN, parsed
 from lmj_operator.backend.kubernetes.trimming import OBJECT, few, trimmed
+from lmj_operator.backend.rounds import turn
 
 LARGE_PAGE = 1 << 20
 """Bytes: a page that is smaller, and of few parts, is parsed as a whole."""
@@ -34,7 +35,7 @@ async def items(data: bytes) -> AsyncIterator[tuple[int, int]]:
     depth, begin, listed = 0, 0, False
     for number, token in enumerate(TOKEN.finditer(data)):
         if number % TURN == TURN - 1:
-            await asyncio.sleep(0)
+            await turn()
         code = data[token.start()]
         if code == _QUOTE:
             continue

@@ -4,11 +4,10 @@ Three bytes are enough for a list of its own: a job of a megabyte and a half may
 stops the loop for a tenth of a second, whenever somebody touches it. A job that large is refused, so the rest of such a field is left out.
 """
 
-import asyncio
 import re
 
 from lmj_api.size import MOST_VALUES
-from lmj_operator.backend.kubernetes.rounds import alone
+from lmj_operator.backend.rounds import turn
 
 FEW = 30_000
 """Parts of an object that is parsed as it is, in some milliseconds."""
@@ -16,8 +15,8 @@ MOST = 2 * MOST_VALUES + 10
 """Parts of a field that is kept whole. A value has a bracket and a comma at most, so one that is cut has more than a job may have."""
 OBJECT, EVENT = 2, 3
 """Levels at which fields begin, such as ``spec.template``: in an object, and in an event of a watch, which has one."""
-LONG = 64 << 10
-"""Bytes of what is parsed alone in a round of the loop, which takes some milliseconds."""
+LONG = 32 << 10
+"""Bytes of what waits for a slice of the loop before it is parsed: a dozen watches may bring something large at the same time."""
 TURN = 10_000
 """Tokens after which others have their turn."""
 # Possessive, for else it remembers a way back for each of a million escapes.
@@ -35,12 +34,12 @@ def few(data: bytes) -> bool:
 
 
 async def trimmed(data: bytes, level: int) -> bytes:
-    """``data``, which is JSON, where fields at ``level`` end early that have too many parts; not those of a status. It is to be parsed next: of
-    what is long, one in a round of the loop.
+    """``data``, which is JSON, where fields at ``level`` end early that have too many parts; not those of a status. It is to be parsed next: one
+    that is long has waited for a slice of the loop.
     """
     kept = data if few(data) else await _shortened(data, level)
     if len(kept) > LONG:
-        await alone()
+        await turn()
     return kept
 
 
@@ -49,7 +48,7 @@ async def _shortened(data: bytes, level: int) -> bytes:
     opened, parts, parent, key, cut = bytearray(), 0, b"", b"", -1
     for number, token in enumerate(_TOKEN.finditer(data)):
         if number % TURN == TURN - 1:
-            await asyncio.sleep(0)
+            await turn()
         code = data[token.start()]
         if code == _QUOTE:
             if len(opened) == level - 1:

@@ -5,12 +5,19 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 Key = tuple[str, str]
 """Namespace and name of a job."""
 NOBODY: Key = ("", "")
 JOB: ContextVar[Key] = ContextVar("JOB", default=NOBODY)
 """For which job a task works; the operator itself where it works for none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    granted: asyncio.Future[None]
+    turns: int
 
 
 class Turns:
@@ -22,7 +29,7 @@ class Turns:
     def __init__(self, at_once: int, of_one: int) -> None:
         self._free, self._of_one = at_once, of_one
         self._held: Counter[Key] = Counter()
-        self._waiting: dict[str, dict[str, deque[asyncio.Future[None]]]] = {}
+        self._waiting: dict[str, dict[str, deque[_Waiting]]] = {}
         """In the order in which they come to their next turns."""
 
     @asynccontextmanager
@@ -35,50 +42,51 @@ class Turns:
         finally:
             self._give_back(key)
 
-    async def slice(self, key: Key | None = None) -> None:
-        """A turn from here to the end of this round of the loop, which others may not have in it: for what a job computes until it waits again.
-
-        A round has all that became ready in the one before, which may be something of a thousand jobs. ``key``: the job; else the one that
-        the task works for.
+    async def slice(self, key: Key | None = None, turns: int = 1) -> None:
+        """So many turns from here to the end of this round of the loop, which others may not have in it: for what a job computes until it waits
+        again. ``key``: the job; else the one that the task works for.
         """
         key = JOB.get() if key is None else key
-        await self._take(key)
-        asyncio.get_running_loop().call_soon(self._give_back, key)
+        await self._take(key, turns)
+        asyncio.get_running_loop().call_soon(self._give_back, key, turns)
 
-    async def _take(self, key: Key) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(key[0], {}).setdefault(key[1], deque()).append(turn)
+    async def _take(self, key: Key, turns: int = 1) -> None:
+        granted = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(granted, turns)
+        self._waiting.setdefault(key[0], {}).setdefault(key[1], deque()).append(waiting)
         self._grant()
         try:
-            await turn
+            await granted
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._give_back(key)
+            if granted.done() and not granted.cancelled():
+                self._give_back(key, turns)
             else:
-                self._forget(key, turn)
+                self._forget(key, waiting)
             raise
 
-    def _give_back(self, key: Key) -> None:
-        self._free += 1
+    def _give_back(self, key: Key, turns: int = 1) -> None:
+        self._free += turns
         self._held[key] -= 1
         if not self._held[key]:
             del self._held[key]
         self._grant()
 
     def _grant(self) -> None:
-        while self._free and (key := self._next()) is not None:
+        while (key := self._next()) is not None:
+            if self._waiting[key[0]][key[1]][0].turns > self._free:
+                return  # nobody who needs fewer passes it: it would wait for ever
             queue = self._waiting[key[0]].pop(key[1])
-            turn = queue.popleft()
+            first = queue.popleft()
             # To the end, for the next turn is that of others.
             jobs = self._waiting.pop(key[0])
             if queue:
                 jobs[key[1]] = queue
             if jobs:
                 self._waiting[key[0]] = jobs
-            if not turn.done():
-                self._free -= 1
+            if not first.granted.done():
+                self._free -= first.turns
                 self._held[key] += 1
-                turn.set_result(None)
+                first.granted.set_result(None)
 
     def _next(self) -> Key | None:
         """Who waits and may have one more; only those are passed by that have all that one may have, of which there are few."""
@@ -88,11 +96,11 @@ class Turns:
                     return namespace, name
         return None
 
-    def _forget(self, key: Key, turn: asyncio.Future[None]) -> None:
+    def _forget(self, key: Key, waiting: "_Waiting") -> None:
         jobs = self._waiting.get(key[0], {})
         queue = jobs.get(key[1], deque())
-        if turn in queue:
-            queue.remove(turn)
+        if waiting in queue:
+            queue.remove(waiting)
         if not queue:
             jobs.pop(key[1], None)
         if not jobs:
