@@ -168,7 +168,10 @@ def measure(load: Load, samples: int, say: Say) -> tuple[Measured, dict[str, Any
         "starts": {"idle": _spread(idle), "flood": _spread(flood), "siege": _spread(siege)},
         "start seconds, one after another": {"idle": [round(s, 3) for s in idle], "siege": [round(s, 3) for s in siege]},
         "answers": _spread([answer.stop for answer in probe.answers]),
-        "longest, at": [[round(answer.at - at, 2), round(answer.seconds, 4), round(answer.stop, 4)] for answer in worst],
+        "longest, at": [
+            [round(answer.at - at, 2), *(round(part, 4) for part in (answer.seconds, answer.stop, answer.ran))]
+            for answer in worst
+        ],
         "pods a rank and second": _spread(list(found.pods.values()) or [0.0]),
         "operator CPU seconds": round(cpu_seconds(pid) - cpu, 1),
         "CPU seconds of the others": {name: round(used - others.get(name, 0.0), 1) for name, used in load.plane.use().items()},

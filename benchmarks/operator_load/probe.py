@@ -34,6 +34,8 @@ class Answer:
     """Until it was answered."""
     queued: float
     """Of these, for which the loop's thread, or that of who asked, waited for a processor."""
+    ran: float
+    """Of these, for which the loop's thread had a processor."""
 
     @property
     def stop(self) -> float:
@@ -78,14 +80,15 @@ class Probe:
         return self.folder / "answers.jsonl"
 
 
-def queued_seconds(pid: int, thread: int) -> float:
-    """For how long a thread of ``pid`` was ready to run and had no processor, since it began."""
-    return int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1]) / 1e9
+def scheduled(pid: int, thread: int) -> tuple[float, float]:
+    """Seconds for which a thread of ``pid`` has run, and for which it was ready to and had no processor, since it began."""
+    ran, queued, _ = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()
+    return int(ran) / 1e9, int(queued) / 1e9
 
 
 def _ask(asking: http.client.HTTPConnection, pid: int) -> Answer:
     own = os.getpid(), threading.get_native_id()
-    before = queued_seconds(pid, pid) + queued_seconds(*own)
+    (ran, queued), (_, waited) = scheduled(pid, pid), scheduled(*own)
     at, begin = time.time(), time.monotonic()
     asking.request("GET", "/healthz")
     answer = asking.getresponse()
@@ -93,7 +96,8 @@ def _ask(asking: http.client.HTTPConnection, pid: int) -> Answer:
     took = time.monotonic() - begin
     if answer.status != 200:
         raise OSError(f"HTTP {answer.status}")
-    return Answer(at, took, queued_seconds(pid, pid) + queued_seconds(*own) - before)
+    (ran_then, queued_then), (_, waited_then) = scheduled(pid, pid), scheduled(*own)
+    return Answer(at, took, queued_then - queued + waited_then - waited, ran_then - ran)
 
 
 def ask_until(over: threading.Event, pid: int, port: int, out: IO[str]) -> None:
