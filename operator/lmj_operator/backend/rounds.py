@@ -5,9 +5,9 @@ from weakref import WeakKeyDictionary
 
 from lmj_operator.backend.turns import Key, Turns
 
-SLICES, LONG = 4, 3
+SLICES, LONG = 6, 4
 """Slices of a round, each for what takes two or three milliseconds, as a pass of a small job does; and how many of them has what takes three
-times as long. One is left for others, who would wait for many rounds of a job with a large template. With one slice alone in a round, a
+times as long. Two are left for others, who would wait for many rounds of a job with a large template. With one slice alone in a round, a
 thousand jobs that have news all the time make others wait for seconds."""
 
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()

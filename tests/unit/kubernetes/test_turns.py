@@ -19,7 +19,7 @@ from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.creation import POD_SECONDS, PODS_BESIDES, PODS_OF_A_RANK, Creation
 from lmj_operator.backend.kubernetes.packed import LONG, packed
 from lmj_operator.backend.kubernetes.resources import PODS, Resource
-from lmj_operator.backend.turns import JOB, Key, Turns
+from lmj_operator.backend.turns import CREDIT, JOB, Key, Turns
 from lmj_operator.controller import notes as notes_module
 from lmj_operator.controller.notes import NOTE_SECONDS, NOTES_AT_ONCE, Note, Notebook
 from lmj_operator.plan import CreatePod
@@ -67,11 +67,34 @@ async def test_one_that_wants_one_is_next_however_many_another_wants() -> None:
     world.want(QUIET, 2)
     await asyncio.sleep(0)
     await world.done(4)
-    # The other namespace has every second turn, and the jobs of the first take its turns by turns.
-    assert world.had == [LOUD, LOUD, LOUD, QUIET, LOUD_TOO, QUIET]
+    # The other namespace is next, for it had none; the jobs of the first take its turns by turns.
+    assert world.had == [LOUD, LOUD, QUIET, QUIET, LOUD, LOUD_TOO]
     await world.done(300)
     assert (len(world.had), world.most, world.held) == (202, 2, 0)
     assert {task.done() for task in world.tasks} == {True}
+
+
+async def test_a_namespace_that_had_few_turns_is_next_however_many_others_wait() -> None:
+    world = World(Turns(1, 1))
+    loud = [(f"loud-{number}", "job") for number in range(10)]
+    for key in loud:
+        world.want(key, 100)
+    await asyncio.sleep(0)
+    await world.done(300)
+    for _ in range(20):
+        before = len(world.had)
+        world.want(QUIET)
+        await asyncio.sleep(0)
+        await world.done(1)
+        assert world.had[before:] == [QUIET]
+    world.want(QUIET, 100)
+    await asyncio.sleep(0)
+    await world.done(280)
+    had = Counter(world.had)
+    assert CREDIT <= had[QUIET] <= CREDIT + 28, "then it has no more than each of them"
+    assert len({had[key] for key in loud}) <= 2, "all of them have had as many, or one more"
+    await world.done(1200)
+    assert (world.turns._waiting, world.turns._had) == ({}, {})
 
 
 async def test_some_turns_are_left_for_others() -> None:
