@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Protocol
 
 from lmj_api.clock import steady_time
@@ -91,15 +92,24 @@ class Reconciler:
 
     async def step(self) -> Plan:
         """One pass."""
-        observed = await self._backend.observe()
-        await self.turn()
-        made = plan(observed, self._clock())
+        before, made = await self._planned()
         # First what must not be forgotten, then what cannot be taken back.
-        if made.status != observed.status:
+        if made.status != before:
             await self._backend.write_status(made.status)
         await asyncio.gather(*(self._act(action) for action in made.actions))
-        self._listener.planned(observed.status, made)
+        self._listener.planned(before, made)
         return made
+
+    async def _planned(self) -> tuple[JobStatus, Plan]:
+        """The status, and what is to be done. What was observed may be large, and calls take long: it is not kept for them."""
+        async with self.looking():
+            observed = await self._backend.observe()
+            await self.turn()
+            return observed.status, plan(observed, self._clock())
+
+    def looking(self) -> AbstractAsyncContextManager[None]:
+        """Where others look too, has one wait for one's turn to have what is observed in memory."""
+        return nullcontext()
 
     async def turn(self) -> None:
         """Wait for one's turn to compute what is to be done, where others have theirs too."""

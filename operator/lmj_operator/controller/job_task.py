@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,8 @@ LONGEST_RETRY_SECONDS = 30.0
 STARTS_AT_ONCE = 16
 """So many jobs make all of their objects at the same time. The server does not get faster by more, and of a thousand that come at once
 the first is to train while the last waits, rather than all of them have a part of their objects."""
+LOOKS_AT_ONCE = 4
+"""At jobs whose agents say much. An agent may take seconds to answer, so others have turns beside it."""
 START_SECONDS = 0.25
 """Pods come one by one, and so do their agents and their workers: what comes in so long is looked at in one pass."""
 PASSES_AT_ONCE = 200
@@ -84,6 +86,8 @@ class Place:
     """and those of jobs with a large template, whose pods are made a few at a time: nobody waits behind them."""
     large_reads: Turns = field(default_factory=lambda: Turns(1, 1))
     """Turns to read a large job: parsed, it has a megabyte until it was checked."""
+    large_looks: Turns = field(default_factory=lambda: Turns(LOOKS_AT_ONCE, 1))
+    """Turns to look at a job whose agents say much: that of one has a megabyte until its pass has planned."""
     excess: Lane = field(default_factory=lambda: Lane(EXCESS_LINES))
     """For what agents tell that is more than any agent does."""
     stuck: Lane = field(default_factory=lambda: Lane(STUCK_PASSES, STUCK_PASSES_AT_ONCE))
@@ -401,6 +405,10 @@ class MeasuredReconciler(Reconciler):
         starts = self._place.large_starts if is_large(self._kubernetes.job) else self._place.starts
         async with starts.taken():
             return await self._measured()
+
+    def looking(self) -> AbstractAsyncContextManager[None]:
+        """As the base says."""
+        return self._place.large_looks.taken() if self._kubernetes.sees_much else nullcontext()
 
     async def turn(self) -> None:
         """As the base says."""

@@ -516,9 +516,11 @@ async def test_of_what_agents_said_at_length_one_is_read_in_a_round_of_the_loop(
     monkeypatch.setattr(module, "turn", noted)
     names = [CheckpointInfo(name=f"step-{step:09d}", step=step, problem="no manifest " * 40) for step in range(1000)]
     at.clients[1].answer = at.clients[1].answer.model_copy(update={"checkpoints": names})
+    assert not at.agents.say_much
     at.agents.keep({"key-0"})
     await at.look()
     assert (at.asked, turns) == ([1, 2], 0)
+    assert at.agents.say_much
     await at.look()
     assert (at.asked, turns) == ([1, 2], 1), "that of one is short"
     at.clients[1].happens(EventKind.LOST_PEER, view=7)

@@ -13,6 +13,7 @@ from job_world import SECONDS, World, count, passes, until
 
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes.api import LARGE_AT_ONCE
+from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cluster_job import checked_job, read_job
 from lmj_operator.backend.kubernetes.lane import Lane
@@ -189,6 +190,28 @@ async def test_nobody_waits_behind_first_passes_of_jobs_with_large_templates(wor
     ended.set()
     await asyncio.gather(*holding)
     await until(lambda: len(world.api.names("pods")) == 6)
+
+
+async def test_a_job_whose_agents_say_much_waits_for_its_turn_to_look_at_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, saved = Turns(1, 1), list[bool]()
+    world.share(large_looks=looks)
+    monkeypatch.setattr(KubernetesBackend, "sees_much", True)
+    apply = world.api.apply
+
+    async def noted(*arguments: Any, **options: Any) -> dict[str, Any]:
+        saved.append(("team", "tiny") in looks._held)
+        return await apply(*arguments, **options)
+
+    monkeypatch.setattr(world.api, "apply", noted)
+    async with looks.taken():  # another job looks
+        await world.put(job_body())
+        await asyncio.sleep(0.1)
+        assert world.api.calls == []
+    await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])
+    assert saved
+    assert not any(saved), "what was seen is not kept for calls"
 
 
 async def test_a_job_waits_for_its_turn_to_make_its_objects(world: World) -> None:

@@ -98,8 +98,13 @@ class _Known:
 
     async def turn(self) -> None:
         """To be waited for before :attr:`state` is asked for: of those that are long one is parsed in a round of the loop."""
-        if self.text is not None and is_packed(self.text):
+        if self.is_long:
             await turn(long=True)
+
+    @property
+    def is_long(self) -> bool:
+        """What it said takes a megabyte when it is parsed, and the loop for long."""
+        return self.text is not None and is_packed(self.text)
 
     def says(self, state: AgentState) -> None:
         """It has said this, or told it by an event."""
@@ -211,6 +216,11 @@ class Agents:
         except AgentError as error:
             _complain(known, pod, error)
             return None
+
+    @property
+    def say_much(self) -> bool:
+        """Whether what one of them said is large."""
+        return any(known.is_long for known in self._known.values())
 
     def is_dark(self, key: str) -> bool:
         """Whether the agent's machine took no connection when it was asked last, and that was just now."""

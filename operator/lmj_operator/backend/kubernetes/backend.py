@@ -190,6 +190,11 @@ class KubernetesBackend:
             networked=True,
         )
 
+    @property
+    def sees_much(self) -> bool:
+        """Whether what is observed is large, as far as is known."""
+        return self._agents.say_much
+
     async def write_status(self, status: JobStatus) -> None:
         """As the port says; progress alone may be stored a little later. Raises ApiError, StatusConflict, JobGone."""
         await self._store.write(status)
