@@ -102,3 +102,22 @@ async def test_python_collects_by_itself_again_when_it_ends(collecting: asyncio.
     collecting.cancel()
     await asyncio.gather(collecting, return_exceptions=True)
     assert gc.isenabled()
+
+
+async def test_all_is_looked_through_when_memory_has_grown(
+    collecting: asyncio.Task[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = Link()
+    kept = [many()]
+    gc.collect(1)  # it is old from now on
+    old, link = weakref.ref(link), Link()
+    for _ in range(5):
+        kept.append(many())
+        await asyncio.sleep(0.01)
+    assert old() is not None
+    monkeypatch.setattr(garbage, "GROWTH", -(1 << 40))
+    kept += [many() for _ in range(5)]
+    async with asyncio.timeout(10):
+        while old() is not None:
+            kept.append(many())
+            await asyncio.sleep(0.01)
