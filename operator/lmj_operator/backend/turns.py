@@ -13,8 +13,6 @@ Key = tuple[str, str]
 NOBODY: Key = ("", "")
 JOB: ContextVar[Key] = ContextVar("JOB", default=NOBODY)
 """For which job a task works; the operator itself where it works for none."""
-
-
 CREDIT = 50
 """Turns that a namespace may have before others who had more. It has as many again when others have had so many."""
 

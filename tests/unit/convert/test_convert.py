@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
+from cluster_jobs import cluster_job
 from typer.testing import CliRunner
 
 from lmj_api.load import load_job, read_document
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.build.template_check import check_template
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.cli.errors import BAD_INPUT, CommandError
 from lmj_operator.cli.main import app

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from lmj_api.spec import LiveMigrationJob
 from lmj_operator.backend.kubernetes.api import CALL_SECONDS, LARGE_AT_ONCE, ApiError
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
+from lmj_operator.backend.kubernetes.cluster_job import checked_job, read_job
 from lmj_operator.backend.kubernetes.keys import Keys
 from lmj_operator.backend.kubernetes.resources import Resource
 from lmj_operator.backend.kubernetes.settings import Settings
@@ -59,6 +59,11 @@ def job_body(name: str = "tiny", **spec: Any) -> dict[str, Any]:
             **spec,
         },
     }
+
+
+def cluster_job(body: dict[str, Any], settings: Settings) -> LiveMigrationJob:
+    """The job in ``body``, ready to run in pods."""
+    return checked_job(read_job(body), settings)
 
 
 def job(**spec: Any) -> LiveMigrationJob:

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from counted_turns import CountedTurns
 
 from lmj_api.bounds import LARGEST
 from lmj_api.fold import fold
@@ -37,7 +38,6 @@ from lmj_operator.backend.kubernetes.agents import (
 )
 from lmj_operator.backend.kubernetes.packed import LONG
 from lmj_operator.backend.port import PodEvent
-from lmj_operator.backend.rounds import turn
 
 pytestmark = pytest.mark.integration
 
@@ -506,26 +506,19 @@ async def test_what_an_agent_says_at_length_is_kept_small_and_whole() -> None:
 async def test_of_what_agents_said_at_length_one_is_read_in_a_round_of_the_loop(
     at: Fixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = 0
-
-    async def noted(*, long: bool) -> None:
-        nonlocal turns
-        turns += long
-        await turn(long=long)
-
-    monkeypatch.setattr(module, "turn", noted)
+    turns = CountedTurns(monkeypatch, module)
     names = [CheckpointInfo(name=f"step-{step:09d}", step=step, problem="no manifest " * 40) for step in range(1000)]
     at.clients[1].answer = at.clients[1].answer.model_copy(update={"checkpoints": names})
     assert not at.agents.say_much
     at.agents.keep({"key-0"})
     await at.look()
-    assert (at.asked, turns) == ([1, 2], 0)
+    assert (at.asked, turns.long) == ([1, 2], 0)
     assert at.agents.say_much
     await at.look()
-    assert (at.asked, turns) == ([1, 2], 1), "that of one is short"
+    assert (at.asked, turns.long) == ([1, 2], 1), "that of one is short"
     at.clients[1].happens(EventKind.LOST_PEER, view=7)
     assert await at.news() is EventKind.LOST_PEER
-    assert turns == 2
+    assert turns.long == 2
 
 
 async def test_an_agent_that_is_forgotten_leaves_nothing_for_the_garbage_collector(

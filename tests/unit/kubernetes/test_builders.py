@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster_jobs import SETTINGS, UID, job, job_body
+from cluster_jobs import SETTINGS, UID, cluster_job, job, job_body
 
 from lmj_api import canary
 from lmj_api.problems import SpecError
@@ -15,7 +15,6 @@ from lmj_api.spec import LiveMigrationJob, PolicyMode
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build import children
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.settings import Settings
 from lmj_operator.backend.kubernetes.trust import shows_token
 

@@ -10,14 +10,13 @@ from typing import Any, cast
 
 import kopf
 import pytest
-from cluster_jobs import SETTINGS, job_body
+from cluster_jobs import SETTINGS, cluster_job, job_body
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lmj_api.names import MIGRATE
 from lmj_api.problems import SpecError
 from lmj_operator.backend.kubernetes import pages
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.job_object import LARGE, kept, kept_event, packed_spec
 from lmj_operator.backend.kubernetes.packed import LONG, unpacked
 from lmj_operator.backend.kubernetes.pages import page

@@ -6,7 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from cluster_jobs import SETTINGS, job, job_body, script
+from cluster_jobs import SETTINGS, cluster_job, job, job_body, script
 
 from lmj_operator.backend.kubernetes.build.kept_template import (
     KeptTemplate,
@@ -16,7 +16,6 @@ from lmj_operator.backend.kubernetes.build.kept_template import (
     with_kept_template,
 )
 from lmj_operator.backend.kubernetes.build.pod import build_pod, node_selector
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.packed import LONG, packed
 
 LIMITED = {"name": "trainer", "resources": {"limits": {"memory": "1Gi"}}}

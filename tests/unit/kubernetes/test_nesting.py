@@ -7,13 +7,12 @@ from typing import Any
 import kopf
 import pytest
 from aiohttp import web
-from cluster_jobs import SETTINGS, job_body
+from cluster_jobs import SETTINGS, cluster_job, job_body
 from hypothesis import given
 from hypothesis import strategies as st
 from served import served
 
 from lmj_api.problems import SpecError
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.nesting import DEEPEST, parsed, shallow
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.controller.session import session_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from cluster_jobs import SETTINGS, MemoryApi, MemoryKeys, error, job, job_body, pod_body, running
+from cluster_jobs import SETTINGS, MemoryApi, MemoryKeys, cluster_job, error, job, job_body, pod_body, running
 
 from lmj_api.cut import Cut
 from lmj_api.status import JobStatus, Phase
@@ -17,7 +17,6 @@ from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.canaries import turns_to_knock
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.labels import DIGEST, SPEC
 from lmj_operator.backend.kubernetes.pod_state import pod_observed
 from lmj_operator.backend.kubernetes.resources import PODS

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 from cluster_jobs import job_body
+from counted_turns import CountedTurns
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from lmj_operator.backend.kubernetes import trimming as module
 from lmj_operator.backend.kubernetes.job_object import kept, packed_spec, refuse
 from lmj_operator.backend.kubernetes.packed import unpacked
 from lmj_operator.backend.kubernetes.trimming import EVENT, LONG, MOST, OBJECT, TURN, trimmed
-from lmj_operator.backend.rounds import turn
 
 TEXT = st.text(alphabet='ab"\\[]{},:é', max_size=5)
 JSON = st.recursive(
@@ -120,15 +120,8 @@ async def test_of_many_long_texts_one_is_parsed_in_a_round_of_the_loop() -> None
 
 
 async def test_of_many_texts_of_too_many_parts_one_is_shortened_in_a_round_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces = 0
-
-    async def noted() -> None:
-        nonlocal pieces
-        pieces += 1
-        await turn()
-
-    monkeypatch.setattr(module, "turn", noted)
+    turns = CountedTurns(monkeypatch, module)
     data = large_job(LARGE["lists"])
     tokens = data.count(b"[")
     await trimmed(data, OBJECT)
-    assert pieces >= tokens // TURN
+    assert turns.had >= tokens // TURN

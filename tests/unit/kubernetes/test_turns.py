@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from cluster_jobs import SETTINGS, MemoryApi, job, job_body
+from cluster_jobs import SETTINGS, MemoryApi, cluster_job, job, job_body
 from served import served
 
 from lmj_operator.backend.kubernetes.api import CALLS_OF_ONE, LARGE_AT_ONCE
 from lmj_operator.backend.kubernetes.build.kept_template import with_kept_template
 from lmj_operator.backend.kubernetes.cache import Cache
 from lmj_operator.backend.kubernetes.children import Children
-from lmj_operator.backend.kubernetes.cluster_job import cluster_job
 from lmj_operator.backend.kubernetes.creation import POD_SECONDS, PODS_BESIDES, PODS_OF_A_RANK, Creation
 from lmj_operator.backend.kubernetes.packed import LONG, packed
 from lmj_operator.backend.kubernetes.resources import PODS, Resource

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
+from counted_turns import CountedTurns
 from signing import KEY, POD
 
 from lmj_api.protocol import AgentState
@@ -15,7 +16,6 @@ from lmj_operator.backend import agent_client
 from lmj_operator.backend.agent_client import LONG_ANSWER, LONGEST_ANSWER, AgentClient, AgentError, AnswerError
 from lmj_operator.backend.caller import Caller
 from lmj_operator.backend.kubernetes.agents import LONGEST_RECONNECT_SECONDS, RECONNECT_SECONDS, Agents
-from lmj_operator.backend.rounds import turn
 
 STATE = AgentState(pod="p", rank=0, started=1.0).to_json().encode()
 
@@ -192,20 +192,13 @@ async def test_what_is_no_state_is_an_error_of_that_agent(
 async def test_of_long_answers_one_is_parsed_in_a_round_of_the_loop(
     server: Server, client: AgentClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = 0
-
-    async def noted(*, long: bool) -> None:
-        nonlocal turns
-        turns += long
-        await turn(long=long)
-
-    monkeypatch.setattr(agent_client, "turn", noted)
+    turns = CountedTurns(monkeypatch, agent_client)
     server.answer = answer(STATE)
     assert (await client.state()).pod == "p"
-    assert turns == 0, "what is short waits for nobody"
+    assert turns.long == 0, "what is short waits for nobody"
     server.answer = answer(STATE + b" " * LONG_ANSWER)
     assert (await client.state()).pod == "p"
-    assert turns == 1
+    assert turns.long == 1
 
 
 async def test_an_answer_without_end_is_not_read_to_its_end(server: Server, client: AgentClient) -> None:

@@ -17,13 +17,8 @@ from lmj_operator.backend.kubernetes.settings import Settings
 _METADATA = ("name", "namespace", "uid", "generation", "creationTimestamp")
 
 
-def cluster_job(body: Mapping[str, Any], settings: Settings) -> LiveMigrationJob:
-    """The job in ``body`` with its paths as pods see them. Raises SpecError for what the schema cannot refuse."""
-    return checked_job(read_job(body), settings)
-
-
 def read_job(body: Mapping[str, Any]) -> LiveMigrationJob:
-    """The first half of :func:`cluster_job`. Raises SpecError."""
+    """The job in ``body`` with its paths as pods see them; it is to be checked yet. Raises SpecError for what the schema cannot refuse."""
     spec = dict(body.get("spec") or {})
     refuse(spec)
     storage = spec.get("storage") or {}
@@ -35,7 +30,7 @@ def read_job(body: Mapping[str, Any]) -> LiveMigrationJob:
 
 
 def checked_job(job: LiveMigrationJob, settings: Settings) -> LiveMigrationJob:
-    """The second half: ``job`` as it is kept, of which a pod can be made. Raises SpecError."""
+    """``job`` as it is kept, of which a pod can be made. Raises SpecError."""
     build_pod(job, settings, 0, 1)  # what it refuses is refused before anything is made
     sections = {name: _one_of_a_kind(value) for name, value in job.spec if isinstance(value, Message)}
     return job.model_copy(update={"spec": job.spec.model_copy(update=sections)})
