@@ -43,7 +43,7 @@ def test_pods_are_counted_for_each_rank_from_the_first_to_the_end(tenants: Modul
 
 
 def test_each_goal_is_missed_by_what_it_is_of(tenants: ModuleType) -> None:
-    answer = tenants.Answer(0.0, 0.060, 0.030)
+    answer = tenants.Answer(0.0, 0.060, 0.030, 0.010)
     good = tenants.Measured([1.0] * 200, [9.0], [1.5] * 200, [answer], [], {"storm-0001": 0.7}, 200.0)
     assert [each.met for each in tenants.goals(good)] == [True] * 6
     for worse in (
