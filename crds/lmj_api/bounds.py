@@ -1,5 +1,6 @@
 """How much one message may say: what an agent answers comes from whatever runs in its pod."""
 
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, FailFast, Field
@@ -26,6 +27,16 @@ def _cut(text: str, characters: int) -> str:
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
 
+def _time(text: str) -> str:
+    try:
+        datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise ValueError("a time is needed, as 2026-11-21T07:41:35Z") from error
+    return text
+
+
+Stamp = Annotated[str, AfterValidator(_time), Field(json_schema_extra={"format": "date-time"})]
+"""A time, RFC 3339."""
 Text = Annotated[str, AfterValidator(printable)]
 """Words for people: they are shown on terminals, and whatever runs in a pod may have said them."""
 Line = Annotated[str, AfterValidator(lambda text: printable(_cut(text, CHARACTERS)))]

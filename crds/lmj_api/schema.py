@@ -20,7 +20,7 @@ from lmj_api.view import MOST_RANKS
 
 Schema = dict[str, Any]
 
-_KEPT = ("enum", "maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum", "pattern", "required")
+_KEPT = ("enum", "format", "maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum", "pattern", "required")
 _FREE = "x-kubernetes-preserve-unknown-fields"
 
 _FIXED = "cannot be changed after the job is made: make a new job"

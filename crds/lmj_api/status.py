@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from lmj_api.base import Message
-from lmj_api.bounds import Line, Text
-from lmj_api.cut import Cut
+from lmj_api.bounds import Line, Stamp, Text
+from lmj_api.cut import MOST_STAGES, Cut
 from lmj_api.protocol import CheckpointInfo, Copied, Evaluation, Progress
-from lmj_api.view import View
+from lmj_api.view import RankCount, RankNumber, View
 
 
 class Phase(StrEnum):
@@ -42,7 +42,7 @@ class Condition(Message):
     """Why, in one CamelCase word."""
     message: Text
     """Why, in one sentence."""
-    last_transition_time: str
+    last_transition_time: Stamp
     """When ``status`` last changed, RFC 3339."""
     observed_generation: int | None = None
     """Generation of the spec that this speaks of."""
@@ -51,11 +51,11 @@ class Condition(Message):
 class RankStatus(Message):
     """One rank."""
 
-    rank: int
+    rank: RankNumber
     """The rank."""
-    replica: int | None = None
+    replica: RankNumber | None = None
     """The replica that it belongs to, from 0; None: a status of an earlier version, which knew one."""
-    stage: int | None = None
+    stage: Annotated[int, Field(ge=0, lt=MOST_STAGES)] | None = None
     """The stage that it computes, from 0."""
     pod: str | None = None
     """Its pod."""
@@ -84,7 +84,7 @@ class RankStatus(Message):
 class FollowerStatus(Message):
     """A second pod of a rank, whose worker keeps the state of the first as it is."""
 
-    rank: int
+    rank: RankNumber
     """The rank."""
     serial: int
     """Serial of the pod, higher than that of the rank's own."""
@@ -111,9 +111,9 @@ class FollowerStatus(Message):
 class JoinStatus(Message):
     """A replica that is not in the view and is to join it. Its ranks follow those of another meanwhile."""
 
-    replica: int
+    replica: RankNumber
     """The replica, from 0."""
-    source: int | None = None
+    source: RankNumber | None = None
     """The replica that it follows; None: none yet."""
     state: Literal["Waiting", "Starting", "Copying", "InSync"] = "Waiting"
     """``Waiting``: it follows nobody. ``InSync``: it has all steps, and joins at the next step boundary."""
@@ -128,7 +128,7 @@ class JoinStatus(Message):
 class RecutFollower(FollowerStatus):
     """A pod of another cut, whose worker keeps what its stage has of the state."""
 
-    source: int | None = None
+    source: RankNumber | None = None
     """The replica whose ranks it follows; None: none yet."""
     message: Text | None = None
     """Why it does not start; None: nothing is wrong."""
@@ -167,7 +167,7 @@ class MoveCause(StrEnum):
 class MoveStatus(Message):
     """A rank that is to run in another pod, while training goes on."""
 
-    rank: int
+    rank: RankNumber
     """The rank."""
     serial: int
     """Serial of the pod that it leaves."""
@@ -190,7 +190,7 @@ class MoveStatus(Message):
 class StragglerStatus(Message):
     """A rank that computes slower than its peers, or was moved for that lately."""
 
-    rank: int
+    rank: RankNumber
     """The rank."""
     pod: str
     """Its pod: another one is judged anew."""
@@ -215,7 +215,7 @@ class NodeFailures(Message):
 
     node: str
     """The node."""
-    rank: int | None = None
+    rank: RankNumber | None = None
     """The rank whose pods alone avoid it, because its link from there to another rank's node broke again and again; None: all pods do."""
     times: list[float] = []
     """When, seconds since the epoch, oldest first; those in a row without a new step in between."""
@@ -264,7 +264,7 @@ class Promotion(Message):
 
     pod: str
     """The pod, which keeps its name."""
-    rank: int
+    rank: RankNumber
     """Its rank."""
     serial: int
     """Which pod of the rank it is."""
@@ -296,7 +296,7 @@ class IncidentKind(StrEnum):
 class Incident(Message):
     """Something that interrupted training, and what it cost."""
 
-    time: str
+    time: Stamp
     """When it was noticed, RFC 3339."""
     kind: IncidentKind
     """What it was."""
@@ -382,13 +382,13 @@ class JobStatus(Message):
     """Highest pod serial made for each rank (keys are ranks; ``s``: standbys): a serial is never used twice."""
     cut: Cut | None = None
     """How the layers are cut in the pods of all ranks; None: it was not stored yet."""
-    replicas: int = 0
+    replicas: RankCount = 0
     """Replicas in the newest view, those that train; 0 while the job is at rest."""
-    wanted_replicas: int = 0
+    wanted_replicas: RankCount = 0
     """Replicas that the spec wants; 0: no pass has looked yet."""
     replica_summary: Text = ""
     """``2/4``: how many train, of how many that are wanted. Empty while the job is at rest, and where it has one shard."""
-    stages: int = 0
+    stages: RankCount = 0
     """Stages of each of them; 0 while the job is at rest."""
     selector: str = ""
     """Labels of the job's pods, as autoscalers ask for them."""

@@ -13,7 +13,9 @@ MOST_RANKS = 1024
 """Of a job."""
 
 RankNumber = Annotated[int, Field(ge=0, lt=MOST_RANKS)]
-"""What an agent says may be anything, and how many replicas a view has follows from the highest."""
+"""What an agent says, or a stored status, may be anything, and how many replicas a view has follows from the highest."""
+RankCount = Annotated[int, Field(ge=0, le=MOST_RANKS)]
+"""Ranks, or their replicas or stages: something is made for each."""
 
 
 class Member(Message):
@@ -61,8 +63,8 @@ class View(Message):
 
     number: Annotated[int, Field(ge=1, le=LARGEST)]
     """Number of the view."""
-    members: Annotated[list[Member], FIRST, Field(max_length=MOST_RANKS)]
-    """All ranks, in order of rank."""
+    members: Annotated[list[Member], FIRST, Field(min_length=1, max_length=MOST_RANKS)]
+    """All ranks, in order of rank: the first leads."""
     cut: Cut | None = None
     """How the layers are cut in it: all members are of this cut. None: a view of an earlier version, which had the spec's."""
     resume: Resume

@@ -67,6 +67,11 @@ def case(number: int, seed: int = 0) -> Case:
     return Case(name, draw.__name__.strip("_"), _body(name, spec, random), changes)
 
 
+def status(random: Random) -> Any:
+    """A good one with some changes, or anything that the schema takes."""
+    return mutated(random, STATUS, 2) if random.random() < 0.5 else of_schema(random, _schema("status"), 0.3)
+
+
 def large(random: Random) -> dict[str, int]:
     """Something of which there is much, the more the rarer."""
     kind, most = random.choice(
@@ -127,8 +132,7 @@ def _change(random: Random) -> Change:
             progress = {f"{GROUP}/job": str(scalar(random)), f"{GROUP}/touch-dummy": "{}"}
             return _patch({"metadata": {"annotations": {MIGRATE: asked, **progress}, "labels": {f"{GROUP}/job": "other"}}})
         case "status":
-            status = mutated(random, STATUS, 2) if random.random() < 0.5 else of_schema(random, _schema("status"), 0.3)
-            return _patch({"status": status}, "status")
+            return _patch({"status": status(random)}, "status")
     return _patch({"spec": {"replicas": random.choice((0, 1, 2, 5, 2000))}}, "scale")
 
 

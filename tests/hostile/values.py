@@ -32,6 +32,13 @@ TEXTS = (
     "2026-01-01T00:00:00Z",
     "train.py:__main__",
 )
+TIMES = (
+    "2026-01-01T00:00:00Z",
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59.999999Z",
+    "2026-01-01T00:00:00+14:00",
+    "1969-12-31T23:59:60Z",
+)
 NAMES = (
     "name", "spec", "metadata", "labels", "containers", "env", "value", "valueFrom", "volumes", "mountPath", "key", "items",
     "image", "command", "resources", "limits", "$ref", "__proto__", "", "a.b/c", "lmj.dev/spec", "x" * 70,
@@ -103,6 +110,8 @@ def _within(random: Random, schema: Schema, known: tuple[float, ...], least_step
 
 
 def _text(random: Random, schema: Schema) -> str:
+    if schema.get("format") == "date-time":
+        return random.choice(TIMES)
     text = random.choice((*TEXTS, "a", "b1", "data/a.csv", "out", "x-1"))
     least: int = schema.get("minLength", 0)
     most: int | None = schema.get("maxLength")

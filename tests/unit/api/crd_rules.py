@@ -13,6 +13,7 @@ ALLOWED = {
     "enum",
     "exclusiveMaximum",
     "exclusiveMinimum",
+    "format",
     "items",
     "maxItems",
     "maxLength",

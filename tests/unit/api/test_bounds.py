@@ -61,8 +61,8 @@ def state(**changes: Any) -> str:
         {"evaluations": [json.loads(evaluation(1).to_json())] * (MOST_EVALUATIONS + 1)},
         {"evaluations": [{**json.loads(evaluation(1).to_json()), "confusion": ["a"] * MANY}]},
         {"view": {"number": 1, "members": [{}] * MANY, "resume": {"step": 0}, "reason": ""}},
-        {"view": {"number": 1, "members": [], "resume": {"step": 0, "fetched": [0] * (MOST_RANKS + 1)}, "reason": ""}},
-        {"view": {"number": LARGEST + 1, "members": [], "resume": {"step": 0}, "reason": ""}},
+        {"view": {"number": 1, "members": [MEMBER], "resume": {"step": 0, "fetched": [0] * (MOST_RANKS + 1)}, "reason": ""}},
+        {"view": {"number": LARGEST + 1, "members": [MEMBER], "resume": {"step": 0}, "reason": ""}},
         # as many replicas as there are numbers up to it would be looked at
         {"view": {"number": 1, "members": [{**MEMBER, "rank": MOST_RANKS}], "resume": {"step": 0}, "reason": ""}},
         {"view": {"number": 1, "members": [MEMBER], "resume": {"step": 0, "toldBy": MOST_RANKS}, "reason": ""}},
@@ -81,7 +81,7 @@ def test_text_is_cut() -> None:
     assert Exit(code=1, message="x" * CHARACTERS).message == "x" * CHARACTERS
     told = Exit(code=1, message="", stderr=[str(line) for line in range(MOST_LINES)] + [long]).stderr
     assert (len(told), told[0], len(told[-1])) == (MOST_LINES, "1", CHARACTERS)
-    view = View.model_validate({"number": 1, "members": [], "resume": {"step": 0}, "reason": long})
+    view = View.model_validate({"number": 1, "members": [MEMBER], "resume": {"step": 0}, "reason": long})
     assert len(view.reason) == LONG_CHARACTERS
     assert View.model_validate_json(view.to_json()) == view  # once is enough
 
@@ -97,11 +97,25 @@ def test_words_for_people_are_no_commands_of_a_terminal() -> None:
     ended = Exit(code=1, message=HOSTILE, stderr=[HOSTILE])
     assert clean(ended.message)
     assert clean(ended.stderr[0])
-    assert clean(View.model_validate({"number": 1, "members": [], "resume": {"step": 0}, "reason": HOSTILE}).reason)
+    assert clean(View.model_validate({"number": 1, "members": [MEMBER], "resume": {"step": 0}, "reason": HOSTILE}).reason)
     told = evaluation(1).model_validate({**json.loads(evaluation(1).to_json()), "metrics": {HOSTILE: 1}})
     assert clean(next(iter(told.metrics)))
-    incident = {"time": "t", "kind": "WorkerExited", "rank": 0, "pod": "p", "message": HOSTILE, "view": 1, "step": 1}
-    condition = {"type": "Ready", "status": "True", "reason": "R", "message": HOSTILE, "lastTransitionTime": "t"}
+    incident = {
+        "time": "2026-11-21T07:41:35Z",
+        "kind": "WorkerExited",
+        "rank": 0,
+        "pod": "p",
+        "message": HOSTILE,
+        "view": 1,
+        "step": 1,
+    }
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "R",
+        "message": HOSTILE,
+        "lastTransitionTime": "2026-11-21T07:41:35Z",
+    }
     status = JobStatus.model_validate(
         {"message": HOSTILE, "incidents": [{**incident, "recovery": HOSTILE}], "conditions": [condition]}
     )

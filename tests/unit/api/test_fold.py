@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from planned import view_of_one
 
 from lmj_api.cut import Cut
 from lmj_api.fold import TRANSITIONS, IllegalEventError, fold, with_pid, with_scan
@@ -23,7 +24,7 @@ from lmj_api.protocol import (
     WorkerPhase,
     WorkerState,
 )
-from lmj_api.view import Member, Resume, View
+from lmj_api.view import Member
 
 K, P = EventKind, WorkerPhase
 NOW = 100.0
@@ -49,7 +50,7 @@ def event(kind: EventKind, **details: Any) -> Event:
 
 def state(phase: WorkerPhase | None, *, view: int = 2, **worker: Any) -> AgentState:
     """A living worker 1 in ``phase``; None: none was started."""
-    accepted = View(number=5, members=[], resume=Resume(step=0), reason="test")
+    accepted = view_of_one(5, reason="test")
     values = {"incarnation": 1, "phase": phase, "pid": 4, "view": view, "since": 1.0, "heartbeat": 1.0, **worker}
     return AgentState(pod="p", rank=0, started=0.0, view=accepted, worker=WorkerState(**values) if phase else WorkerState())
 

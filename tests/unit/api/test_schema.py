@@ -110,7 +110,9 @@ def test_a_full_status_fits() -> None:
             Evaluation(split="test", step=4, samples=2, loss=1, accuracy=1, f1=1, labels=["a", "b"], confusion=[[1, 0], [0, 1]])
         ],
         ranks=[RankStatus(rank=0, state="Running")],
-        incidents=[Incident(time="t", kind=IncidentKind.HANG, rank=0, pod="q-r0-1", message="m", view=1, step=2)],
+        incidents=[
+            Incident(time="2026-11-21T07:41:35Z", kind=IncidentKind.HANG, rank=0, pod="q-r0-1", message="m", view=1, step=2)
+        ],
     )
     assert misfits(json.loads(status.to_json()), at("status")) == []
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 from counted_turns import CountedTurns
+from planned import view_of_one
 
 from lmj_api.bounds import LARGEST
 from lmj_api.fold import fold
@@ -23,7 +24,6 @@ from lmj_api.protocol import (
     WorkerPhase,
     WorkerState,
 )
-from lmj_api.view import Resume, View
 from lmj_operator.backend.agent_client import AgentError, AnswerError, MachineError
 from lmj_operator.backend.budget import Budget
 from lmj_operator.backend.kubernetes import agents as module
@@ -251,7 +251,7 @@ def test_what_a_state_has_in_it(event: Event, known: bool) -> None:
     assert said_already(AgentState(pod="p", rank=0, started=0.0, worker=worker), event) is known
 
 
-VIEW = View(number=3, members=[], resume=Resume(step=0), reason="first")
+VIEW = view_of_one(3, reason="first")
 STARTING = AgentState(
     pod="p", rank=0, started=0.0, scanned=True, worker=WorkerState(incarnation=2, phase=WorkerPhase.STARTING, since=10.0)
 )
@@ -338,7 +338,7 @@ async def test_a_worker_that_tells_its_steps_is_not_asked_for_them(at: Fixture) 
 def test_what_is_made_of_an_event_is_what_the_agent_makes_of_it(before: dict[str, object], event: Event) -> None:
     """Two who fold the same events: a field that one of them forgot would be lost between them."""
     worker = WorkerState.model_validate({"incarnation": 2, "since": 11.0, "heartbeat": 11.0, "address": "a:2", **before})
-    view = View(number=3, members=[], resume=Resume(step=0), reason="test")
+    view = view_of_one(3, reason="test")
     state = AgentState(pod="p", rank=0, started=0.0, scanned=True, view=view, worker=worker)
     assert with_event(state, event) == fold(state, event, event.time)
 

@@ -1,8 +1,9 @@
 """Notes: what people are told of a job when its status changes."""
 
+from planned import view_of_one
+
 from lmj_api.protocol import Evaluation, Progress
 from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, Phase
-from lmj_api.view import Resume, View
 from lmj_operator.controller.notes import Note, notes
 from lmj_operator.plan.failures.failures import Failure, Remedy
 from lmj_operator.plan.failures.incidents import record, settle
@@ -12,7 +13,7 @@ from lmj_operator.plan.report.conditions import conditions
 def test_notes_tell_what_is_new() -> None:
     before = JobStatus(phase=Phase.RUNNING, started=1.0)
     hit = Incident(
-        time="t",
+        time="2026-11-21T07:41:35Z",
         kind=IncidentKind.POD_GONE,
         rank=1,
         pod="p",
@@ -23,13 +24,17 @@ def test_notes_tell_what_is_new() -> None:
         step=5,
     )
     waits = Condition(
-        type="PodsWaiting", status="True", reason="Unschedulable", message="pod p: no room", last_transition_time="t"
+        type="PodsWaiting",
+        status="True",
+        reason="Unschedulable",
+        message="pod p: no room",
+        last_transition_time="2026-11-21T07:41:35Z",
     )
     down = before.model_copy(
         update={"phase": Phase.RECOVERING, "message": "pod p is gone", "incidents": [hit], "conditions": [waits]}
     )
     assert notes(before, down) == [
-        Note("PodGone", "pod p is gone; rank 1 in p on n at step 5, noticed by its peers at t", warning=True),
+        Note("PodGone", "pod p is gone; rank 1 in p on n at step 5, noticed by its peers at 2026-11-21T07:41:35Z", warning=True),
         Note("Unschedulable", "pod p: no room", warning=True),
         Note("Recovering", "pod p is gone"),
     ]
@@ -38,7 +43,7 @@ def test_notes_tell_what_is_new() -> None:
     assert notes(down, up) == [
         Note(
             "Recovered",
-            "recovered from PodGone of rank 1 in p on n in 2.00 s, 3 steps done again; noticed by its peers at t at step 5;"
+            "recovered from PodGone of rank 1 in p on n in 2.00 s, 3 steps done again; noticed by its peers at 2026-11-21T07:41:35Z at step 5;"
             " view 2: goes on; it was: pod p is gone",
         ),
         Note("Running", "view 2 trains"),
@@ -93,7 +98,7 @@ def test_more_failures_than_are_kept_are_told_of_when_they_are_over() -> None:
     failures = tuple(Failure(IncidentKind.WORKER_EXITED, rank, f"p{rank}", "it ended", Remedy.WORKER) for rank in range(14))
     down = JobStatus(incidents=record([], failures, {}, view=1, step=5, now=1.0))
     assert len(down.incidents) == 14
-    view = View(number=2, members=[], resume=Resume(step=5), reason="all are back")
+    view = view_of_one(2, 5, reason="all are back")
     over, lost = settle(down.incidents, view, step=6, done=False, now=3.0, resumed=5)
     up = down.model_copy(update={"incidents": over})
     assert lost == 0
@@ -119,7 +124,13 @@ def test_a_request_that_is_refused_is_told_of_once() -> None:
 
 def test_another_cut_is_told_of_and_no_warning() -> None:
     recut = Incident(
-        time="t", kind=IncidentKind.RECUT, rank=0, pod="p", message="recut from 1 stage to 2 stages at step 7", view=1, step=7
+        time="2026-11-21T07:41:35Z",
+        kind=IncidentKind.RECUT,
+        rank=0,
+        pod="p",
+        message="recut from 1 stage to 2 stages at step 7",
+        view=1,
+        step=7,
     )
     before = JobStatus(phase=Phase.RUNNING)
     begun = before.model_copy(update={"incidents": [recut]})
@@ -128,5 +139,7 @@ def test_another_cut_is_told_of_and_no_warning() -> None:
     over = before.model_copy(update={"incidents": [recut.model_copy(update=paid)]})
     story = "training paused for 0.05 s beyond a step, 0 steps done again; view 2: goes on"
     assert notes(begun, over) == [Note("Recut", f"recut from 1 stage to 2 stages at step 7; {story}")]
-    condition = Condition(type="Recutting", status="True", reason="Copying", message="how far", last_transition_time="t")
+    condition = Condition(
+        type="Recutting", status="True", reason="Copying", message="how far", last_transition_time="2026-11-21T07:41:35Z"
+    )
     assert notes(before, before.model_copy(update={"conditions": [condition]})) == [Note("Recutting", "how far")]

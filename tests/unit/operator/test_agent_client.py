@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 import pytest
 from counted_turns import CountedTurns
+from planned import view_of_one
 from signing import KEY, POD
 
 from lmj_api.protocol import AgentState
 from lmj_api.signed import CHALLENGE, digest_of, parse
-from lmj_api.view import Resume, View
 from lmj_operator.backend import agent_client
 from lmj_operator.backend.agent_client import LONG_ANSWER, LONGEST_ANSWER, AgentClient, AgentError, AnswerError
 from lmj_operator.backend.caller import Caller
@@ -74,7 +74,7 @@ async def test_an_answer_is_an_agents_state(server: Server, client: AgentClient)
 
 async def test_an_agent_is_told_which_view_is_known(server: Server) -> None:
     server.answer = answer(STATE)
-    view = View(number=7, members=[], resume=Resume(step=0), reason="r")
+    view = view_of_one(7)
     async with aiohttp.ClientSession() as session:
         for known in (0, 6):
             client = AgentClient(session, f"127.0.0.1:{server.port}", Caller(KEY, "job", POD), known)
@@ -104,7 +104,7 @@ FIRST, SECOND = "Challenge-of-the-first", "challenge_of_the_second"
 
 async def test_a_request_is_signed_once_more_over_the_challenge_that_is_told(server: Server, client: AgentClient) -> None:
     server.answers, server.answer = [refusal(FIRST)], answer(STATE, "200 OK", f"{CHALLENGE}: {SECOND}")
-    view = View(number=7, members=[], resume=Resume(step=0), reason="r")
+    view = view_of_one(7)
     assert (await client.put_view(view)).pod == "p"
     await client.state()
     body = digest_of(view.to_json().encode())

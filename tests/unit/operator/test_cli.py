@@ -241,7 +241,9 @@ def test_lines_tell_what_is_new_once() -> None:
 
 def test_a_slow_rank_is_told_of_once_and_shown_while_it_is() -> None:
     rank = RankStatus(rank=1, state="Running", pod="j-r1-1", compute_seconds=0.412, heartbeat_seconds=1.0)
-    slow = Condition(type="Straggler", status="True", reason="SlowRank", message="rank 1 is slow", last_transition_time="")
+    slow = Condition(
+        type="Straggler", status="True", reason="SlowRank", message="rank 1 is slow", last_transition_time="2026-11-21T07:41:35Z"
+    )
     before, after = JobStatus(ranks=[rank]), JobStatus(ranks=[rank], conditions=[slow])
     assert changes(before, after) == ["slow: rank 1 is slow"]
     assert changes(after, after) == []

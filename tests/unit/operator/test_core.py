@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from planned import view_of_one
 
 from lmj_api.protocol import AgentState, CheckpointInfo, CheckpointTrouble, Progress, WorkerPhase, WorkerState
 from lmj_api.spec import Recovery
 from lmj_api.status import Condition, Incident, IncidentKind, JobStatus, Phase, RankStatus
-from lmj_api.view import Resume, View
 from lmj_operator.backend.local.adopt import adopt
 from lmj_operator.plan import PodObserved, PodPhase
 from lmj_operator.plan.failures.budget import STEADY_SECONDS, STUCK_RESTARTS, backoff, charge, is_stuck
@@ -92,7 +92,7 @@ def incident(view: int, step: int) -> Incident:
 
 def test_incidents_of_one_outage_share_its_cost() -> None:
     both = [incident(1, 50), incident(1, 50)]
-    views = [View(number=n, members=[], resume=Resume(step=step), reason="goes on") for n, step in ((1, 0), (2, 40))]
+    views = [view_of_one(n, step, reason="goes on") for n, step in ((1, 0), (2, 40))]
     same, lost = settle(both, views[0], step=51, done=False, now=110.0, resumed=0)
     assert (same, lost) == (both, 0)
     unknown, lost = settle(both, views[1], step=45, done=False, now=110.0)
@@ -200,7 +200,7 @@ def test_checkpoints_that_fail_are_a_condition_until_one_is_durable() -> None:
 
 
 def test_totals_are_of_all_starts_and_the_budget_is_of_the_newest() -> None:
-    view = View(number=3, members=[], resume=Resume(step=0), reason="r")
+    view = view_of_one(3)
     killed = adopt(JobStatus(phase=Phase.RUNNING, view=view, restarts=3, steps_lost=46), "job", 10.0)
     assert (killed.restarts, killed.restarts_before, killed.steps_lost) == (4, 4, 46)
     recovery = Recovery(max_restarts=1)

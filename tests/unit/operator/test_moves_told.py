@@ -4,12 +4,12 @@ import io
 from typing import Any
 
 import pytest
+from planned import view_of_one
 from rich.console import Console
 
 from lmj_api.protocol import Copied, Progress
 from lmj_api.spec import Training
 from lmj_api.status import FollowerStatus, Incident, JobStatus, MoveStatus, Phase
-from lmj_api.view import Resume, View
 from lmj_operator.backend.kubernetes.status_store import must_be_stored
 from lmj_operator.cli.lines import changes
 from lmj_operator.cli.move_progress import LINE_SECONDS, MoveProgress
@@ -73,7 +73,7 @@ def test_how_far_a_copy_is_need_not_be_stored_at_once_and_its_state_must() -> No
 def test_the_pause_is_what_a_worker_measured_else_what_is_more_than_a_step(
     usual: float | None, told: Told, pause: float | None, by: str | None, says: str
 ) -> None:
-    view = View(number=2, members=[], resume=Resume(step=311), reason="goes on")
+    view = view_of_one(2, 311, reason="goes on")
     (done,), _ = settle([moved(step_seconds=usual)], view, step=312, done=False, now=102.5, told=told, resumed=311)
     assert (done.seconds, done.pause_seconds, done.pause_by) == (2.5, pause, by)
     assert cost(done) == says
@@ -81,7 +81,7 @@ def test_the_pause_is_what_a_worker_measured_else_what_is_more_than_a_step(
 
 
 def test_the_pause_is_waited_for_until_all_have_told_of_a_new_step() -> None:
-    view = View(number=2, members=[], resume=Resume(step=311), reason="goes on")
+    view = view_of_one(2, 311, reason="goes on")
     (still,), _ = settle([moved(step_seconds=2.0)], view, step=312, done=False, now=102.5, told=Told(None, 311), resumed=311)
     assert still.seconds is None
     (done,), _ = settle([still], view, step=312, done=True, now=102.5, told=Told(None, 311), resumed=311)

@@ -50,7 +50,16 @@ def scaled(**more: Any) -> Incident:
 
 
 def test_what_befell_the_rank_is_why() -> None:
-    gone = Incident(time="t", kind=IncidentKind.POD_GONE, rank=1, pod="j-r1-1", node="n", message="it is gone", view=3, step=7)
+    gone = Incident(
+        time="2026-11-21T07:41:35Z",
+        kind=IncidentKind.POD_GONE,
+        rank=1,
+        pod="j-r1-1",
+        node="n",
+        message="it is gone",
+        view=3,
+        step=7,
+    )
     other = gone.model_copy(update={"rank": 2, "message": "of another replica"})
     earlier = gone.model_copy(update={"view": 2, "message": "of an earlier view"})
     *_, told = with_replicas([earlier, other, gone], change(), NOW)

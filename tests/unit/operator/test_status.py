@@ -203,7 +203,9 @@ def test_the_phase_is_a_condition_too(phase: Phase) -> None:
 
 def test_checkpoints_are_stale_until_there_is_a_newer_one() -> None:
     saved = CheckpointInfo(name="step-000000020-v1", step=20, time=90.0)
-    stale = Condition(type="CheckpointStale", status="True", reason="WriteFailed", message="", last_transition_time="")
+    stale = Condition(
+        type="CheckpointStale", status="True", reason="WriteFailed", message="", last_transition_time="2026-11-21T07:41:35Z"
+    )
     status = JobStatus(conditions=[stale], checkpoint=saved)
 
     def is_stale_with(newest: CheckpointInfo) -> bool:

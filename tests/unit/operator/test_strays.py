@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from planned import view_of_one
 
 from lmj_api.names import checkpoint_name
 from lmj_api.protocol import AgentState, CheckpointInfo
 from lmj_api.run import Run
 from lmj_api.spec import JobSpec
 from lmj_api.status import JobStatus
-from lmj_api.view import Resume, View
+from lmj_api.view import View
 from lmj_operator.plan.membership.strays import is_stray, without_strays
 from lmj_operator.plan.observe.observed import Observed, PodObserved, PodPhase
 
@@ -28,7 +29,7 @@ def info(step: int, view: int | None, run: Run = OURS) -> CheckpointInfo:
 
 
 def view(number: int, step: int) -> View:
-    return View(number=number, members=[], resume=Resume(step=step), reason="test")
+    return view_of_one(number, step, reason="test")
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from lmj_api.view import Resume, View
+from planned import view_of_one
+
+from lmj_api.view import View
 from lmj_operator.backend.telling import Telling
 from lmj_operator.plan import PutView
 
 
 def view(number: int) -> View:
-    return View(number=number, members=[], resume=Resume(step=0), reason="r")
+    return view_of_one(number)
 
 
 class Agent:

@@ -189,8 +189,8 @@ def test_a_replica_that_comes_again_has_two_lives() -> None:
 
 def test_whatever_a_file_says_of_places_is_drawn() -> None:
     ranks = [
-        RankStatus(rank=0, pod="p", state="x", stage=2**53, replica=2**53),
-        RankStatus(rank=1, state="x", stage=-9, replica=-9),
+        RankStatus(rank=0, pod="p", state="x", stage=63, replica=1023),
+        RankStatus(rank=1, state="x", stage=0, replica=1023),
     ]
     odd = of_replicas(10, "ReplicaLost", [2**53, -1], whole_step=-1, whole_seconds=1e300)
     made = timeline_of(JobStatus(ranks=ranks, incidents=[odd]), BEGIN, BEGIN + 100)

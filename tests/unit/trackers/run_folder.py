@@ -6,12 +6,12 @@ from typing import Any
 
 import yaml
 from jobs import job_document
+from planned import view_of_one
 
 from lmj_api.layout import Layout
 from lmj_api.protocol import Evaluation
 from lmj_api.run import Run
 from lmj_api.spec import LiveMigrationJob
-from lmj_api.view import View
 from lmj_trainer.trackers.views import add_view
 
 RUN = "0a1b2c3d-1111-2222-3333-444455556666"
@@ -56,5 +56,4 @@ class RunFolder:
         self.layout.evaluation.write_text(json.dumps([r.model_dump(mode="json", by_alias=True) for r in results]))
 
     def view(self, number: int, step: int, reason: str, run: str | None = None) -> None:
-        made = View.model_validate({"number": number, "members": [], "resume": {"step": step}, "reason": reason})
-        add_view(self.layout.views, run or self.run.id, made, BEGUN)
+        add_view(self.layout.views, run or self.run.id, view_of_one(number, step, reason), BEGUN)

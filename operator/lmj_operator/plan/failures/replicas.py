@@ -44,9 +44,7 @@ class Change:
 
     def present(self, view: View | None) -> frozenset[int]:
         """The replicas in ``view``."""
-        if view is None or not view.members:
-            return frozenset()
-        return frozenset(view.topology(self.wanted.stages).present)
+        return frozenset(view.topology(self.wanted.stages).present) if view is not None else frozenset()
 
     @property
     def recut(self) -> bool:

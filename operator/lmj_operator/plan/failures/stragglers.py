@@ -166,7 +166,7 @@ def _stays(entry: StragglerStatus, observed: Observed, now: float) -> str | None
 
 def rest_seconds(moves: int) -> float:
     """For how long a rank stays after so many moves."""
-    return REST_SECONDS * 2.0 ** (max(moves, 1) - 1)
+    return REST_SECONDS * 2.0 ** (min(max(moves, 1), MOST_MOVES) - 1)
 
 
 def _moved(entry: StragglerStatus, now: float) -> StragglerStatus:

@@ -47,6 +47,11 @@ class RankFacts:
         object.__setattr__(self, "agent", agent)
         object.__setattr__(self, "worker", agent.worker if agent is not None and here else None)
 
+    @property
+    def follower_answers(self) -> bool:
+        """Whether the agent of the follower's pod does."""
+        return self.follower is not None and self.follower.agent is not None
+
     def in_follower(self) -> "RankFacts":
         """The rank in its follower's pod, with the worker that followed as its own. Raises ValueError where none answers."""
         if self.entry is None or self.follower is None or self.follower.agent is None:

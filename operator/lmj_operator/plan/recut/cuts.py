@@ -5,7 +5,7 @@ All other parts of the plan know one cut: that of the ranks. The spec that they 
 
 from dataclasses import replace
 
-from lmj_api.cut import Cut
+from lmj_api.cut import MOST_STAGES, Cut
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.plan.actions import CreatePod, DeletePod
 from lmj_operator.plan.observe.observed import Observed
@@ -45,7 +45,7 @@ def current_cut(status: JobStatus, wanted: Cut) -> Cut:
         return status.cut
     # Stored by an operator for whom it could not change.
     known = [rank.stage for rank in status.ranks if rank.stage is not None]
-    stages = max(known) + 1 if known else len(status.ranks)
+    stages = max(known) + 1 if known else min(len(status.ranks), MOST_STAGES)
     return wanted if stages in (0, wanted.stages) else Cut(stages=stages)
 
 

@@ -150,7 +150,7 @@ def rank_table(
 
 def _rank(place: Rank, facts: RankFacts, want: Want, failure: Failure | None, now: float, fruitless: int) -> RankStatus:
     stays = want.serial == facts.serial
-    if not stays and facts.entry is not None and want.serial == facts.entry.serial:
+    if not stays and facts.follower_answers and facts.entry is not None and want.serial == facts.entry.serial:
         # Known from now on as what it is: a pod whose worker trains, not one that has not answered yet.
         facts, stays = facts.in_follower(), False
     pod, known = facts.pod, facts.known
