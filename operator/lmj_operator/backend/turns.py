@@ -13,6 +13,9 @@ Key = tuple[str, str]
 NOBODY: Key = ("", "")
 JOB: ContextVar[Key] = ContextVar("JOB", default=NOBODY)
 """For which job a task works; the operator itself where it works for none."""
+ROUNDS = 4
+"""Of the loop, for which a slice is held: in the second a question that came in the first is read, and in the fourth it is answered. So whoever
+asks whether the operator lives waits for the slices of one round, not for those of two or three."""
 CREDIT = 50
 """Turns that a namespace may have before others who had more. It has as many again when others have had so many."""
 
@@ -52,12 +55,18 @@ class Turns:
             self._give_back(key)
 
     async def slice(self, key: Key | None = None, turns: int = 1) -> None:
-        """So many turns from here to the end of this round of the loop, which others may not have in it: for what a job computes until it waits
-        again. ``key``: the job; else the one that the task works for.
+        """So many turns from here to the end of this round of the loop, which others may not have in it and those after it, :data:`ROUNDS` in
+        all: for what a job computes until it waits again. ``key``: the job; else the one that the task works for.
         """
         key = JOB.get() if key is None else key
         await self._take(key, turns)
-        asyncio.get_running_loop().call_soon(self._give_back, key, turns)
+        self._hold(ROUNDS, key, turns)
+
+    def _hold(self, rounds: int, key: Key, turns: int) -> None:
+        if rounds:
+            asyncio.get_running_loop().call_soon(self._hold, rounds - 1, key, turns)
+        else:
+            self._give_back(key, turns)
 
     async def _take(self, key: Key, turns: int = 1) -> None:
         granted = asyncio.get_running_loop().create_future()

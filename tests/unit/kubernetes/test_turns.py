@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import POD_SECONDS, PODS_BESIDES, PODS_OF_A_RANK, Creation
 from lmj_operator.backend.kubernetes.packed import LONG, packed
 from lmj_operator.backend.kubernetes.resources import PODS, Resource
-from lmj_operator.backend.turns import CREDIT, JOB, Key, Turns
+from lmj_operator.backend.turns import CREDIT, JOB, ROUNDS, Key, Turns
 from lmj_operator.controller import notes as notes_module
 from lmj_operator.controller.notes import NOTE_SECONDS, NOTES_AT_ONCE, Note, Notebook
 from lmj_operator.plan import CreatePod
@@ -149,7 +150,7 @@ async def test_a_call_for_one_job_does_not_wait_for_those_of_another_which_are_s
         await asyncio.gather(*loud)
 
 
-async def test_what_jobs_compute_is_cut_into_slices_of_which_a_round_of_the_loop_has_one() -> None:
+async def test_what_jobs_compute_is_cut_into_slices_of_which_some_rounds_of_the_loop_have_one() -> None:
     turns, rounds, had = Turns(1, 1), 0, list[tuple[Key, int]]()
 
     async def compute(key: Key) -> None:
@@ -160,10 +161,11 @@ async def test_what_jobs_compute_is_cut_into_slices_of_which_a_round_of_the_loop
     while not all(task.done() for task in tasks):
         await asyncio.sleep(0)
         rounds += 1
-    assert len({at for _, at in had}) == len(had) == 41
+    assert len(had) == 41
+    assert min(after - before for (_, before), (_, after) in pairwise(had)) > ROUNDS, "a probe is answered in between"
     assert QUIET in [key for key, _ in had[:3]], "the other namespace has every second turn"
     assert LOUD_TOO in [key for key, _ in had[:4]]
-    for _ in range(2):
+    for _ in range(ROUNDS + 1):
         await asyncio.sleep(0)
     assert (turns._waiting, dict(turns._held)) == ({}, {})
     alone = asyncio.create_task(compute(QUIET))
@@ -195,8 +197,8 @@ async def test_one_that_needs_all_turns_of_a_round_has_it_alone_and_is_passed_by
     assert [key for key, when in had if when == at] == [QUIET]
     assert had.index((QUIET, at)) <= 8, "its namespace comes next, and none of the others is before it twice"
     assert max(Counter(when for _, when in had).values()) == 4
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    for _ in range(ROUNDS + 1):
+        await asyncio.sleep(0)
     assert (turns._waiting, dict(turns._held), turns._free) == ({}, {}, 4)
 
 
