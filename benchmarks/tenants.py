@@ -169,7 +169,7 @@ def measure(load: Load, samples: int, say: Say) -> tuple[Measured, dict[str, Any
         "start seconds, one after another": {"idle": [round(s, 3) for s in idle], "siege": [round(s, 3) for s in siege]},
         "answers": _spread([answer.stop for answer in probe.answers]),
         "longest, at": [
-            [round(answer.at - at, 2), *(round(part, 4) for part in (answer.seconds, answer.stop, answer.ran))]
+            [round(answer.at - at, 2), *(round(part, 4) for part in (answer.seconds, answer.stop, answer.ran, answer.stolen))]
             for answer in worst
         ],
         "pods a rank and second": _spread(list(found.pods.values()) or [0.0]),

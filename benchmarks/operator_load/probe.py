@@ -1,8 +1,8 @@
 """How long a process's loop answers nothing, asked from outside: ``python -m operator_load.probe PID PORT``.
 
 On a machine that is busy a process also waits for a processor, and so does who asks it. The kernel counts for how long each thread
-was ready to run and did not: that is taken off, so what is left is what the loop did instead of answering. Who asks is a process of its
-own, which waits for nothing else.
+was ready to run and did not, and for how long the host of a virtual machine gave its processors to others: that is taken off, so what is
+left is what the loop did instead of answering. Who asks is a process of its own, which waits for nothing else.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ class Answer:
     queued: float
     """Of these, for which the loop's thread, or that of who asked, waited for a processor."""
     ran: float
-    """Of these, for which the loop's thread had a processor."""
+    """Of these, for which the loop's thread had a processor; and from the answer on, until that was looked at."""
+    stolen: float
+    """For how long one of the processors was others' meanwhile."""
 
     @property
     def stop(self) -> float:
-        """For how long the loop did something else."""
-        return max(0.0, self.seconds - self.queued)
+        """For how long the loop did something else: for as long as it had a processor, at least."""
+        most = max(0.0, self.seconds - self.queued)
+        return max(most - self.stolen, min(self.ran, most))
 
 
 @dataclass
@@ -86,9 +89,15 @@ def scheduled(pid: int, thread: int) -> tuple[float, float]:
     return int(ran) / 1e9, int(queued) / 1e9
 
 
+def stolen() -> tuple[float, ...]:
+    """Seconds, in hundredths, for which the host of this virtual machine gave each of its processors to others, since it began."""
+    lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+    return tuple(int(words[8]) / os.sysconf("SC_CLK_TCK") for words in lines if words[0][:3] == "cpu" and words[0] != "cpu")
+
+
 def _ask(asking: http.client.HTTPConnection, pid: int) -> Answer:
     own = os.getpid(), threading.get_native_id()
-    (ran, queued), (_, waited) = scheduled(pid, pid), scheduled(*own)
+    others, (ran, queued), (_, waited) = stolen(), scheduled(pid, pid), scheduled(*own)
     at, begin = time.time(), time.monotonic()
     asking.request("GET", "/healthz")
     answer = asking.getresponse()
@@ -97,7 +106,9 @@ def _ask(asking: http.client.HTTPConnection, pid: int) -> Answer:
     if answer.status != 200:
         raise OSError(f"HTTP {answer.status}")
     (ran_then, queued_then), (_, waited_then) = scheduled(pid, pid), scheduled(*own)
-    return Answer(at, took, queued_then - queued + waited_then - waited, ran_then - ran)
+    # All at the same time, or one: the thread has one of them.
+    most = max(then - before for before, then in zip(others, stolen(), strict=True))
+    return Answer(at, took, queued_then - queued + waited_then - waited, ran_then - ran, most)
 
 
 def ask_until(over: threading.Event, pid: int, port: int, out: IO[str]) -> None:

@@ -43,7 +43,7 @@ def test_pods_are_counted_for_each_rank_from_the_first_to_the_end(tenants: Modul
 
 
 def test_each_goal_is_missed_by_what_it_is_of(tenants: ModuleType) -> None:
-    answer = tenants.Answer(0.0, 0.060, 0.030, 0.010)
+    answer = tenants.Answer(0.0, 0.060, 0.030, 0.010, 0.0)
     good = tenants.Measured([1.0] * 200, [9.0], [1.5] * 200, [answer], [], {"storm-0001": 0.7}, 200.0)
     assert [each.met for each in tenants.goals(good)] == [True] * 6
     for worse in (
@@ -58,6 +58,25 @@ def test_each_goal_is_missed_by_what_it_is_of(tenants: ModuleType) -> None:
     missed = [each.name for each in tenants.goals(replace(good, siege=late)) if not each.met]
     assert len(missed) == 1
     assert "did not start" in missed[0], "the slowest of two hundred is not the 99th percentile"
+
+
+@pytest.mark.parametrize(
+    ("queued", "ran", "stolen", "stop"),
+    [
+        (0.0, 0.02, 0.0, 0.10),
+        (0.03, 0.02, 0.0, 0.07),
+        (0.03, 0.02, 0.04, 0.03),
+        (0.03, 0.05, 0.04, 0.05),
+        (0.03, 0.08, 0.0, 0.07),
+        (0.03, 0.0, 0.09, 0.0),
+        (0.11, 0.02, 0.0, 0.0),
+    ],
+    ids=["it did something", "waited", "the host had others", "it ran all the same", "it ran on", "others alone", "counted late"],
+)
+def test_a_stop_is_what_was_no_wait_for_a_processor(
+    tenants: ModuleType, queued: float, ran: float, stolen: float, stop: float
+) -> None:
+    assert tenants.Answer(0.0, 0.10, queued, ran, stolen).stop == pytest.approx(stop)
 
 
 def test_half_of_the_large_jobs_are_as_large_as_a_job_may_be(tenants: ModuleType) -> None:

@@ -19,7 +19,7 @@ from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import POD_SECONDS, PODS_BESIDES, PODS_OF_A_RANK, Creation
 from lmj_operator.backend.kubernetes.packed import LONG, packed
 from lmj_operator.backend.kubernetes.resources import PODS, Resource
-from lmj_operator.backend.turns import CREDIT, JOB, ROUNDS, Key, Turns
+from lmj_operator.backend.turns import CREDIT, JOB, ROUNDS, SECONDS, Key, Turns
 from lmj_operator.controller import notes as notes_module
 from lmj_operator.controller.notes import NOTE_SECONDS, NOTES_AT_ONCE, Note, Notebook
 from lmj_operator.plan import CreatePod
@@ -200,6 +200,34 @@ async def test_one_that_needs_all_turns_of_a_round_has_it_alone_and_is_passed_by
     for _ in range(ROUNDS + 1):
         await asyncio.sleep(0)
     assert (turns._waiting, dict(turns._held), turns._free) == ({}, {}, 4)
+
+
+async def test_slices_wait_for_a_next_round_where_those_before_them_took_longer_than_was_thought(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns, spent, rounds, had = Turns(6, 1), 0.0, 0, list[int]()
+    monkeypatch.setattr("lmj_operator.backend.turns.thread_time", lambda: spent)
+
+    async def compute(key: Key) -> None:
+        nonlocal spent
+        await turns.slice(key)
+        had.append(rounds)
+        spent += 0.6 * SECONDS
+
+    tasks = [asyncio.create_task(compute(("a", str(number)))) for number in range(20)]
+    await asyncio.sleep(0)
+    rounds += 1
+    assert (len(had), turns._free) == (2, 0), "four have their turns, and wait"
+    tasks[4].cancel()
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        rounds += 1
+    assert len(had) == 19
+    assert set(Counter(had).values()) <= {1, 2}
+    assert min(after - before for before, after in pairwise(sorted(set(had)))) >= ROUNDS
+    for _ in range(ROUNDS + 1):
+        await asyncio.sleep(0)
+    assert (turns._waiting, dict(turns._held), turns._free, turns._slices) == ({}, {}, 6, 0)
 
 
 async def posted(api: MemoryApi, notebook: Notebook, count: int) -> list[str]:
