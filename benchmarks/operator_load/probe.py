@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
+from operator_load.usage import stolen
+
 PAUSE_SECONDS = 0.01
 """Between two questions. A stop that begins in between is seen so much shorter at most."""
 TIMEOUT_SECONDS = 60.0
@@ -87,12 +89,6 @@ def scheduled(pid: int, thread: int) -> tuple[float, float]:
     """Seconds for which a thread of ``pid`` has run, and for which it was ready to and had no processor, since it began."""
     ran, queued, _ = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()
     return int(ran) / 1e9, int(queued) / 1e9
-
-
-def stolen() -> tuple[float, ...]:
-    """Seconds, in hundredths, for which the host of this virtual machine gave each of its processors to others, since it began."""
-    lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
-    return tuple(int(words[8]) / os.sysconf("SC_CLK_TCK") for words in lines if words[0][:3] == "cpu" and words[0] != "cpu")
 
 
 def _ask(asking: http.client.HTTPConnection, pid: int) -> Answer:

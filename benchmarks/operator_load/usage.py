@@ -1,4 +1,4 @@
-"""What a process has used, from /proc."""
+"""What a process has used, and what others have of this machine, from /proc."""
 
 import os
 from pathlib import Path
@@ -17,3 +17,9 @@ def resident_mb(pid: int, peak: bool = False) -> float:
     wanted = "VmHWM:" if peak else "VmRSS:"
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(wanted))) * 1024 / 1e6
+
+
+def stolen() -> tuple[float, ...]:
+    """Seconds, in hundredths, for which the host of this virtual machine gave each of its processors to others, since it began."""
+    lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+    return tuple(int(words[8]) / _TICKS for words in lines if words[0][:3] == "cpu" and words[0] != "cpu")

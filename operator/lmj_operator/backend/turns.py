@@ -7,18 +7,12 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from time import thread_time
 
 Key = tuple[str, str]
 """Namespace and name of a job."""
 NOBODY: Key = ("", "")
 JOB: ContextVar[Key] = ContextVar("JOB", default=NOBODY)
 """For which job a task works; the operator itself where it works for none."""
-ROUNDS = 4
-"""Of the loop, for which a slice is held: in the second a question that came in the first is read, and in the fourth it is answered. So whoever
-asks whether the operator lives waits for the slices of one round, not for those of two or three."""
-SECONDS = 0.01
-"""Of computing, after which a slice that has not begun waits for rounds that have none: those before it took longer than was thought."""
 CREDIT = 50
 """Turns that a namespace may have before others who had more. It has as many again when others have had so many."""
 
@@ -46,10 +40,6 @@ class Turns:
         """Turns that each of those has had who always wait."""
         self._had: dict[str, float] = {}
         """By namespace, the same and what it could not make up for; of one that is not here :data:`CREDIT` less than now."""
-        self._slices, self._begun = 0, 0.0
-        """Slices that are held, and what the thread had computed when the first of them began."""
-        self._none = asyncio.Event()
-        """No slice is held."""
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
@@ -60,33 +50,6 @@ class Turns:
             yield
         finally:
             self._give_back(key)
-
-    async def slice(self, key: Key | None = None, turns: int = 1) -> None:
-        """So many turns from here to the end of this round of the loop, which others may not have in it and those after it, :data:`ROUNDS` in
-        all: for what a job computes until it waits again. ``key``: the job; else the one that the task works for.
-        """
-        key = JOB.get() if key is None else key
-        await self._take(key, turns)
-        try:
-            while self._slices and thread_time() - self._begun > SECONDS:
-                await self._none.wait()
-        except asyncio.CancelledError:
-            self._give_back(key, turns)
-            raise
-        if not self._slices:
-            self._begun = thread_time()
-            self._none.clear()
-        self._slices += 1
-        self._hold(ROUNDS, key, turns)
-
-    def _hold(self, rounds: int, key: Key, turns: int) -> None:
-        if rounds:
-            asyncio.get_running_loop().call_soon(self._hold, rounds - 1, key, turns)
-        else:
-            self._slices -= 1
-            if not self._slices:
-                self._none.set()
-            self._give_back(key, turns)
 
     async def _take(self, key: Key, turns: int = 1) -> None:
         granted = asyncio.get_running_loop().create_future()

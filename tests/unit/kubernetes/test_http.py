@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from lmj_operator.backend.turns import ROUNDS
+from lmj_operator.backend.rounds import ROUNDS
 from lmj_operator.controller.http import listen
 from lmj_operator.controller.metrics import Metrics
 

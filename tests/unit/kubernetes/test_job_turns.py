@@ -17,8 +17,8 @@ from lmj_operator.backend.kubernetes.build.pod import build_pod
 from lmj_operator.backend.kubernetes.cluster_job import checked_job, read_job
 from lmj_operator.backend.kubernetes.lane import Lane
 from lmj_operator.backend.kubernetes.settings import Settings
-from lmj_operator.backend.rounds import SLICES
-from lmj_operator.backend.turns import JOB, ROUNDS, Turns
+from lmj_operator.backend.rounds import ROUNDS, SLICES
+from lmj_operator.backend.turns import JOB, Turns
 from lmj_operator.controller import job_task
 from lmj_operator.plan import Observed, Plan, plan
 

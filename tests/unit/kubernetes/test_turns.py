@@ -19,7 +19,8 @@ from lmj_operator.backend.kubernetes.children import Children
 from lmj_operator.backend.kubernetes.creation import POD_SECONDS, PODS_BESIDES, PODS_OF_A_RANK, Creation
 from lmj_operator.backend.kubernetes.packed import LONG, packed
 from lmj_operator.backend.kubernetes.resources import PODS, Resource
-from lmj_operator.backend.turns import CREDIT, JOB, ROUNDS, SECONDS, Key, Turns
+from lmj_operator.backend.rounds import ROUNDS, SECONDS, Rounds
+from lmj_operator.backend.turns import CREDIT, JOB, Key, Turns
 from lmj_operator.controller import notes as notes_module
 from lmj_operator.controller.notes import NOTE_SECONDS, NOTES_AT_ONCE, Note, Notebook
 from lmj_operator.plan import CreatePod
@@ -151,7 +152,7 @@ async def test_a_call_for_one_job_does_not_wait_for_those_of_another_which_are_s
 
 
 async def test_what_jobs_compute_is_cut_into_slices_of_which_some_rounds_of_the_loop_have_one() -> None:
-    turns, rounds, had = Turns(1, 1), 0, list[tuple[Key, int]]()
+    turns, rounds, had = Rounds(1, 1), 0, list[tuple[Key, int]]()
 
     async def compute(key: Key) -> None:
         await turns.slice(key)
@@ -174,7 +175,7 @@ async def test_what_jobs_compute_is_cut_into_slices_of_which_some_rounds_of_the_
 
 
 async def test_one_that_needs_all_turns_of_a_round_has_it_alone_and_is_passed_by_nobody() -> None:
-    turns, rounds, had = Turns(4, 1), 0, list[tuple[Key, int]]()
+    turns, rounds, had = Rounds(4, 1), 0, list[tuple[Key, int]]()
 
     async def compute(key: Key, needed: int) -> None:
         await turns.slice(key, needed)
@@ -205,8 +206,8 @@ async def test_one_that_needs_all_turns_of_a_round_has_it_alone_and_is_passed_by
 async def test_slices_wait_for_a_next_round_where_those_before_them_took_longer_than_was_thought(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turns, spent, rounds, had = Turns(6, 1), 0.0, 0, list[int]()
-    monkeypatch.setattr("lmj_operator.backend.turns.thread_time", lambda: spent)
+    turns, spent, rounds, had = Rounds(6, 1), 0.0, 0, list[int]()
+    monkeypatch.setattr("lmj_operator.backend.rounds.thread_time", lambda: spent)
 
     async def compute(key: Key) -> None:
         nonlocal spent
