@@ -21,6 +21,7 @@ from typing import Any
 from ending import clean_up_when_told
 from operator_load import hostile_jobs
 from operator_load.audit import Call, kinds
+from operator_load.bare_pod import bare_pod
 from operator_load.hostile_jobs import RANKS, TENANTS
 from operator_load.load import Load
 from operator_load.neighbour import LONGEST, Neighbour
@@ -40,9 +41,13 @@ PAUSE_SECONDS = 1.0
 CHANGE_SECONDS = 2.0
 """Between two changes of large objects, each of which the operator hears of in full. An API server takes up to 2 s for one: with more of
 them the neighbour waits for it alone."""
-SETTLE_SECONDS = 90.0
-"""Between the last hostile job and the first of the neighbour's that is judged. The last of them have their first restarts, which are free, and
-the API server works off what it was sent for a minute."""
+SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 90.0, 300.0
+"""Between the last hostile job and the first of the neighbour's that is judged, at least and at most. The last of them have their first
+restarts, which are free, and the API server and what is in the kubelets' place work off what they were sent: until so many"""
+BARE_PODS = 5
+"""pods that no operator has made start, one after another, each within"""
+BARE_SLOWER = 2.0
+"""times as long as with no job at all."""
 AT_ONCE = 4
 """Hostile jobs that are made: an API server works for seconds on the largest, and gives up those that wait for half a minute."""
 START_SECONDS = 60.0
@@ -122,21 +127,43 @@ async def _change_large(load: Load) -> None:
         await asyncio.sleep(CHANGE_SECONDS)
 
 
-async def _besieged(load: Load, neighbour: Neighbour, samples: int, say: Say) -> tuple[list[float], list[float]]:
-    """Starts of the neighbour's jobs while the hostile ones are made, and while they are there."""
+async def _bare_pods(load: Load) -> list[float]:
+    return [await bare_pod(load.api) for _ in range(BARE_PODS)]
+
+
+async def _settled(load: Load, idle: float) -> list[list[float]]:
+    """Wait until what the operator depends on has worked off the hostile jobs; what was seen of it. ``idle``: seconds until a pod runs."""
+    begin, seen = time.monotonic(), list[list[float]]()
+    await asyncio.sleep(SETTLE_SECONDS)
+    while time.monotonic() - begin < LONGEST_SETTLE_SECONDS:
+        seen.append(await _bare_pods(load))
+        if max(seen[-1]) <= BARE_SLOWER * idle:
+            break
+        await asyncio.sleep(PAUSE_SECONDS)
+    return seen
+
+
+async def _besieged(
+    load: Load, neighbour: Neighbour, samples: int, bare: float, say: Say
+) -> tuple[list[float], list[float], list[list[float]]]:
+    """Starts of the neighbour's jobs while the hostile ones are made, and while they are there; and those of bare pods before the latter.
+
+    ``bare``: seconds until such a pod runs with no other job.
+    """
     making = asyncio.create_task(_make_all(load))
     flood = await neighbour.starts(PAUSE_SECONDS, lambda _: not making.done())
     await making
     say(f"all hostile jobs are made; meanwhile the neighbour's started within {_spread(flood)}")
     changing = asyncio.create_task(_change_large(load))
     try:
-        await asyncio.sleep(SETTLE_SECONDS)
+        settling = await _settled(load, bare)
+        say(f"what the operator depends on has settled; bare pods started within {settling[-1:]}")
         siege = await neighbour.starts(PAUSE_SECONDS, lambda number: number < samples)
     finally:
         changing.cancel()
         await asyncio.gather(changing, return_exceptions=True)
     say(f"under siege they started within {_spread(siege)}")
-    return flood, siege
+    return flood, siege, settling
 
 
 def measure(load: Load, samples: int, say: Say) -> tuple[Measured, dict[str, Any]]:
@@ -152,10 +179,11 @@ def measure(load: Load, samples: int, say: Say) -> tuple[Measured, dict[str, Any
     # The first one waits for what an operator and its API server do once.
     asyncio.run(neighbour.starts(PAUSE_SECONDS, lambda number: number < 1))
     idle = asyncio.run(neighbour.starts(PAUSE_SECONDS, lambda number: number < samples))
-    say(f"with no other job the neighbour's start within {_spread(idle)}")
+    bare = asyncio.run(_bare_pods(load))
+    say(f"with no other job the neighbour's start within {_spread(idle)}, bare pods within {_spread(bare)}")
     pid, at, cpu, others = load.pid, time.time(), cpu_seconds(load.pid), load.plane.use()
     with Probe(pid, load.port, load.plane.folder) as probe:
-        flood, siege = asyncio.run(_besieged(load, neighbour, samples, say))
+        flood, siege, settling = asyncio.run(_besieged(load, neighbour, samples, max(bare), say))
     assert load.pid == pid, "the operator has ended"
     end = time.time()
     calls = load.calls(at, end)
@@ -167,6 +195,7 @@ def measure(load: Load, samples: int, say: Say) -> tuple[Measured, dict[str, Any
         "seconds under siege": round(end - at, 1),
         "starts": {"idle": _spread(idle), "flood": _spread(flood), "siege": _spread(siege)},
         "start seconds, one after another": {"idle": [round(s, 3) for s in idle], "siege": [round(s, 3) for s in siege]},
+        "start seconds of bare pods": {"idle": bare, "before the siege": settling},
         "answers": _spread([answer.stop for answer in probe.answers]),
         "longest, at": [
             [round(answer.at - at, 2), *(round(part, 4) for part in (answer.seconds, answer.stop, answer.ran, answer.stolen))]
