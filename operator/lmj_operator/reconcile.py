@@ -1,12 +1,15 @@
 """The loop: observe, plan, store the status, act; woken by news and by the plan's own clock."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from lmj_api.clock import steady_time
 from lmj_api.status import JobStatus, Phase
+from lmj_operator.backend.flag import Flag
 from lmj_operator.backend.port import ActionError, Backend, PodEvent
 from lmj_operator.plan import Action, Plan, plan
 from lmj_operator.plan.report.report import without_ages
@@ -28,7 +31,7 @@ class Listener(Protocol):
         ...
 
     def planned(self, before: JobStatus, plan: Plan) -> None:
-        """A pass was made; ``before`` is the status before it."""
+        """A pass was planned, and its status is stored; ``before`` is the status before it."""
         ...
 
     def trouble(self, action: Action, reason: str) -> None:
@@ -36,9 +39,27 @@ class Listener(Protocol):
         ...
 
 
-def at_rest(made: Plan) -> bool:
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What is kept of a plan. Its calls may take long, and of thousands of jobs: so not the status, nor what it was planned from."""
+
+    phase: Phase
+    at_rest: bool
     """The job ended or is suspended, and nothing is left to do."""
-    return made.status.phase in ENDED and not made.actions and made.wake_after is None
+    urgent: bool
+    seconds: float | None
+    """Until the next when nothing is heard; None: for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A pass that is to be carried out."""
+
+    made: Pass
+    actions: tuple[Action, ...]
+    stored: Awaitable[None] | None
+    """Stores the status; None: it is as it was."""
+    tell: Callable[[], None]
 
 
 class Reconciler:
@@ -63,49 +84,49 @@ class Reconciler:
         self._start_seconds = start_seconds
         self._quiet = 0
         self._before: int | None = None
-        self._news = asyncio.Event()
+        self._news = Flag()
 
     def wake(self) -> None:
         """Make a pass soon."""
         self._news.set()
 
-    async def run(self, until: Callable[[Plan], bool] = at_rest) -> JobStatus:
-        """Make passes until ``until`` holds; returns the last status."""
+    async def run(self, until: Callable[[Pass], bool] = lambda made: made.at_rest) -> None:
+        """Make passes until ``until`` holds."""
         hearing = asyncio.create_task(self._hear())
         try:
             while True:
                 self._news.clear()
                 made = await self.step()
                 if until(made):
-                    return made.status
-                seconds = self._pace(made)
-                shortest = self._start_seconds if made.status.phase is Phase.PENDING else SHORTEST_PASS_SECONDS
-                shortest = URGENT_PASS_SECONDS if made.urgent else shortest
-                del made  # a rest may be long, and there may be thousands of jobs
-                await asyncio.sleep(shortest)
+                    return
+                shortest = self._start_seconds if made.phase is Phase.PENDING else SHORTEST_PASS_SECONDS
+                await asyncio.sleep(URGENT_PASS_SECONDS if made.urgent else shortest)
                 if hearing.done():
                     hearing.result()
-                await self._pause(seconds)
+                await self._pause(made.seconds)
         finally:
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)
 
-    async def step(self) -> Plan:
+    async def step(self) -> Pass:
         """One pass."""
-        before, made = await self._planned()
+        planned = await self._planned()
         # First what must not be forgotten, then what cannot be taken back.
-        if made.status != before:
-            await self._backend.write_status(made.status)
-        await asyncio.gather(*(self._act(action) for action in made.actions))
-        self._listener.planned(before, made)
-        return made
+        if planned.stored is not None:
+            await planned.stored
+        planned.tell()
+        await asyncio.gather(*(self._act(action) for action in planned.actions))
+        return planned.made
 
-    async def _planned(self) -> tuple[JobStatus, Plan]:
-        """The status, and what is to be done. What was observed may be large, and calls take long: it is not kept for them."""
+    async def _planned(self) -> _Planned:
+        """What is to be done. What was observed may be large, and calls take long: it is not kept for them."""
         async with self.looking():
             observed = await self._backend.observe()
             await self.turn()
-            return observed.status, plan(observed, self._clock())
+            made = plan(observed, self._clock())
+            kept, tell = self.kept(made), self.telling(observed.status, made)
+            stored = self._backend.write_status(made.status) if made.status != observed.status else None
+            return _Planned(kept, made.actions, stored, tell)
 
     def looking(self) -> AbstractAsyncContextManager[None]:
         """Where others look too, has one wait for one's turn to have what is observed in memory."""
@@ -113,6 +134,15 @@ class Reconciler:
 
     async def turn(self) -> None:
         """Wait for one's turn to compute what is to be done, where others have theirs too."""
+
+    def kept(self, made: Plan) -> Pass:
+        """What the loop needs of it."""
+        rests = made.status.phase in ENDED and not made.actions and made.wake_after is None
+        return Pass(made.status.phase, rests, made.urgent, self._pace(made))
+
+    def telling(self, before: JobStatus, made: Plan) -> Callable[[], None]:
+        """Tells the listener of it."""
+        return partial(self._listener.planned, before, made)
 
     def _pace(self, made: Plan) -> float | None:
         """Seconds until the next pass when nothing is heard; None: for ever."""

@@ -21,8 +21,9 @@ from lmj_operator.backend.reach import place
 
 LONGEST = 1 << 17
 """Bytes of a line. Those of stderr, of an agent whose worker has ended, may be 100 KB."""
-MOST_UNREAD = 1 << 14
-"""Bytes that came and were not taken yet, after which the other side waits."""
+MOST_UNREAD = 1 << 12
+"""Bytes that came and were not taken yet, after which the other side waits. Hundreds of agents may always have more to tell, and wait for their
+turns: of each there is as much again, which is being taken."""
 LONGEST_HEAD = 1 << 14
 """Bytes of an answer before its body."""
 LONGEST_SIZE = 64
@@ -31,7 +32,7 @@ EMPTY_LINE, BETWEEN = b"1\r\n\n\r\n", b"\r\n"
 """An empty line as a chunk of its own, and what is left when all chunks before it were taken: nobody has to be woken for it."""
 _CHALLENGE = CHALLENGE.lower().encode()
 _read = memoryview(bytearray(MOST_UNREAD))
-"""What the loop reads at once, of any stream: it is copied before the next is read. A loop's own buffer is 16 times as large."""
+"""What the loop reads at once, of any stream: it is copied before the next is read. A loop's own buffer is 64 times as large."""
 
 TURNS = 16
 """Lines, or KiB of them, after which others have their turn."""

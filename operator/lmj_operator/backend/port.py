@@ -1,6 +1,6 @@
 """The port between the reconciler and the place where pods run."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,8 +31,8 @@ class Backend(Protocol):
         """The job, its stored status and its pods now. Pods whose agent does not answer in time are there without its answer."""
         ...
 
-    async def write_status(self, status: JobStatus) -> None:
-        """Store ``status`` durably; the next :meth:`observe` returns it."""
+    def write_status(self, status: JobStatus) -> Awaitable[None]:
+        """Store ``status`` durably; the next :meth:`observe` returns it. To be waited for at once."""
         ...
 
     async def apply(self, action: Action) -> None:

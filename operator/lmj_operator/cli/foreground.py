@@ -134,12 +134,13 @@ async def _train(
 
         try:
             with listen(leave):
-                status = await running
+                await running
         except asyncio.CancelledError:
             if not backend.interrupted:
                 raise
             reporter.say("left at once; the same command goes on from the newest checkpoint")
-            return Ended(_read(store) or status, layout, time.monotonic() - begin, at_once=True)
+            return Ended(_read(store) or backend.status, layout, time.monotonic() - begin, at_once=True)
+    status = backend.status
     ended = Ended(status, layout, time.monotonic() - begin, stateless=job.spec.strategy.stateless)
     result, lines = summary(status, layout, ended.seconds, stateless=ended.stateless)
     reporter.result({**result, "exitCode": ended.code}, lines)

@@ -17,6 +17,7 @@ from lmj_api.problems import SpecError
 from lmj_api.spec import LiveMigrationJob
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.budget import Budget
+from lmj_operator.backend.flag import Flag
 from lmj_operator.backend.kubernetes.api import LARGE_AT_ONCE, Api, ApiError
 from lmj_operator.backend.kubernetes.backend import KubernetesBackend
 from lmj_operator.backend.kubernetes.build.kept_template import is_large, share_text, with_kept_template
@@ -42,7 +43,7 @@ from lmj_operator.controller.unreadable import leave_alone
 from lmj_operator.plan import Action, Plan
 from lmj_operator.plan.failures.budget import is_stuck
 from lmj_operator.plan.report.phases import AT_REST, TERMINAL
-from lmj_operator.reconcile import Reconciler
+from lmj_operator.reconcile import Pass, Reconciler
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ class JobTask:
     def __init__(self, body: Mapping[str, Any], place: Place) -> None:
         self._take(body)
         self._place = place
-        self._changed = asyncio.Event()
+        self._changed = Flag()
         self._backend: KubernetesBackend | None = None
         self._reconciler: Reconciler | None = None
         self._store = StatusStore(place.api, body, place.settings.status_seconds, place.clock)
@@ -297,9 +298,9 @@ class JobTask:
     async def _rest(self, job: LiveMigrationJob | None) -> None:
         """The job is at rest: tidy up, and wait for a change of its spec, or for its end of life."""
         await self.worked()
-        status, place = self._store.status, self._place
-        seconds = None
-        if status.phase in TERMINAL:
+        place, seconds = self._place, None
+        if self.phase in TERMINAL:
+            status = self._store.status
             if not status.cleaned and self._backend is not None and job is not None:
                 await self._backend.children.release(job)
                 await self._store.write(status.model_copy(update={"cleaned": True}))
@@ -307,6 +308,7 @@ class JobTask:
             ttl = json.loads(unpacked(self._spec)).get("ttlSecondsAfterFinished")
             if ttl is not None and status.finished is not None:
                 seconds = max(0.0, status.finished + ttl - place.clock())
+            del status  # the rest may be long
         try:
             await asyncio.wait_for(self._changed.wait(), seconds)
         except TimeoutError:
@@ -329,11 +331,20 @@ class JobTask:
         self._say(logging.WARNING, f"{action}: {reason}; will try again")
 
     def _note(self, before: JobStatus, after: JobStatus) -> None:
-        place = self._place
-        place.metrics.count(before, after)
-        for note in notes(before, after):
-            self._say(logging.WARNING if note.warning else logging.INFO, f"{note.reason}: {note.message}")
-            place.notebook.post(self._metadata, note, place.clock())
+        self.news(before, after)()
+
+    def news(self, before: JobStatus, after: JobStatus) -> Callable[[], None]:
+        """Tells of ``after``, of which no more is kept until then than what is new in it."""
+        place, counts, new = self._place, list(self._place.metrics.counts(before, after)), notes(before, after)
+
+        def tell() -> None:
+            for count in counts:
+                count()
+            for note in new:
+                self._say(logging.WARNING if note.warning else logging.INFO, f"{note.reason}: {note.message}")
+                place.notebook.post(self._metadata, note, place.clock())
+
+        return tell
 
     def _complain(self, error: SpecError) -> str:
         """The first line of ``error``, after it was told once."""
@@ -390,7 +401,7 @@ class MeasuredReconciler(Reconciler):
         self._passes = Budget(PASSES_AT_ONCE, PASS_SECONDS)
         self._stuck = False
 
-    async def step(self) -> Plan:
+    async def step(self) -> Pass:
         """As the base says."""
         if (wait := self._passes.wait(time.monotonic())) > 0:
             await asyncio.sleep(wait)
@@ -414,11 +425,19 @@ class MeasuredReconciler(Reconciler):
         """As the base says."""
         await turn()
 
-    async def _measured(self) -> Plan:
+    def telling(self, before: JobStatus, made: Plan) -> Callable[[], None]:
+        """As the base says."""
+        return self._task.news(before, made.status)
+
+    def kept(self, made: Plan) -> Pass:
+        """As the base says."""
+        self._stuck = is_stuck(made.status, self._place.clock())
+        return super().kept(made)
+
+    async def _measured(self) -> Pass:
         begin = time.monotonic()
         made = await super().step()
         await self._task.worked()
         self._place.metrics.pass_seconds.observe(time.monotonic() - begin)
         self._place.metrics.passes.labels("done").inc()
-        self._stuck = is_stuck(made.status, self._place.clock())
         return made

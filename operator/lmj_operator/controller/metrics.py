@@ -1,7 +1,8 @@
 """The operator's Prometheus metrics."""
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -55,28 +56,33 @@ class Metrics:
 
     def count(self, before: JobStatus, after: JobStatus) -> None:
         """Count what a pass over a job has changed."""
-        self.restarts.inc(max(0, after.restarts - before.restarts))
-        self.disruptions.inc(max(0, after.disruptions - before.disruptions))
-        self.steps_lost.inc(max(0, after.steps_lost - before.steps_lost))
-        self.migrations.inc(max(0, after.migrations - before.migrations))
+        for each in self.counts(before, after):
+            each()
+
+    def counts(self, before: JobStatus, after: JobStatus) -> Iterator[Callable[[], None]]:
+        """What :meth:`count` does, to be done later, when neither status is there any more."""
+        yield partial(self.restarts.inc, max(0, after.restarts - before.restarts))
+        yield partial(self.disruptions.inc, max(0, after.disruptions - before.disruptions))
+        yield partial(self.steps_lost.inc, max(0, after.steps_lost - before.steps_lost))
+        yield partial(self.migrations.inc, max(0, after.migrations - before.migrations))
         known = {(i.time, i.rank, i.kind): i for i in before.incidents}
         for incident in after.incidents:
             old = known.get((incident.time, incident.rank, incident.kind))
             if old is None and incident.kind is IncidentKind.REPLICA_LOST:
-                self.replicas_lost.inc(len(incident.replicas))
+                yield partial(self.replicas_lost.inc, len(incident.replicas))
             if old is None and incident.copied is not None:
-                self.moved_bytes.inc(incident.copied.done + incident.copied.gradients)
+                yield partial(self.moved_bytes.inc, incident.copied.done + incident.copied.gradients)
             if (
                 incident.pause_seconds is not None
                 and incident.pause_by == "workers"
                 and (old is None or old.pause_seconds is None)
             ):
-                self.pause_seconds.observe(incident.pause_seconds)
+                yield partial(self.pause_seconds.observe, incident.pause_seconds)
         entries = {(f.rank, f.serial): f for f in before.followers}
         for follower in after.followers:
             entry = entries.get((follower.rank, follower.serial))
             if entry is not None and entry.state != follower.state and entry.since > 0:
-                self.follower_seconds.labels(entry.state).observe(max(0.0, follower.since - entry.since))
+                yield partial(self.follower_seconds.labels(entry.state).observe, max(0.0, follower.since - entry.since))
 
     def render(self) -> bytes:
         """Prometheus' text format."""

@@ -66,6 +66,30 @@ async def test_a_job_that_is_gone_leaves_nothing_for_the_garbage_collector(world
         gc.enable()
 
 
+@pytest.mark.parametrize(("verb", "kind"), [("apply", "livemigrationjobs"), ("create", "pods")])
+async def test_no_status_is_in_memory_while_a_call_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch, verb: str, kind: str
+) -> None:
+    """Thousands of jobs may wait: of each there is what is to be stored, told and made, and not what that was planned from."""
+    waits, call = asyncio.Event(), getattr(world.api, verb)
+
+    async def later(resource: Resource, body: dict[str, Any], **options: Any) -> dict[str, Any]:
+        if resource.plural == kind:
+            waits.set()
+            await asyncio.Event().wait()
+        return await call(resource, body, **options)
+
+    def statuses() -> list[JobStatus]:
+        return [thing for thing in gc.get_objects() if isinstance(thing, JobStatus)]
+
+    gc.collect()
+    before = statuses()
+    monkeypatch.setattr(world.api, verb, later)
+    await world.put(job_body())
+    await waits.wait()
+    assert len(statuses()) == len(before)
+
+
 async def test_a_request_to_move_that_comes_with_a_change_of_the_spec_is_heard(world: World) -> None:
     await world.put(job_body())
     await until(lambda: world.api.names("pods") == ["tiny-r0-1", "tiny-r1-1"])

@@ -8,7 +8,7 @@ from cluster_jobs import MemoryApi, error, job_body
 from lmj_api.protocol import Progress
 from lmj_api.status import JobStatus, Phase, RankStatus, StragglerStatus
 from lmj_operator.backend.kubernetes.api import ApiError
-from lmj_operator.backend.kubernetes.status_store import JobGone, StatusConflict, StatusStore, read_status
+from lmj_operator.backend.kubernetes.status_store import LONG, JobGone, StatusConflict, StatusStore, read_status
 
 
 class Clock:
@@ -65,6 +65,16 @@ async def test_the_age_of_a_heartbeat_is_no_news(api: MemoryApi) -> None:
     await store.write(at(1))
     clock.now += 1000
     await store.write(at(1, beat=1000.0))
+    assert writes(api) == 1
+
+
+async def test_a_long_status_is_kept_packed(api: MemoryApi) -> None:
+    store = store_of(api, Clock())
+    long = at(1).model_copy(update={"message": "it is long; " * LONG})
+    await store.write(long)
+    assert store.status == stored(api) == long
+    assert len(store._newest.json) < LONG
+    await store.write(long)
     assert writes(api) == 1
 
 

@@ -12,7 +12,7 @@ from lmj_api.status import JobStatus, Phase
 from lmj_operator import reconcile
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.plan import Plan
-from lmj_operator.reconcile import Reconciler
+from lmj_operator.reconcile import Pass, Reconciler
 
 
 class Restless:
@@ -33,9 +33,9 @@ async def test_while_a_job_starts_what_comes_soon_after_is_looked_at_with_it(
 ) -> None:
     at: list[float] = []
 
-    async def step() -> Plan:
+    async def step() -> Pass:
         at.append(time.monotonic())
-        return Plan(JobStatus(phase=phase), "", wake_after=60.0)
+        return made.kept(Plan(JobStatus(phase=phase), "", wake_after=60.0))
 
     monkeypatch.setattr(reconcile, "SHORTEST_PASS_SECONDS", 0.01)
     both: Any = Restless()

@@ -13,6 +13,7 @@ from lmj_api.protocol import AgentState, Event, EventKind, Progress, WorkerPhase
 from lmj_operator.backend.agent_client import AgentClient, AgentError, AnswerError, MachineError
 from lmj_operator.backend.ages import by_own_clock
 from lmj_operator.backend.budget import Budget
+from lmj_operator.backend.flag import Flag
 from lmj_operator.backend.kubernetes.packed import is_packed, packed, unpacked
 from lmj_operator.backend.port import PodEvent
 from lmj_operator.backend.rounds import turn
@@ -29,8 +30,9 @@ SCAN_SECONDS = 1.0
 DARK_SECONDS = 5.0
 """An agent whose machine was not there is asked again after so long, or when it was heard: no other has to wait for it meanwhile."""
 
-MOST_NEWS = 256
-"""News that wait for one who listens: while the API server does not answer nobody may for minutes, and agents may tell without end."""
+MOST_NEWS = 16
+"""News that wait for one who listens: while the API server does not answer nobody may for minutes, and of a job at rest nobody does, while its
+agents may tell without end."""
 
 URGENT_AT_ONCE = 100
 URGENT_SECONDS = 5.0
@@ -140,23 +142,22 @@ class _Known:
 class News:
     """What is to be told, to one who listens. A queue of asyncio's is ten times as large when it is empty, which it is for long."""
 
-    __slots__ = ("_closed", "_told", "_waiting")
+    __slots__ = ("_changed", "_closed", "_told")
 
     def __init__(self) -> None:
         self._told: list[PodEvent] = []
-        self._closed = False
-        self._waiting: asyncio.Future[None] | None = None
+        self._closed, self._changed = False, Flag()
 
     def put(self, event: PodEvent) -> None:
         """Tell ``event``. Where much waits already it is left out: who listens looks at everything then, and only a line of a log is missing."""
         if len(self._told) < MOST_NEWS:
             self._told.append(event)
-        self._wake()
+        self._changed.set()
 
     def close(self) -> None:
         """Nothing more is told."""
         self._closed = True
-        self._wake()
+        self._changed.set()
 
     def empty(self) -> bool:
         """Whether all was heard."""
@@ -167,16 +168,9 @@ class News:
         while not self._told:
             if self._closed:
                 return None
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
+            self._changed.clear()
+            await self._changed.wait()
         return self._told.pop(0)
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
 
 
 class Agents:

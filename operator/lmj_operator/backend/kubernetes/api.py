@@ -208,8 +208,9 @@ class Api:
         """
         path = resource.path(body["metadata"].get("namespace"), body["metadata"]["name"], subresource)
         query = {"fieldManager": manager, "force": "true" if force else "false"}
-        accept = _METADATA.format("") if metadata else JSON
-        return await self._call("patch", "PATCH", resource, path, _yaml(body), query, APPLY_PATCH, seconds, accept)
+        accept, text = _METADATA.format("") if metadata else JSON, _yaml(body)
+        del body  # the call may wait for its turn
+        return await self._call("patch", "PATCH", resource, path, text, query, APPLY_PATCH, seconds, accept)
 
     async def merge(
         self, resource: Resource, namespace: str, name: str, change: Object, *, subresource: str | None = None

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -195,10 +195,13 @@ class KubernetesBackend:
         """Whether what is observed is large, as far as is known."""
         return self._agents.say_much
 
-    async def write_status(self, status: JobStatus) -> None:
+    def write_status(self, status: JobStatus) -> Awaitable[None]:
         """As the port says; progress alone may be stored a little later. Raises ApiError, StatusConflict, JobGone."""
-        await self._store.write(status)
-        self._view = status.view.number if status.view is not None else 0
+        return self._wrote(self._store.write(status), status.view.number if status.view is not None else 0)
+
+    async def _wrote(self, stored: Awaitable[None], view: int) -> None:
+        await stored
+        self._view = view
 
     async def apply(self, action: Action) -> None:
         """As the port says."""

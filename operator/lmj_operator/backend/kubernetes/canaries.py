@@ -6,7 +6,6 @@ Beside the passes, which only ask what is known: each knock takes its turn among
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -69,7 +68,7 @@ class Canaries:
         """``turns``: those of all jobs. ``tell``: hears of a pod of which something is known that matters."""
         self._turns, self._tell, self._clock, self._port = turns, tell, clock, port
         self._known: dict[str, _Known] = {}
-        self._waiting: deque[Door] = deque()
+        self._waiting: list[Door] = []
         self._visitors: set[asyncio.Task[None]] = set()
 
     def enforced(self, key: str) -> bool | None:
@@ -107,7 +106,7 @@ class Canaries:
 
     async def _go(self) -> None:
         while self._waiting:
-            door = self._waiting.popleft()
+            door = self._waiting.pop(0)
             known = self._known.get(door.key)
             if known is None:
                 continue  # its pod went meanwhile

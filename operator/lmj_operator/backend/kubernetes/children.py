@@ -36,16 +36,6 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    body: Object
-    digest: str
-
-    @classmethod
-    def of(cls, body: Object) -> "_Wanted":
-        return cls(body, hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16])
-
-
-@dataclass(frozen=True, slots=True)
 class _Made:
     digest: str
     """What was wanted."""
@@ -67,7 +57,8 @@ class Children:
         self._mended_at: dict[_Child, float] = {}
         """When each was last repaired."""
         self._released: set[_Child] = set()
-        self._wanted_by: tuple[LiveMigrationJob, dict[_Child, _Wanted]] | None = None
+        self._digests: tuple[LiveMigrationJob, dict[_Child, str]] | None = None
+        """Of what the job wants. The objects themselves are built when they are made, which is seldom: there are thousands of jobs."""
         # Pods are made at the same time, and each wants all of this first.
         self._making = asyncio.Lock()
 
@@ -92,55 +83,56 @@ class Children:
             # What was asked for and is not there yet, creation asks for again. Of what an operator before this one made nothing is known.
             lacking = [c for c in self._lacking(job) if c[0] != CLAIMS and (c in self._made or not self._begun)]
             now, wanted = self._clock(), self._wanted(job)
-            due = [c for c in lacking if self._made_as(wanted[c], c) is None or now - self._last_mended(c) >= AGAIN_SECONDS]
+            due = [c for c in lacking if self._made_as(c, wanted[c]) is None or now - self._last_mended(c) >= AGAIN_SECONDS]
             await self._make(job, due)
 
     def _lacking(self, job: LiveMigrationJob) -> list[_Child]:
         """What is not there as it should be, as far as the watches and we ourselves know."""
-        return [child for child, wanted in self._wanted(job).items() if not self._stands(child, wanted)]
+        return [child for child, digest in self._wanted(job).items() if not self._stands(job, child, digest)]
 
-    def _stands(self, child: _Child, wanted: _Wanted) -> bool:
-        made = self._made_as(wanted, child)
-        return made is not None and made.stamp in (None, self._stamp(wanted.body, child[0]))
+    def _stands(self, job: LiveMigrationJob, child: _Child, digest: str) -> bool:
+        made, (resource, name) = self._made_as(child, digest), child
+        return made is not None and made.stamp in (None, self._cache.stamp(resource, job.metadata.namespace or "", name))
 
-    def _made_as(self, wanted: _Wanted, child: _Child) -> _Made | None:
-        """What was made as ``wanted``. None: nothing was, or the spec has changed since."""
+    def _made_as(self, child: _Child, digest: str) -> _Made | None:
+        """What was made as is wanted. None: nothing was, or the spec has changed since."""
         made = self._made.get(child)
-        return made if made is not None and made.digest == wanted.digest else None
+        return made if made is not None and made.digest == digest else None
 
     def _last_mended(self, child: _Child) -> float:
         return self._mended_at.get(child, -math.inf)
 
-    def _stamp(self, body: Object, resource: Resource) -> Stamp | None:
-        return self._cache.stamp(resource, body["metadata"]["namespace"], body["metadata"]["name"])
+    def _wanted(self, job: LiveMigrationJob) -> dict[_Child, str]:
+        """The digest of each."""
+        if self._digests is None or self._digests[0] is not job:
+            self._digests = job, {child: _digest(body) for child, body in self._bodies(job).items()}
+        return self._digests[1]
 
-    def _wanted(self, job: LiveMigrationJob) -> dict[_Child, _Wanted]:
-        if self._wanted_by is None or self._wanted_by[0] is not job:
-            name = labels.trainers(job)
-            bodies: dict[_Child, Object] = {
-                (POLICIES, name): build_network_policy(job, self._settings),
-                (BUDGETS, name): build_disruption_budget(job),
-                (SERVICES, name): build_service(job),
-                **{(CLAIMS, claim["metadata"]["name"]): claim for claim in build_claims(job)},
-            }
-            self._wanted_by = job, {child: _Wanted.of(body) for child, body in bodies.items()}
-        return self._wanted_by[1]
+    def _bodies(self, job: LiveMigrationJob) -> dict[_Child, Object]:
+        name = labels.trainers(job)
+        return {
+            (POLICIES, name): build_network_policy(job, self._settings),
+            (BUDGETS, name): build_disruption_budget(job),
+            (SERVICES, name): build_service(job),
+            **{(CLAIMS, claim["metadata"]["name"]): claim for claim in build_claims(job)},
+        }
 
     async def _make(self, job: LiveMigrationJob, children: list[_Child]) -> None:
         # At the same time: each costs an answer of the API server, and pods wait for all of them.
-        made = await asyncio.gather(*(self._make_one(job, child) for child in children))
+        bodies = self._bodies(job) if children else {}
+        made = await asyncio.gather(*(self._make_one(job, child, bodies[child]) for child in children))
         if (first := next((error for error in made if error is not None), None)) is not None:
             raise first
 
-    async def _make_one(self, job: LiveMigrationJob, child: _Child) -> ApiError | None:
-        resource, wanted = child[0], self._wanted(job)[child]
+    async def _make_one(self, job: LiveMigrationJob, child: _Child, body: Object) -> ApiError | None:
+        resource, digest = child[0], _digest(body)
         try:
-            made = await self._steps(job)[resource](wanted.body)
+            made = await self._steps(job)[resource](body)
         except ApiError as error:
             return error
-        if self._made_as(wanted, child) is not None:
+        if self._made_as(child, digest) is not None:
             self._mended(job, child)
-        self._made[child] = _Made(wanted.digest, self._cache.made(resource, made) if made is not None else None)
+        self._made[child] = _Made(digest, self._cache.made(resource, made) if made is not None else None)
         return None
 
     def _mended(self, job: LiveMigrationJob, child: _Child) -> None:
@@ -210,3 +202,7 @@ class Children:
         if first is not None:
             raise first
         self._begun = False
+
+
+def _digest(body: Object) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]

@@ -4,14 +4,14 @@ import zlib
 from base64 import b64decode, b64encode
 
 LONG = 16 << 10
-"""Characters; a text that has fewer is left as it is."""
+"""Characters; a text that has no more is left as it is."""
 _MARK = "zlib:"
 """No JSON begins so."""
 
 
-def packed(text: str) -> str:
-    """``text``, which is JSON, or what :func:`unpacked` makes ``text`` of."""
-    return text if len(text) <= LONG else _MARK + b64encode(zlib.compress(text.encode(), 1)).decode()
+def packed(text: str, long: int = LONG) -> str:
+    """``text``, which is JSON, or what :func:`unpacked` makes ``text`` of. ``long``: the characters of one that is left as it is, at most."""
+    return text if len(text) <= long else _MARK + b64encode(zlib.compress(text.encode(), 1)).decode()
 
 
 def unpacked(text: str) -> str:

@@ -1,6 +1,6 @@
 """The job's status in the API server: compare-and-swap, and progress alone not too often."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,11 +9,14 @@ from pydantic import ValidationError
 from lmj_api.names import API_VERSION, KIND
 from lmj_api.status import JobStatus, Phase
 from lmj_operator.backend.kubernetes.api import CALL_SECONDS, Api, ApiError
+from lmj_operator.backend.kubernetes.packed import packed, unpacked
 from lmj_operator.backend.kubernetes.resources import JOBS
 from lmj_operator.plan.report.report import without_ages
 
 LONGEST_WRITE_SECONDS = 60.0
 """No server works longer at a call."""
+LONG = 4 << 10
+"""Characters of one that is kept packed: that of most jobs is shorter, and is read in every pass."""
 START_SECONDS = 60.0
 """What is new of a job that does not train, and must not be stored at once, is written so often: its pods come one by one."""
 
@@ -70,6 +73,7 @@ class _Text:
 
     phase: Phase
     json: str
+    """Packed where it is long."""
     news: int
     """Hash of all that is news: the same, and nothing is to be stored."""
     replicas: Replicas
@@ -78,11 +82,11 @@ class _Text:
     def of(cls, status: JobStatus) -> "_Text":
         news = hash(without_ages(status).model_dump_json(exclude_defaults=True))
         replicas = Replicas(status.replicas, status.wanted_replicas, len(status.joins))
-        return cls(status.phase, status.model_dump_json(exclude_defaults=True), news, replicas)
+        return cls(status.phase, packed(status.model_dump_json(exclude_defaults=True), LONG), news, replicas)
 
     @property
     def status(self) -> JobStatus:
-        return JobStatus.model_validate_json(self.json, extra="ignore")
+        return JobStatus.model_validate_json(unpacked(self.json), extra="ignore")
 
 
 class StatusStore:
@@ -133,24 +137,28 @@ class StatusStore:
         if self._newest != self._stored and self._late(self._newest.phase):
             await self.write(self._newest.status)
 
-    async def write(self, status: JobStatus) -> None:
-        """Take ``status``, and store it unless it can wait. Raises ApiError, :class:`StatusConflict`, :class:`JobGone` and, where somebody else
-        has written one, :class:`StatusUnreadable`.
+    def write(self, status: JobStatus) -> Awaitable[None]:
+        """Take ``status``, and store it unless it can wait; to be waited for at once. Raises ApiError, :class:`StatusConflict`,
+        :class:`JobGone` and, where somebody else has written one, :class:`StatusUnreadable`.
         """
+        # A call may take long: it has the text alone.
         text = _Text.of(status)
+        return self._write(text, text.news != self._stored.news and self._due(status))
+
+    async def _write(self, text: _Text, due: bool) -> None:
         if text.news == self._stored.news:
             self._newest = self._stored
             return
-        if not self._due(status):
+        if not due:
             self._newest = text
             return
         before, self._stored = self._stored, text
         self._newest = text
-        metadata = {"name": self._name, "namespace": self._namespace, "uid": self._uid, "resourceVersion": self._version}
-        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": self._body()}
         try:
             # All of a job may be a megabyte, and it is known already.
-            answer = await self._api.apply(JOBS, body, subresource="status", force=True, metadata=True, seconds=self._patience)
+            answer = await self._api.apply(
+                JOBS, self._object(), subresource="status", force=True, metadata=True, seconds=self._patience
+            )
         except ApiError as error:
             self._stored = self._newest = before
             if error.status == 404:
@@ -183,6 +191,10 @@ class StatusStore:
     def _late(self, phase: Phase) -> bool:
         """Whether the last write was so long ago that what can wait has waited."""
         return self._clock() - self._written >= (self._seconds if phase is Phase.RUNNING else START_SECONDS)
+
+    def _object(self) -> dict[str, Any]:
+        metadata = {"name": self._name, "namespace": self._namespace, "uid": self._uid, "resourceVersion": self._version}
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "status": self._body()}
 
     def _body(self) -> dict[str, Any]:
         body: dict[str, Any] = self._stored.status.model_dump(mode="json", by_alias=True, exclude_none=True)

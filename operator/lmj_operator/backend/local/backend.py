@@ -47,7 +47,8 @@ class LocalBackend:
     def __init__(self, job: LiveMigrationJob, store: RunStore, status: JobStatus, command: Command = agent_command) -> None:
         self._job = job
         self._store = store
-        self._status = status
+        self.status = status
+        """As it was written last."""
         self._command = command
         self._layout = Layout.of(job.spec)
         self._pods: dict[str, LocalPod] = {}
@@ -78,7 +79,7 @@ class LocalBackend:
         return Observed(
             name=self._job.metadata.name,
             spec=self._job.spec,
-            status=self._status,
+            status=self.status,
             pods=tuple(pods),
             run=self._job.metadata.run,
             generation=self._job.metadata.generation,
@@ -112,7 +113,7 @@ class LocalBackend:
             self._told_stored = False
         else:
             self._stored = self._told_stored = True
-        self._status = status
+        self.status = status
 
     async def apply(self, action: Action) -> None:
         """As the port says."""
@@ -178,7 +179,7 @@ class LocalBackend:
         address = pod.address
         if self._session is None or address is None:
             return None
-        view = self._status.view
+        view = self.status.view
         return AgentClient(self._session, address, pod.caller, view.number if view is not None else 0)
 
     async def _create(self, rank: int | None, serial: int, job: LiveMigrationJob) -> None:
@@ -186,7 +187,7 @@ class LocalBackend:
         name = standby_name(owner, serial) if rank is None else pod_name(owner, rank, serial)
         if name in self._pods:
             return
-        behind = trains_without(self._status, rank)
+        behind = trains_without(self.status, rank)
         log, grace = self._layout.logs / f"{name}.log", grace_of(job.spec)
         relayed = job.spec.network.encryption is Encryption.REQUIRED and sys.platform == "linux"
         place = PodPlace(name, rank, serial, self._store.pods / name, log, behind, grace, relayed)
