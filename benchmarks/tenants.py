@@ -44,10 +44,8 @@ them the neighbour waits for it alone."""
 SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 90.0, 300.0
 """Between the last hostile job and the first of the neighbour's that is judged, at least and at most. The last of them have their first
 restarts, which are free, and the API server and what is in the kubelets' place work off what they were sent: until so many"""
-BARE_PODS = 5
-"""pods that no operator has made start, one after another, each within"""
-BARE_SLOWER = 2.0
-"""times as long as with no job at all."""
+BARE_PODS, BARE_SECONDS = 5, 0.25
+"""pods that no operator has made start, one after another, each within so many seconds. With no job they take 0.02, and a job 1.1."""
 AT_ONCE = 4
 """Hostile jobs that are made: an API server works for seconds on the largest, and gives up those that wait for half a minute."""
 START_SECONDS = 60.0
@@ -131,32 +129,29 @@ async def _bare_pods(load: Load) -> list[float]:
     return [await bare_pod(load.api) for _ in range(BARE_PODS)]
 
 
-async def _settled(load: Load, idle: float) -> list[list[float]]:
-    """Wait until what the operator depends on has worked off the hostile jobs; what was seen of it. ``idle``: seconds until a pod runs."""
+async def _settled(load: Load) -> list[list[float]]:
+    """Wait until what the operator depends on has worked off the hostile jobs; what was seen of it."""
     begin, seen = time.monotonic(), list[list[float]]()
     await asyncio.sleep(SETTLE_SECONDS)
     while time.monotonic() - begin < LONGEST_SETTLE_SECONDS:
         seen.append(await _bare_pods(load))
-        if max(seen[-1]) <= BARE_SLOWER * idle:
+        if max(seen[-1]) <= BARE_SECONDS:
             break
         await asyncio.sleep(PAUSE_SECONDS)
     return seen
 
 
 async def _besieged(
-    load: Load, neighbour: Neighbour, samples: int, bare: float, say: Say
+    load: Load, neighbour: Neighbour, samples: int, say: Say
 ) -> tuple[list[float], list[float], list[list[float]]]:
-    """Starts of the neighbour's jobs while the hostile ones are made, and while they are there; and those of bare pods before the latter.
-
-    ``bare``: seconds until such a pod runs with no other job.
-    """
+    """Starts of the neighbour's jobs while the hostile ones are made, and while they are there; and those of bare pods before the latter."""
     making = asyncio.create_task(_make_all(load))
     flood = await neighbour.starts(PAUSE_SECONDS, lambda _: not making.done())
     await making
     say(f"all hostile jobs are made; meanwhile the neighbour's started within {_spread(flood)}")
     changing = asyncio.create_task(_change_large(load))
     try:
-        settling = await _settled(load, bare)
+        settling = await _settled(load)
         say(f"what the operator depends on has settled; bare pods started within {settling[-1:]}")
         siege = await neighbour.starts(PAUSE_SECONDS, lambda number: number < samples)
     finally:
@@ -183,7 +178,7 @@ def measure(load: Load, samples: int, say: Say) -> tuple[Measured, dict[str, Any
     say(f"with no other job the neighbour's start within {_spread(idle)}, bare pods within {_spread(bare)}")
     pid, at, cpu, others = load.pid, time.time(), cpu_seconds(load.pid), load.plane.use()
     with Probe(pid, load.port, load.plane.folder) as probe:
-        flood, siege, settling = asyncio.run(_besieged(load, neighbour, samples, max(bare), say))
+        flood, siege, settling = asyncio.run(_besieged(load, neighbour, samples, say))
     assert load.pid == pid, "the operator has ended"
     end = time.time()
     calls = load.calls(at, end)
