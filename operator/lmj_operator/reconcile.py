@@ -44,11 +44,23 @@ class Pass:
     """What is kept of a plan. Its calls may take long, and of thousands of jobs: so not the status, nor what it was planned from."""
 
     phase: Phase
-    at_rest: bool
-    """The job ended or is suspended, and nothing is left to do."""
+    news: int
+    """Hash of all that is news in the status."""
+    acts: bool
+    wake_after: float | None
+    due_after: float | None
     urgent: bool
-    seconds: float | None
-    """Until the next when nothing is heard; None: for ever."""
+
+    @classmethod
+    def of(cls, made: Plan) -> "Pass":
+        """What is kept of ``made``."""
+        news = hash(without_ages(made.status).model_dump_json())
+        return cls(made.status.phase, news, bool(made.actions), made.wake_after, made.due_after, made.urgent)
+
+
+def at_rest(made: Pass) -> bool:
+    """The job ended or is suspended, and nothing is left to do."""
+    return made.phase in ENDED and not made.acts and made.wake_after is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +102,7 @@ class Reconciler:
         """Make a pass soon."""
         self._news.set()
 
-    async def run(self, until: Callable[[Pass], bool] = lambda made: made.at_rest) -> None:
+    async def run(self, until: Callable[[Pass], bool] = at_rest) -> None:
         """Make passes until ``until`` holds."""
         hearing = asyncio.create_task(self._hear())
         try:
@@ -99,11 +111,12 @@ class Reconciler:
                 made = await self.step()
                 if until(made):
                     return
+                seconds = self._pace(made)
                 shortest = self._start_seconds if made.phase is Phase.PENDING else SHORTEST_PASS_SECONDS
                 await asyncio.sleep(URGENT_PASS_SECONDS if made.urgent else shortest)
                 if hearing.done():
                     hearing.result()
-                await self._pause(made.seconds)
+                await self._pause(seconds)
         finally:
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)
@@ -136,19 +149,17 @@ class Reconciler:
         """Wait for one's turn to compute what is to be done, where others have theirs too."""
 
     def kept(self, made: Plan) -> Pass:
-        """What the loop needs of it."""
-        rests = made.status.phase in ENDED and not made.actions and made.wake_after is None
-        return Pass(made.status.phase, rests, made.urgent, self._pace(made))
+        """What is kept of it."""
+        return Pass.of(made)
 
     def telling(self, before: JobStatus, made: Plan) -> Callable[[], None]:
         """Tells the listener of it."""
         return partial(self._listener.planned, before, made)
 
-    def _pace(self, made: Plan) -> float | None:
+    def _pace(self, made: Pass) -> float | None:
         """Seconds until the next pass when nothing is heard; None: for ever."""
-        now = hash(without_ages(made.status).model_dump_json())
-        self._quiet = self._quiet + 1 if now == self._before and not made.actions else 0
-        self._before = now
+        self._quiet = self._quiet + 1 if made.news == self._before and not made.acts else 0
+        self._before = made.news
         if made.wake_after is None or self._rest_seconds is None:
             return made.wake_after
         longest = self._rest_seconds if made.due_after is None else min(self._rest_seconds, max(made.due_after, 0.0))
