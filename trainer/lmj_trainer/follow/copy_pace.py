@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-_MOST_RATE, _MOST_SECONDS = 500e6, 2.5
+_MOST_RATE, _MOST_SECONDS = 300e6, 4.0
 """Bytes a second of a copy within one machine, or a fast network: it reads and writes the memory that training does, and no step is to be much
 longer for it. It is faster where it would take longer than so many seconds."""
 _BOUND_SECONDS = 60.0
