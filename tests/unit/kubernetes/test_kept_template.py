@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from cluster_jobs import SETTINGS, cluster_job, job, job_body, script
 
+from lmj_api.cut import Cut
 from lmj_operator.backend.kubernetes.build.kept_template import (
     KeptTemplate,
     is_large,
@@ -45,17 +46,31 @@ def test_a_job_without_a_template_has_none_kept() -> None:
     assert template_of(whole) == {}
 
 
-def test_a_pod_is_made_by_one_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
-    template = {"spec": {"hostNetwork": True, "containers": [{"name": "trainer"}]}}
-    kept = with_kept_template(script(template=template), packed(json.dumps({"template": template}) + " " * LONG))
-    parsings, parsed = list[KeptTemplate](), KeptTemplate.parsed
+@pytest.fixture
+def parsings(monkeypatch: pytest.MonkeyPatch) -> list[KeptTemplate]:
+    """The templates that were parsed, once each time."""
+    found, parsed = list[KeptTemplate](), KeptTemplate.parsed
 
     def counted(self: KeptTemplate) -> dict[str, Any]:
-        parsings.append(self)
+        found.append(self)
         return parsed(self)
 
     monkeypatch.setattr(KeptTemplate, "parsed", counted)
+    return found
+
+
+def test_a_pod_is_made_by_one_parsing(parsings: list[KeptTemplate]) -> None:
+    template = {"spec": {"hostNetwork": True, "containers": [{"name": "trainer"}]}}
+    kept = with_kept_template(script(template=template), packed(json.dumps({"template": template}) + " " * LONG))
     build_pod(kept, SETTINGS, 1, 2)
+    assert len(parsings) == 1
+
+
+def test_where_pods_may_run_is_asked_in_every_pass_and_parsed_once(parsings: list[KeptTemplate]) -> None:
+    template = {"spec": {"nodeSelector": {"zone": "b"}}}
+    kept = with_kept_template(job(template=template), packed(json.dumps({"template": template}) + " " * LONG))
+    selectors = [node_selector(kept.cut_into(cut), rank) for cut in (None, Cut(stages=1)) for rank in (0, None)]
+    assert selectors == [{"zone": "b"}] * 4
     assert len(parsings) == 1
 
 

@@ -11,9 +11,9 @@ from lmj_trainer.relay.brochure import Brochure
 
 log = logging.getLogger(__name__)
 
-CHUNK_BYTES = 256 << 10
+CHUNK_BYTES = 512 << 10
 """That are read at once."""
-HIGH_BYTES = 512 << 10
+HIGH_BYTES = 1 << 20
 """That wait for one connection; then the other is not read any more."""
 FLUSH_SECONDS = 5.0
 """For what waits when the other connection has ended."""

@@ -14,7 +14,7 @@ from lmj_api.tokens import STORE_FOLDER, STORE_SECRET, references
 from lmj_operator.backend.kubernetes import labels
 from lmj_operator.backend.kubernetes.build.affinity import placed
 from lmj_operator.backend.kubernetes.build.grace import agent_seconds, grace_seconds
-from lmj_operator.backend.kubernetes.build.kept_template import template_of, with_parsed_template
+from lmj_operator.backend.kubernetes.build.kept_template import node_selector_of, template_of, with_parsed_template
 from lmj_operator.backend.kubernetes.build.spreading import affinity, constraints
 from lmj_operator.backend.kubernetes.build.template import merge
 from lmj_operator.backend.kubernetes.build.template_check import check_template
@@ -112,8 +112,7 @@ def _name(job: LiveMigrationJob, rank: int | None, serial: int) -> str:
 
 def node_selector(job: LiveMigrationJob, rank: int | None) -> dict[str, str]:
     """Labels that the node of ``rank``'s pod, or (None) of a standby, must have when the pod is made."""
-    of_template = (template_of(job).get("spec") or {}).get("nodeSelector", {})
-    selector: dict[str, str] = merge({"it": _selector(job, rank)}, {"it": of_template}).get("it", {})
+    selector: dict[str, str] = merge({"it": _selector(job, rank)}, {"it": node_selector_of(job)}).get("it", {})
     return selector
 
 
