@@ -12,8 +12,6 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from lmj_api.nearest import did_you_mean
-from lmj_api.protocol import USER_ERROR
 from lmj_trainer.errors import OutageError, UserError
 
 COMMANDS = {
@@ -52,6 +50,8 @@ def run(argv: Sequence[str]) -> int:
         sys.stdout.write(usage() + "\n")
         return 0
     if name not in COMMANDS:
+        from lmj_api.nearest import did_you_mean
+
         raise UserError(f"there is no command {name!r}{did_you_mean(name, COMMANDS)} (commands: {', '.join(COMMANDS)})")
     code = importlib.import_module(COMMANDS[name][0]).main(rest)
     return int(code)
@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(sys.argv[1:] if argv is None else argv)
     except UserError as error:
+        from lmj_api.protocol import USER_ERROR
+
         sys.stderr.write("error: " + " ".join(str(error).split()) + "\n")
         return USER_ERROR
     except OutageError as error:

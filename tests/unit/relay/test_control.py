@@ -176,3 +176,9 @@ def test_a_port_that_is_taken_is_a_mistake_with_a_line(relay, tmp_path) -> None:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: the relay cannot listen at {LOOPBACK}:{port}")
+
+
+def test_a_relay_starts_without_the_models_of_a_job() -> None:
+    """They take longer to import than all else of it, in each pod that comes, beside those that train."""
+    code = "import sys, lmj_trainer.__main__, lmj_trainer.relay.main; sys.exit('lmj_api.spec' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
