@@ -46,6 +46,10 @@ SETTLE_SECONDS, LONGEST_SETTLE_SECONDS = 90.0, 300.0
 restarts, which are free, and the API server and what is in the kubelets' place work off what they were sent: until so many"""
 BARE_PODS, BARE_SECONDS = 5, 0.25
 """pods that no operator has made start, one after another, each within so many seconds. With no job they take 0.02, and a job 1.1."""
+BARE_PAUSE_SECONDS = 2.0
+"""Between two such pods under siege. What is late of them is not late because of the operator."""
+SLOWEST = 30
+"""Calls of the operator that are told one by one."""
 AT_ONCE = 4
 """Hostile jobs that are made: an API server works for seconds on the largest, and gives up those that wait for half a minute."""
 START_SECONDS = 60.0
@@ -104,6 +108,12 @@ def _spread(seconds: Sequence[float]) -> dict[str, float]:
     return {name: round(quantile(seconds, part), 4) for name, part in parts.items()} | {"samples": len(seconds)}
 
 
+def _slowest(calls: Iterable[Call], begin: float) -> list[list[object]]:
+    """Those that the API server had for longest from ``begin`` on: when one of the neighbour's starts is late, they may say why."""
+    longest = sorted((call for call in calls if call.at >= begin), key=lambda call: -call.seconds)[:SLOWEST]
+    return [[round(call.at - begin, 1), round(call.seconds, 2), call.verb, call.resource, call.name] for call in longest]
+
+
 async def _make_all(load: Load) -> None:
     jobs = range(load.jobs)
     paths = [f"/apis/lmj.dev/v1alpha1/namespaces/{hostile_jobs.namespace(n)}/livemigrationjobs" for n in jobs]
@@ -141,24 +151,34 @@ async def _settled(load: Load) -> list[list[float]]:
     return seen
 
 
-async def _besieged(
-    load: Load, neighbour: Neighbour, samples: int, say: Say
-) -> tuple[list[float], list[float], list[list[float]]]:
-    """Starts of the neighbour's jobs while the hostile ones are made, and while they are there; and those of bare pods before the latter."""
+async def _bare_beside(load: Load, found: list[tuple[float, float]]) -> None:
+    """Start bare pods, now and then, until cancelled; when each was made, and how long it took, goes into ``found``."""
+    while True:
+        at = time.time()
+        found.append((at, await bare_pod(load.api)))
+        await asyncio.sleep(BARE_PAUSE_SECONDS)
+
+
+async def _besieged(load: Load, neighbour: Neighbour, samples: int, say: Say) -> tuple[list[float], list[float], dict[str, Any]]:
+    """Starts of the neighbour's jobs while the hostile ones are made, and while they are there; and what is known of bare pods."""
     making = asyncio.create_task(_make_all(load))
     flood = await neighbour.starts(PAUSE_SECONDS, lambda _: not making.done())
     await making
     say(f"all hostile jobs are made; meanwhile the neighbour's started within {_spread(flood)}")
-    changing = asyncio.create_task(_change_large(load))
+    beside, tasks = list[tuple[float, float]](), [asyncio.create_task(_change_large(load))]
     try:
         settling = await _settled(load)
         say(f"what the operator depends on has settled; bare pods started within {settling[-1:]}")
+        begin = time.time()
+        tasks.append(asyncio.create_task(_bare_beside(load, beside)))
         siege = await neighbour.starts(PAUSE_SECONDS, lambda number: number < samples)
     finally:
-        changing.cancel()
-        await asyncio.gather(changing, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
     say(f"under siege they started within {_spread(siege)}")
-    return flood, siege, settling
+    under = [[round(at - begin, 1), round(seconds, 3)] for at, seconds in beside]
+    return flood, siege, {"before the siege": settling, "under siege, at": under, "siege began": begin}
 
 
 def measure(load: Load, samples: int, say: Say) -> tuple[Measured, dict[str, Any]]:
@@ -178,7 +198,7 @@ def measure(load: Load, samples: int, say: Say) -> tuple[Measured, dict[str, Any
     say(f"with no other job the neighbour's start within {_spread(idle)}, bare pods within {_spread(bare)}")
     pid, at, cpu, others = load.pid, time.time(), cpu_seconds(load.pid), load.plane.use()
     with Probe(pid, load.port, load.plane.folder) as probe:
-        flood, siege, settling = asyncio.run(_besieged(load, neighbour, samples, say))
+        flood, siege, pods_beside = asyncio.run(_besieged(load, neighbour, samples, say))
     assert load.pid == pid, "the operator has ended"
     end = time.time()
     calls = load.calls(at, end)
@@ -190,7 +210,8 @@ def measure(load: Load, samples: int, say: Say) -> tuple[Measured, dict[str, Any
         "seconds under siege": round(end - at, 1),
         "starts": {"idle": _spread(idle), "flood": _spread(flood), "siege": _spread(siege)},
         "start seconds, one after another": {"idle": [round(s, 3) for s in idle], "siege": [round(s, 3) for s in siege]},
-        "start seconds of bare pods": {"idle": bare, "before the siege": settling},
+        "start seconds of bare pods": {"idle": bare, **pods_beside},
+        "slowest calls under siege, at": _slowest(calls, pods_beside["siege began"]),
         "answers": _spread([answer.stop for answer in probe.answers]),
         "longest, at": [
             [round(answer.at - at, 2), *(round(part, 4) for part in (answer.seconds, answer.stop, answer.ran, answer.stolen))]

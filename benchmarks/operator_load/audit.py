@@ -22,6 +22,8 @@ class Call:
     resource: str
     name: str
     code: int
+    seconds: float = 0.0
+    """For which the server had it."""
 
     @property
     def job(self) -> str | None:
@@ -41,9 +43,9 @@ def calls(file: Path) -> Iterator[Call]:
             if event["verb"] == "watch":
                 continue
             resource = "/".join(part for part in (what.get("resource", ""), what.get("subresource", "")) if part)
-            at = datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
+            at, end = (datetime.fromisoformat(event[key]).timestamp() for key in ("requestReceivedTimestamp", "stageTimestamp"))
             code = (event.get("responseStatus") or {}).get("code", 0)
-            yield Call(at, event["verb"], resource or event["requestURI"], what.get("name", ""), code)
+            yield Call(at, event["verb"], resource or event["requestURI"], what.get("name", ""), code, end - at)
 
 
 def writes_a_job(made: Iterable[Call]) -> Counter[str]:

@@ -182,3 +182,14 @@ def test_a_call_that_the_api_server_had_no_time_for_is_made_again(tenants: Modul
         finally:
             ended.set()
             server.shutdown()
+
+
+def test_the_slowest_calls_under_siege_are_told(tenants: ModuleType, tmp_path: Path) -> None:
+    def line(name: str, at: int, end: int) -> str:
+        times = {"requestReceivedTimestamp": f"2026-01-01T00:00:{at:02}Z", "stageTimestamp": f"2026-01-01T00:00:{end:02}Z"}
+        return json.dumps({"verb": "create", "objectRef": {"resource": "pods", "name": name}, **times}) + "\n"
+
+    (tmp_path / "audit.log").write_text(line("early", 1, 30) + line("short", 12, 13) + line("long", 11, 15))
+    found = list(sys.modules["operator_load.audit"].calls(tmp_path / "audit.log"))
+    began = next(call.at for call in found if call.name == "early") + 9
+    assert tenants._slowest(found, began) == [[1.0, 4.0, "create", "pods", "long"], [2.0, 1.0, "create", "pods", "short"]]
