@@ -11,7 +11,7 @@ import time
 import aiohttp
 from cluster.api import Api
 
-from operator_load.load import insisted
+from operator_load.load import insisted, opened
 from operator_load.plane import NAMESPACE
 
 LONGEST = 60.0
@@ -22,12 +22,10 @@ _SPEC = {"containers": [{"name": "main", "image": "registry.invalid/none"}]}
 
 async def bare_pod(api: Api) -> float:
     """Seconds from the making of one to Running. It is taken away then."""
-    connector = aiohttp.TCPConnector(ssl=api.tls or False)
-    headers = {"Authorization": f"Bearer {api.token}", "Content-Type": "application/json"}
     # No name is used twice: kwok may not have heard yet that another of the name is gone.
     name = f"bare-{secrets.token_hex(4)}"
     pod = json.dumps({"metadata": {"name": name}, "spec": _SPEC}).encode()
-    async with aiohttp.ClientSession(api.server, connector=connector, headers=headers) as session:
+    async with opened(api) as session:
         begin = time.monotonic()
         await insisted(session, "POST", _PODS, pod)
         try:

@@ -26,6 +26,12 @@ TRIES = 5
 TIMED_OUT, CONFLICT = 504, 409
 
 
+def opened(api: Api, kind: str = "application/json", **options: Any) -> aiohttp.ClientSession:
+    """A session for calls to the API server, whose bodies are of that ``kind``."""
+    headers = {"Authorization": f"Bearer {api.token}", "Content-Type": kind}
+    return aiohttp.ClientSession(api.server, connector=aiohttp.TCPConnector(ssl=api.tls or False), headers=headers, **options)
+
+
 async def insisted(session: aiohttp.ClientSession, method: str, path: str, data: bytes | None, also: Sequence[int] = ()) -> None:
     """A call, made again where the API server had no time for it. Raises RuntimeError for one that is refused, but not with ``also``."""
     for left in reversed(range(TRIES)):
@@ -102,9 +108,7 @@ class Load:
     ) -> list[tuple[float, float]]:
         """Calls to the API server, a few at once; when each was begun and how long it took. Raises RuntimeError for one that is refused."""
         gate = asyncio.Semaphore(at_once)
-        headers = {"Authorization": f"Bearer {self.api.token}", "Content-Type": kind}
-        connector = aiohttp.TCPConnector(ssl=self.api.tls or False)
-        async with aiohttp.ClientSession(self.api.server, connector=connector, headers=headers) as session:
+        async with opened(self.api, kind) as session:
 
             async def one(path: str, body: dict[str, Any] | bytes | None) -> tuple[float, float]:
                 async with gate:

@@ -15,7 +15,7 @@ from cluster.api import Api
 
 from lmj_api.names import API_VERSION, JOB_LABEL, KIND
 from operator_load.jobs import spec_of
-from operator_load.load import insisted
+from operator_load.load import insisted, opened
 from operator_load.plane import NAMESPACE
 
 RANKS = 2
@@ -42,12 +42,7 @@ class Neighbour:
 
     async def starts(self, pause: float, goes_on: Callable[[int], bool]) -> list[float]:
         """Seconds from making to Running of jobs of which one comes every ``pause`` seconds, as long as ``goes_on`` says of their number."""
-        connector = aiohttp.TCPConnector(ssl=self.api.tls or False)
-        headers = {"Authorization": f"Bearer {self.api.token}", "Content-Type": "application/json"}
-        timeout = aiohttp.ClientTimeout(LONGEST)
-        async with aiohttp.ClientSession(
-            self.api.server, connector=connector, headers=headers, timeout=timeout, read_bufsize=1 << 20
-        ) as session:
+        async with opened(self.api, timeout=aiohttp.ClientTimeout(LONGEST), read_bufsize=1 << 20) as session:
             watching = asyncio.create_task(self._watch(session))
             tasks: list[asyncio.Task[float]] = []
             try:

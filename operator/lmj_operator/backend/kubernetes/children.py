@@ -125,7 +125,7 @@ class Children:
             raise first
 
     async def _make_one(self, job: LiveMigrationJob, child: _Child, body: Object) -> ApiError | None:
-        resource, digest = child[0], _digest(body)
+        resource, digest = child[0], self._wanted(job)[child]
         try:
             made = await self._steps(job)[resource](body)
         except ApiError as error:
